@@ -95,7 +95,9 @@ class ValidatedModel(LinearModel):
 
     @property
     def near_bound(self) -> float | None:
-        """The declared bound of the target within half a unit of its learned centre; None if neither is."""
+        """The bound of the target within half a unit of its learned centre; None if neither is, or if unknown."""
+        if self.looseness is None:
+            return None
         centre, unit, _ = self._place_of_target()
         return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
 

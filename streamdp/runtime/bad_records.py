@@ -29,7 +29,7 @@ def dropped(counts: Counts) -> str | None:
     rest = "the model knows only others" if counts.learned else "nothing was learned"
     return (
         f"{counts.dead:,} of {met:,} rows ({100 * counts.dead / met:.0f} %) were dropped because they do not fit the "
-        f"schema: {rest}; dead letters (source.dead_letters), or `streamdp check` of a file, say why"
+        f"schema: {rest}; dead letters, answers of the service or `streamdp check` of a file say why"
     )
 
 

@@ -25,8 +25,8 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         found.append(bad)
     if counts.refused and not counts.learned:
         found.append(
-            f"nothing was learned: all {counts.refused:,} records were refused, because their people have spent their "
-            "caps; a larger cap, or records of other people, change that"
+            f"nothing was learned: all {counts.refused:,} records that fit the schema were refused, because their "
+            "people have spent their caps, or because of their own budgets"
         )
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")

@@ -24,7 +24,9 @@ from streamdp.store.snapshot import Counts
 def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
     model = LDPASGDClassifier(features=["a"])
     assert doubts(model, Counts(0, 0, 0)) == []
-    assert doubts(model, Counts(0, 500, 0))[0].startswith("nothing was learned: all 500 records were refused")
+    assert doubts(model, Counts(0, 500, 0))[0].startswith(
+        "nothing was learned: all 500 records that fit the schema were refused"
+    )
     assert not any("refused" in doubt for doubt in doubts(model, Counts(1, 500, 0)))
     assert "6 of 100 rows (6 %) were dropped" in doubts(LDPASGDClassifier(features=["a"]), Counts(85, 9, 6))[0]
     assert not any("dropped" in doubt for doubt in doubts(model, Counts(85, 100, 6)))  # refused rows fit the schema
@@ -52,6 +54,7 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
     for bounds, told in (((-500.0, 500.0), True), ((-4.0, 4.0), False)):
         model = UserLevelLDPRegressor(features=["a"], target=bounds, items_per_user=1, budget="eps=4", seed=1)
         assert model.looseness is None
+        assert model.near_bound is None
         model.learn_arrays(X, y)
         assert (model.looseness > 50) == told
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
