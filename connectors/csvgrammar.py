@@ -85,10 +85,11 @@ class CSVGrammar:
         twice = [c for c in self._columns if names.count(c) > 1]
         if absent or twice:
             what, columns = ("lacks", absent) if absent else ("repeats", twice)
-            hint = (absent and suggestion(absent[0], names)) or "; fix the header or the schema"
-            raise SchemaError(
-                f"the header {what} the declared {', '.join(map(repr, columns))}{hint} (is the delimiter right?)"
-            )
+            usual = "; fix the header or the schema"
+            if len(names) == 1:
+                usual = f"; it is one column if cut at {self.delimiter!r}: is the delimiter right (source.delimiter)?"
+            hint = (absent and suggestion(absent[0], names)) or usual
+            raise SchemaError(f"the header {what} the declared {', '.join(map(repr, columns))}{hint}")
         self.width = len(names)
         self.places = {c: names.index(c) for c in self._columns}
         self.head = blake2b(line.encode(), digest_size=8).hexdigest()

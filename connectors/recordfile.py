@@ -142,9 +142,9 @@ class RecordFile(ABC):
         if self._too_many_bad():
             reason, count = self._bad.most_common(1)[0]
             raise TooManyBadRecordsError(
-                f"{self._blocks.name}: {self._bad.total()} of {self._records} records cannot be decoded, most often "
-                f"for {reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See the dead letters, fix "
-                "the file or the schema, or raise max_bad_share."
+                f"{self._blocks.name}: {self._bad.total()} of {self._records} records do not fit the schema, most "
+                f"often for {reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See "
+                "`streamdp check` or the dead letters, fix the file or the schema, or raise source.max_bad_share."
             )
         if self._block is None and self._ahead is not None:
             failed, self._ahead = self._ahead, None

@@ -26,7 +26,7 @@ from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress as JobProgress
 from streamdp.runtime.runner import Runner
 from streamdp.serving.holdout import Holdout
-from streamdp.serving.publish import Publisher, committed, weights
+from streamdp.serving.publish import Publisher, committed, unsettled, weights
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 
@@ -162,10 +162,13 @@ def report(console: Console, result: Result) -> None:
     table = Table("weight", title="weights with 95 % intervals")
     for column in ("estimate", "from", "to"):
         table.add_column(column, justify="right")
-    for weight in weights(model.estimator):
+    shown = weights(model.estimator)
+    for weight in shown:
         ends = ("not settled", "") if weight.low is None else (f"{weight.low:.4g}", f"{weight.high:.4g}")
         table.add_row(weight.name, f"{weight.value:.4g}", *ends)
     console.print(table)
+    if (needed := unsettled(shown)) is not None:
+        console.print(needed)
     console.print(model.statement(), highlight=False)
     counts = first.counts
     console.print(

@@ -57,6 +57,8 @@ def schema() -> None:
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
+    from streamdp.config.checking import stopped
+
     dead = [
         {"reason": reason, "column": column, "records": count}
         for (reason, column), count in found.reasons.most_common()
@@ -70,7 +72,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
         "plan": None if plan is None else asdict(plan),
         "problems": problems,
-        "warnings": [*found.warnings(), *found.never_seen()] if found.fit else [],
+        "warnings": [*stopped(config, found), *found.warnings(), *found.never_seen()] if found.fit else [],
     }
 
 

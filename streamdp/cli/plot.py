@@ -26,6 +26,7 @@ def plot(
 ) -> None:
     """Draw the weights with their intervals, what was learned, and errors that a run measured."""
     from streamdp.config.job import load_config
+    from streamdp.serving.doubts import doubts
     from streamdp.serving.plots import draw, measured, write
     from streamdp.serving.publish import committed
     from streamdp.store.store import Store
@@ -40,5 +41,7 @@ def plot(
         raise ConfigError(f"--log {log}: cannot be read as text") from None
     model = committed(store, job)
     figure = draw(model, Store.history(store, job=job), measured(lines), level)
-    write(figure, output, model.statement())
+    verdict = [] if model.quality is None else [model.quality.sentence()]
+    below = [*verdict, *doubts(model.estimator, model.snapshot.counts), model.statement()]
+    write(figure, output, "\n".join(below))
     say(f"wrote {output}")

@@ -99,6 +99,18 @@ def hopeless(inspection: Inspection) -> str | None:
     )
 
 
+def stopped(job: JobConfig, inspection: Inspection) -> list[str]:
+    """Warn if a run would stop because too many records do not fit the schema; at most one sentence."""
+    assert isinstance(job.source, FileSourceConfig)
+    share, limit = 1 - inspection.fit / max(inspection.rows, 1), job.source.max_bad_share
+    if limit is None or share <= limit:
+        return []
+    return [
+        f"{100 * share:.0f} % of the records do not fit the schema, more than source.max_bad_share ({limit:g}): a run "
+        "may stop before the end; fix the schema or the data, or raise it"
+    ]
+
+
 def first_block(job: JobConfig) -> list[str]:
     """Check the first records of a job before it runs, unless its source cannot be read twice; return warnings.
 

@@ -81,7 +81,7 @@ class FileSourceConfig(Settings):
     delimiter
         The character between the fields of a CSV file, `,` by default. The text `\t` means a tab.
     max_bad_share
-        Stop if the share of bad records, from 0 to 1, is larger. None: no limit. Not set: 0.1.
+        Stop if the share of bad records, from 0 to 1, is larger. None: no limit.
     dead_letters
         A file for the positions of bad records. None: they are only counted.
     keep_payload
@@ -92,7 +92,7 @@ class FileSourceConfig(Settings):
     path: Annotated[str | list[str], BeforeValidator(_names)]
     follow: bool = False
     delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
-    max_bad_share: float | None = Field(default=None, ge=0, le=1)
+    max_bad_share: float | None = Field(default=0.1, ge=0, le=1)
     dead_letters: str | None = None
     keep_payload: bool = False
 
@@ -162,9 +162,7 @@ class FileSourceConfig(Settings):
         return [os.path.join(self.path, name) for name in names]
 
     def _build_one(self, path: str, encoder: Encoder) -> RecordFile:
-        given: dict[str, Any] = {"keep_payload": self.keep_payload}
-        if "max_bad_share" in self.model_fields_set:
-            given["max_bad_share"] = self.max_bad_share
+        given: dict[str, Any] = {"keep_payload": self.keep_payload, "max_bad_share": self.max_bad_share}
         if self.type in ("parquet", "arrow"):
             from connectors.tables import TableSource
 

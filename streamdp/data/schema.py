@@ -126,8 +126,10 @@ class Schema:
         self.feature_columns = tuple(dict.fromkeys(d.column for d in self.declarations.values()))
         """The raw columns of the features."""
         self._columns = (*self.feature_columns, *others)
-        if len(set(self._columns)) < len(self._columns):
-            raise SchemaError("expected distinct columns for features, target, subject, budget and time")
+        if twice := [column for i, column in enumerate(self._columns) if column in self._columns[:i]]:
+            raise SchemaError(
+                f"expected distinct columns for features, target, subject, budget and time, got {twice[0]!r} twice"
+            )
         self._feature_names = tuple(n for d in self.declarations.values() for n in encoded_names(d))
         if len(set(self._feature_names)) < len(self._feature_names):
             raise SchemaError("two features would get the same encoded name; rename a column or a category")

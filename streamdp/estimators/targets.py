@@ -130,7 +130,9 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         except Exception:  # noqa: BLE001 - it has no hash; the error may show it
             index = None
         if index is None:
-            raise SchemaError(f"target: expected one of the {len(self._labels)} declared classes")
+            declared = f"one of the {len(self._labels)} declared classes"
+            what = "False or True; other labels are declared by classes=[...]" if self.classes is None else declared
+            raise SchemaError(f"target: expected {what}")
         return index
 
     def _check_targets(self, y: np.ndarray) -> None:

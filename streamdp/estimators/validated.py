@@ -93,6 +93,14 @@ class ValidatedModel(LinearModel):
         _, scale, half = self._place_of_target()
         return half / scale if scale > 0 and np.isfinite(half) else None
 
+    @property
+    def near_bound(self) -> float | None:
+        """The bound of the target within half a unit of its learned centre; None if neither is, or if unknown."""
+        if self.looseness is None:
+            return None
+        centre, unit, _ = self._place_of_target()
+        return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
+
     # -- learning ---------------------------------------------------------------------------------------------------
 
     def _meet(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:

@@ -17,12 +17,13 @@ _DROPPED = 0.05
 
 def dropped(counts: Counts) -> str | None:
     """Return a sentence about the records of a job or of shards that do not fit the schema, if these are many."""
-    met = counts.learned + counts.dead
+    met = counts.learned + counts.refused + counts.dead
     if counts.dead <= _DROPPED * met:
         return None
+    rest = "the model knows only others" if counts.learned else "nothing was learned"
     return (
         f"{counts.dead:,} of {met:,} rows ({100 * counts.dead / met:.0f} %) were dropped because they do not fit the "
-        "schema: the model knows only the others; the dead letters say why"
+        f"schema: {rest}; dead letters, answers of the service or `streamdp check` of a file say why"
     )
 
 

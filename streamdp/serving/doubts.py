@@ -9,7 +9,7 @@ from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import unsettled, weights
 from streamdp.store.snapshot import Counts
 
-_LOOSE = 16.0
+_LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 
 def doubts(estimator: Any, counts: Counts) -> list[str]:
@@ -23,14 +23,15 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     found = []
     if (bad := dropped(counts)) is not None:
         found.append(bad)
+    if counts.refused and not counts.learned:
+        found.append(
+            f"nothing was learned: all {counts.refused:,} records that fit the schema were refused, because their "
+            "people have spent their caps, or because of their own budgets"
+        )
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
     if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
-        found.append(
-            f"the declared bounds of the target are about {loose:,.0f} times as wide as most of its values, as far as "
-            "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better; "
-            "values beyond the bounds are clipped to them, and `streamdp check` counts these"
-        )
+        found.append(_about_bounds(loose, estimator.near_bound))
     if (few := too_few(estimator)) is not None:
         found.append(few)
     if counts.learned:
@@ -38,3 +39,16 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         if needed is not None:
             found.append(needed)
     return found
+
+
+def _about_bounds(loose: float, near: float | None) -> str:
+    if near is not None:
+        return (
+            f"most values of the target lie near its bound {near:g}, as far as these were learned, or beyond it, where "
+            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can be"
+        )
+    return (
+        f"the declared bounds of the target are {min(loose, _RESOLVED):,.0f} times as wide as the spread of most of "
+        "its values or more, as far as these were learned: narrower bounds need fewer records, and a holdout tells "
+        "whether a constant is better"
+    )

@@ -142,15 +142,15 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     axis.legend(fontsize=8)
 
 
-def write(figure: Figure, path: str, statement: str) -> None:
+def write(figure: Figure, path: str, below: str) -> None:
     """Write a picture.
 
     Parameters
     ----------
     path
         The file; its ending is one of `FORMATS`.
-    statement
-        The privacy statement, for a page of HTML.
+    below
+        The text below it on a page of HTML.
 
     Raises `ConfigError` for another ending, and `StoreError` if the file cannot be written.
     """
@@ -164,7 +164,7 @@ def write(figure: Figure, path: str, statement: str) -> None:
     if kind == "html":
         svg = data.decode()
         page = f"<!doctype html><meta charset=utf-8><title>streamdp</title>{svg[svg.index('<svg') :]}"
-        data = f"{page}<pre style='white-space: pre-wrap'>{escape(statement)}</pre>\n".encode()
+        data = f"{page}<pre style='white-space: pre-wrap'>{escape(below)}</pre>\n".encode()
     try:
         Path(path).write_bytes(data)
     except OSError as error:

@@ -271,17 +271,18 @@ class LDPLearner(ValidatedModel):
             return []
         notes = []
         others = "a gradient" if self._plan is None or self._plan.share is None else "a gradient or an answer"
-        if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
-            largest = max((self._budget, *self._spent), key=amount)
-            delta = arithmetic_delta(largest, self._arrays.state.shape[1])
+        budgets = [b for b in self._spent if mechanism_for(self._kind, b).code == PrivUnit.code]
+        if budgets:
+            delta = arithmetic_delta(max(budgets, key=amount), self._arrays.state.shape[1])
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        bits = [(self.n_asked, "the centre and the scale of a column")] if len(self._arrays.summary) else []
-        bits += [(self.n_paired, "two columns")] if len(self._arrays.pairs) > 1 else []
-        if bits:
-            told = ", ".join(f"{count} spent their budget on one bit about {what}" for count, what in bits)
-            notes.append(f"of the {self.n_seen} records, {told}, and the others on {others}; which ones is public")
+        bits = {"the centre and the scale of the target or of a column": self.n_asked, "two columns": self.n_paired}
+        if any(bits.values()):
+            told = ", ".join(
+                f"{count:,} spent their budget on one bit about {what}" for what, count in bits.items() if count
+            )
+            notes.append(f"of the {self.n_seen:,} records, {told}, and the others on {others}; which ones is public")
         return notes
 
     @property

@@ -215,6 +215,8 @@ class AskedUnits(UserRecords):
         super()._begin_as(parts)
         searches = [part._search for part in parts if part._search is not None]  # noqa: SLF001 - the same class
         self._search = deepcopy(max(searches, key=lambda one: (not one.open, one.asked), default=None))
+        if self._search is not None:
+            self._search.asked = sum(search.asked for search in searches)
         columns = [part._columns for part in parts if part._columns is not None]  # noqa: SLF001
         self._begin_columns(bool(columns))
         if self._columns is not None:

@@ -58,6 +58,10 @@ def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     assert columns["city"]["seen"] == {"Paris": 250, "Lyon": 500, "Rome": 0}
     assert columns["married"]["seen"] == {"false": 500, "true": 500}
     assert found["plan"]["beats_constant"] == "possible"
+    assert "35 % of the records do not fit the schema, more than source.max_bad_share (0.1)" in found["warnings"][0]
+    (job / "job.yaml").write_text(JOB.replace("people.csv", "people.csv, max_bad_share: 0.4"))
+    assert json.loads(quick.silent("check", "job.yaml", "--json"))["warnings"] == found["warnings"][1:]
+    (job / "job.yaml").write_text(JOB)
     said = " ".join(found["warnings"])
     assert "'age': 20 % of the values lie outside" in said
     assert "'Rome'" in said

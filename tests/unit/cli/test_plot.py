@@ -58,6 +58,9 @@ def test_pictures_in_three_formats(trained: Path, quick: Quick) -> None:
     ET.parse(trained / "error.svg")
     page = (trained / "error.html").read_text()
     assert "epsilon = 4" in page
+    found = json.loads(quick("status", "late.db", "--json")[1])["doubts"]
+    assert found
+    assert all(doubt in page for doubt in found)
     assert "<script" not in page
     assert not re.search(r'(src|href)="http', page)  # it loads nothing
 

@@ -129,6 +129,7 @@ def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
     expected = weights @ [part.theta for part in parts] / weights.sum()
     np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
     assert merged._units in [part._units for part in parts[:2]]
+    assert merged.n_asked == sum(part.n_asked for part in parts)
     with pytest.raises(ConfigError, match="scaling of target and columns"):
         parts[0].merged(learned(50, scaling="declared"))
 

@@ -129,7 +129,7 @@ def test_a_worker_ends_with_a_warning_if_many_records_do_not_fit() -> None:
         assert display.conclusions() == []
         display.committed({B: Part({}, {"index": 9}, Counts(0, 0, 20))}, 0.01)
         (said,) = display.conclusions()
-    assert said.startswith("warning: 25 of 120 rows (21 %) were dropped because they do not fit the schema")
+    assert said.startswith("warning: 25 of 129 rows (19 %) were dropped because they do not fit the schema")
 
 
 def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,8 +24,13 @@ from streamdp.store.snapshot import Counts
 def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
     model = LDPASGDClassifier(features=["a"])
     assert doubts(model, Counts(0, 0, 0)) == []
-    assert not any("dropped" in doubt for doubt in doubts(model, Counts(0, 500, 0)))
-    assert "6 of 100 rows (6 %) were dropped" in doubts(LDPASGDClassifier(features=["a"]), Counts(94, 9, 6))[0]
+    assert doubts(model, Counts(0, 500, 0))[0].startswith(
+        "nothing was learned: all 500 records that fit the schema were refused"
+    )
+    assert not any("refused" in doubt for doubt in doubts(model, Counts(1, 500, 0)))
+    assert "6 of 100 rows (6 %) were dropped" in doubts(LDPASGDClassifier(features=["a"]), Counts(85, 9, 6))[0]
+    assert not any("dropped" in doubt for doubt in doubts(model, Counts(85, 100, 6)))  # refused rows fit the schema
+    assert "nothing was learned" in doubts(model, Counts(0, 0, 6))[0]
     assert not any("dropped" in doubt for doubt in doubts(model, Counts(95, 0, 5)))
 
 
@@ -47,9 +54,22 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
     for bounds, told in (((-500.0, 500.0), True), ((-4.0, 4.0), False)):
         model = UserLevelLDPRegressor(features=["a"], target=bounds, items_per_user=1, budget="eps=4", seed=1)
         assert model.looseness is None
+        assert model.near_bound is None
         model.learn_arrays(X, y)
         assert (model.looseness > 50) == told
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
+
+
+def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
+    """They are all clipped to the same value, so their spread says nothing about the width of the bounds."""
+    rng = np.random.default_rng(2)
+    X, y = rng.uniform(0, 1, (4000, 1)), rng.normal(5000, 900, 4000)
+    wide = (-1e6, 1e6), "50 times as wide as the spread"
+    for bounds, said in (((0.0, 40.0), "near its bound 40, as far as"), wide):
+        given: Any = {"features": {"a": (0, 1)}, "target": bounds, "budget": "eps=4", "seed": 1}
+        for model in (LDPASGDRegressor(**given), UserLevelLDPRegressor(items_per_user=1, **given)):
+            model.learn_arrays(X, y)
+            assert any(said in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
 
 
 def test_noise_that_hides_many_columns_is_told() -> None:
