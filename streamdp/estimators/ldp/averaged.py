@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops, pair_bits
-from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
+from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
@@ -85,14 +86,13 @@ class AveragedLearner(LDPLearner):
             segments,
             rates,
             original,
+            self._distance / math.sqrt(d) * np.sqrt(np.sum(units**2, axis=0)),
             covariance / np.outer(deviations, deviations),
             self._loss.expected_inverses(theta, p),
             self._signs(d),
             level,
         )
-        if not np.isnan(times).all():
-            times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
-        more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
+        more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         return limits, self.n_seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
 
     def _ended(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
