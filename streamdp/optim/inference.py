@@ -15,6 +15,11 @@ forgets its start k times over. For each k in a grid the averages of the segment
 covariance (`_covariance`), theta* is estimated by generalised least squares, and the likelihood of what remains is
 known (restricted likelihood).
 
+The start. A path of few relaxation times may still come from the first theta, and then it turns slowly around a value
+that is not theta*. The distance of theta* from the first theta is expected to be that of `steps`. With k_0 = h
+(integral of a before the path), e^-k_0 of it is left at the start, and adds its square to the variance there. If k is
+large this is nothing. If k is small it is what limits the interval.
+
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
 model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
@@ -48,11 +53,10 @@ that k. Without bits (n = 0) the odds stay. Intervals are not refused where a sl
 and to refuse them selects the pairs whose paths and bits hide it. Slow directions of several columns are seen as far as
 two of them show it.
 
-Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then theta may have
-moved in one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if
-the median over the parameters is below `SETTLED_TIMES`: the others were selected because their paths turned by chance,
-and intervals of selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information
-of as many gradients without noise, because the first steps are long.
+Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then most of what they
+say is the distance that was expected. All are NaN if the clock moved by less than `SHORTEST`, the information of as
+many gradients without noise, because the first steps are long. No other rule looks at the paths. A rule that gives
+intervals only where k seems large (5, before) selects paths that turned by chance, and these are false.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series

@@ -27,8 +27,8 @@ class AveragedLearner(LDPLearner):
     def interval(self, level: float = 0.95) -> np.ndarray:
         """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
 
-        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
-        interval would hold. All are NaN if half of the parameters moved too little. More records settle them.
+        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
+        interval would say no more than what was expected of the parameter. More records settle it.
         Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide
         where neither the path nor bits about pairs of columns (`pair_bits`) exclude that two columns are correlated.
 
@@ -45,8 +45,7 @@ class AveragedLearner(LDPLearner):
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
-        parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
-        `inference.SETTLED_TIMES`, and the clock moved by `frame.SHORTEST`.
+        parameter has an interval if it moved for `inference.LEAST_TIMES`, and the clock by `frame.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
