@@ -370,8 +370,8 @@ def optimum(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
 def correlated(columns: str, d: int) -> np.ndarray:
     """The correlations (d, d) of `columns`.
 
-    "pair .9" is that of the first two, "equal .7" that of all, and "factor" has loads from .3 to .9; empty is none. With
-    "pair -.9" the coefficients, which are 1, have their sum along the slow direction.
+    "pair .9" is that of the first two, "equal .7" that of all, and "factor" has loads from .3 to .9; empty is none.
+    With "pair -.9" theta*, which is all ones, has a part along the slow direction.
     """
     kind, _, rho = columns.partition(" ")
     if kind == "pair":

@@ -53,9 +53,9 @@ that k. Without bits (n = 0) the odds stay. Intervals are not refused where a sl
 and to refuse them selects the pairs whose paths and bits hide it. Slow directions of several columns are seen as far as
 two of them show it.
 
-Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then most of what they
-say is the distance that was expected. All are NaN if the clock moved by less than `SHORTEST`, the information of as
-many gradients without noise, because the first steps are long. No other rule looks at the paths. A rule that gives
+Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then most of what
+they say is the distance that was expected. All are NaN if the clock moved by less than `SHORTEST`, the information of
+as many gradients without noise, because the first steps are long. No other rule looks at the paths. A rule that gives
 intervals only where k seems large (5, before) selects paths that turned by chance, and these are false.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the

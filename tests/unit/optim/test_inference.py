@@ -8,7 +8,7 @@ import scipy
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
 from streamdp.errors import ConfigError, NotAvailableError
-from streamdp.optim import frame, inference, loops, path
+from streamdp.optim import inference, loops
 from streamdp.optim.inference import LEAST_TIMES, SEGMENTS, path_intervals
 from streamdp.optim.losses import Huber, Logistic, Loss
 
