@@ -74,6 +74,8 @@ class AveragedLearner(LDPLearner):
         units = without_shift(np.array([self._original(unit) - zero for unit in np.eye(d)]), self._outputs())
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         segments, rates, noises = self._ended()
+        if not len(segments):
+            return np.full((d, 2), np.nan), np.full(d, np.nan)
         noises *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         covariance = units.T * noises.sum(axis=0) @ units
         deviations = np.sqrt(np.diagonal(covariance))
@@ -99,11 +101,11 @@ class AveragedLearner(LDPLearner):
         arrays, p, d = self._arrays, len(self._arrays.frame) - 1, self._arrays.state.shape[1]
         column, scales = np.full(d, p), np.append(arrays.frame[:p, k.SCALE], 1.0)
         self._blocks(column)[:, :p] = np.arange(p)
-        ended = arrays.segments[arrays.segments[:, d + 1 + p] > 0]
-        rates, noises = ended[:, d + 1 :][:, column], ended[:, d + p + 2 :][:, column]
-        paths = without_shift(ended[:, :d], self._outputs())
+        ended = arrays.segments[:, d + 1 + p] > 0
+        rates, noises = arrays.segments[ended, d + 1 :][:, column], arrays.segments[ended, d + p + 2 :][:, column]
+        paths = without_shift(arrays.segments[:, :d], self._outputs())[ended]
         squares = scales[column] ** 2
-        return np.column_stack([paths, ended[:, d]]), rates * squares, noises * squares
+        return np.column_stack([paths, arrays.segments[ended, d]]), rates * squares, noises * squares
 
     def _paired(self, features: Features) -> Sequence[int]:
         """All numbers, if they are few, and the constant. `clock="records"`, the paper's algorithm, asks nobody."""
