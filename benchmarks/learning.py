@@ -371,12 +371,15 @@ def correlated(columns: str, d: int) -> np.ndarray:
     """The correlations (d, d) of `columns`.
 
     "pair .9" is that of the first two, "equal .7" that of all, and "factor" has loads from .3 to .9; empty is none.
+    With "pair -.9" theta*, which is all ones, has a part along the slow direction.
     """
     kind, _, rho = columns.partition(" ")
-    loads = np.linspace(0.3, 0.9, d) if kind == "factor" else np.full(d, float(rho or 0) ** 0.5)
-    found = np.outer(loads, loads)
     if kind == "pair":
-        found[2:] = found[:, 2:] = 0.0
+        found = np.eye(d)
+        found[:2, :2] = float(rho)
+    else:
+        loads = np.linspace(0.3, 0.9, d) if kind == "factor" else np.full(d, float(rho or 0) ** 0.5)
+        found = np.outer(loads, loads)
     np.fill_diagonal(found, 1.0)
     return found
 
@@ -440,15 +443,18 @@ def coverage(share: float) -> Iterator[list[str]]:
     both, strong = ("huber", "logistic"), ("eps=1", "eps=4")
     many = product(both, (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,), ("",))
     more = product(both, (5, 10), strong, (None,), (300_000, 1_000_000), ("",))
-    pairs = product(both, (10,), strong, (None,), (100_000,), ("pair .5", "pair .7", "pair .9", "pair .95"))
+    slow = ("pair -.5", "pair -.7", "pair -.9", "pair -.95")
+    pairs = product(both, (10,), strong, (None,), (100_000,), ("pair .5", "pair .7", "pair .9", "pair .95", *slow))
+    early = product(both, (10,), ("eps=4",), (None,), (30_000,), ("", "pair .7", "pair .9", "pair -.7", "pair -.9"))
     later = product(("huber",), (10,), ("eps=4",), (None,), (1_000_000,), ("pair .7", "pair .9"))
     scaled = product(both, (10,), ("eps=4",), (3.0,), (100_000,), ("pair .7", "pair .9", "factor"))
     others = [
         (loss, d, e, None, 100_000, c) for loss, (d, c), e in product(both, ((5, "equal .7"), (10, "factor")), strong)
     ]
-    draws = {(None, 100_000): 50, (3.0, 100_000): 40, (None, 300_000): 16, (None, 1_000_000): 8}
+    draws = {(None, 30_000): 50, (None, 100_000): 50, (3.0, 100_000): 40, (None, 300_000): 16, (None, 1_000_000): 8}
     cases = [
-        (*case, max(4, int(share * draws[case[3:5]]))) for case in [*many, *more, *pairs, *later, *scaled, *others]
+        (*case, max(4, int(share * draws[case[3:5]])))
+        for case in [*many, *more, *pairs, *early, *later, *scaled, *others]
     ]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for case, found in zip(cases, pool.map(covered, *zip(*cases, strict=True)), strict=True):

@@ -15,6 +15,11 @@ forgets its start k times over. For each k in a grid the averages of the segment
 covariance (`_covariance`), theta* is estimated by generalised least squares, and the likelihood of what remains is
 known (restricted likelihood).
 
+The start. A path of few relaxation times may still come from the first theta, and then it turns slowly around a value
+that is not theta*. The distance of theta* from the first theta is expected to be that of `steps`. With k_0 = h
+(integral of a before the path), e^-k_0 of it is left at the start, and adds its square to the variance there. If k is
+large this is nothing. If k is small it is what limits the interval.
+
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
 model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
@@ -48,11 +53,10 @@ that k. Without bits (n = 0) the odds stay. Intervals are not refused where a sl
 and to refuse them selects the pairs whose paths and bits hide it. Slow directions of several columns are seen as far as
 two of them show it.
 
-Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then theta may have
-moved in one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if
-the median over the parameters is below `SETTLED_TIMES`: the others were selected because their paths turned by chance,
-and intervals of selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information
-of as many gradients without noise, because the first steps are long.
+Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then most of what
+they say is the distance that was expected. All are NaN if the clock moved by less than `SHORTEST`, the information of
+as many gradients without noise, because the first steps are long. No other rule looks at the paths. A rule that gives
+intervals only where k seems large (5, before) selects paths that turned by chance, and these are false.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
@@ -77,7 +81,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.frame import SHORTEST
 
 SEGMENTS = 32
-LEAST_TIMES, SETTLED_TIMES = 1.0, 5.0
+LEAST_TIMES = 1.0
 UNPAIRED = 1000.0
 IN_PAIR = 0.5
 SLOW = 0.36, 3.5
@@ -96,6 +100,7 @@ def path_intervals(
     segments: np.ndarray,
     rates: np.ndarray,
     noises: np.ndarray,
+    distances: np.ndarray,
     correlations: np.ndarray,
     inverses: np.ndarray,
     signs: np.ndarray,
@@ -111,6 +116,8 @@ def path_intervals(
         (K, d) positive: the integral of a over each segment.
     noises
         (K, d) positive: the integral of b^2, the variance that noise alone would add.
+    distances
+        (d,) positive: the expected distance of theta* from the first theta.
     correlations
         (d, d) those of the noise.
     inverses
@@ -127,20 +134,27 @@ def path_intervals(
     """
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {level}")
-    d, used = segments.shape[1] - 1, slice(-(-len(segments) // 8), None)
+    d, left = segments.shape[1] - 1, -(-len(segments) // 8)
     limits, times = np.full((d, 2), np.nan), np.full(d, np.nan)
-    paths, lengths, rates, noises = segments[used, :-1], segments[used, -1], rates[used], noises[used]
+    paths, lengths, noises = segments[left:, :-1], segments[left:, -1], noises[left:]
     if len(lengths) < _FEWEST:
         return limits, times
     paths = paths / lengths[:, None]
     moving = np.ptp(paths, axis=0) > 0
     if not moving.any():
         return limits, times
-    totals, units = rates.sum(axis=0)[moving], np.sqrt(noises.sum(axis=0))[moving]
-    paths, shares = paths[:, moving] / units, np.stack([rates[:, moving] / totals, noises[:, moving] / units**2])
-    shares = np.maximum(shares, _LEAST_PART)
-    alike, which = np.unique(shares.astype(np.float32), axis=2, return_inverse=True)
-    fits = [_Fit(paths, *alike[:, :, i].astype(float)) for i in range(alike.shape[2])]
+    rates, noises = rates[:, moving], noises[:, moving]
+    totals, units = rates[left:].sum(axis=0), np.sqrt(noises.sum(axis=0))
+    public = np.concatenate(
+        [
+            [rates[:left].sum(axis=0) / totals, (distances[moving] / units) ** 2],
+            np.maximum(rates[left:] / totals, _LEAST_PART),
+            np.maximum(noises / units**2, _LEAST_PART),
+        ]
+    )
+    paths = paths[:, moving] / units
+    alike, which = np.unique(public.astype(np.float32), axis=1, return_inverse=True)
+    fits = [_Fit(paths, one.astype(float)) for one in alike.T]
     columns = np.arange(len(which))
     centres = np.stack([fit.centres for fit in fits])[which, :, columns].T
     squares = np.stack([fit.squares for fit in fits])[which, :, columns].T
@@ -151,7 +165,7 @@ def path_intervals(
     centre, slow = np.sum(weights * centres, axis=0), np.sqrt(second) / first
     errors = slow * math.sqrt(factor) * np.stack([fit.errors for fit in fits])[which].T
     own = np.sum(weights * errors**2, axis=0)
-    middle = _Fit(paths, *shares.mean(axis=2)) if len(fits) > 1 else fits[0]
+    middle = _Fit(paths, public.mean(axis=1)) if len(fits) > 1 else fits[0]
     odds, moves, parts = _slow_pairs(
         middle, centre, law, factor, correlations[np.ix_(moving, moving)], signs[:, moving][:, :, moving]
     )
@@ -161,21 +175,24 @@ def path_intervals(
     errors = np.concatenate([errors, paired])
     found = np.column_stack([_quantile(both, centres, errors, p) for p in ((1 - level) / 2, (1 + level) / 2)])
     found[times[moving] < LEAST_TIMES] = np.nan
-    if lengths.sum() >= SHORTEST and np.median(times[moving]) >= SETTLED_TIMES:
+    if lengths.sum() >= SHORTEST:
         limits[moving] = found * units[:, None]
     return limits, times
 
 
 class _Fit:
-    """Restricted likelihoods of paths for each k, given (K,) the shares of the segments in a and in the noise.
+    """Restricted likelihoods of paths for each k, given what is public: (2 + 2 K,) numbers.
+
+    These are k before the path in units of k, the expected square of the distance from the first theta, and the shares
+    of the K segments in a and in the noise.
 
     `centres` (grid, d) are the estimates of theta* and, for noise 1, `errors` (grid,) their standard errors. `rest`
     (grid, K, d) is what remains of the paths, as independent numbers with the variance of the noise. `squares` (grid,
     d) are its sums of squares, and `constants` (grid,) the rest of the logarithm of the likelihood.
     """
 
-    def __init__(self, paths: np.ndarray, passed: np.ndarray, added: np.ndarray) -> None:
-        factor = np.linalg.cholesky(_covariance(passed, added))
+    def __init__(self, paths: np.ndarray, public: np.ndarray) -> None:
+        factor = np.linalg.cholesky(_covariance(*public[:2], *np.split(public[2:], 2)))
         both = np.column_stack([np.ones(len(paths)), paths])
         white = np.linalg.solve(factor, np.broadcast_to(both, (len(factor), *both.shape)))
         one, rest = white[:, :, :1], white[:, :, 1:]
@@ -187,8 +204,10 @@ class _Fit:
         self.constants = -np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1) - np.log(information[:, 0]) / 2
 
 
-def _covariance(passed: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """The covariances (grid, K, K) of the averages over K segments, for noise 1 and a stationary start.
+def _covariance(before: float, square: float, passed: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """The covariances (grid, K, K) of the averages over K segments, for noise 1.
+
+    At the start the variance is the stationary one, and what is left of the expected `square`, e^(-2 k before) of it.
 
     Within a segment the rate is constant: with r its number of relaxation times, x at its start and v the variance that
     noise alone would add, x becomes e^-r x plus a variance v (1 - e^-2r)/2r, and the average is f x, f = (1 - e^-r)/r,
@@ -200,7 +219,7 @@ def _covariance(passed: np.ndarray, added: np.ndarray) -> np.ndarray:
     series = 1 / 3 - r / 4 + 7 * r**2 / 60
     own = added * np.where(r < 0.03, series, (2 * r - 3 + 4 * keep - keep**2) / (2 * np.maximum(r, 0.01) ** 3))
     out = np.empty((*r.shape, r.shape[1]))
-    variance = added[0] / (2 * r[:, 0])
+    variance = added[0] / (2 * r[:, 0]) + square * np.exp(-2 * before * _TIMES)
     for j in range(r.shape[1]):
         out[:, j, j] = f[:, j] ** 2 * variance + own[:, j]
         after = keep[:, j] * f[:, j] * variance + added[j] * f[:, j] ** 2 / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops, pair_bits
-from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
+from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
@@ -26,8 +27,8 @@ class AveragedLearner(LDPLearner):
     def interval(self, level: float = 0.95) -> np.ndarray:
         """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
 
-        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
-        interval would hold. All are NaN if half of the parameters moved too little. More records settle them.
+        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
+        interval would say no more than what was expected of the parameter. More records settle it.
         Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide
         where neither the path nor bits about pairs of columns (`pair_bits`) exclude that two columns are correlated.
 
@@ -44,8 +45,7 @@ class AveragedLearner(LDPLearner):
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
-        parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
-        `inference.SETTLED_TIMES`, and the clock moved by `frame.SHORTEST`.
+        parameter has an interval if it moved for `inference.LEAST_TIMES`, and the clock by `frame.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -76,6 +76,8 @@ class AveragedLearner(LDPLearner):
         units = without_shift(np.array([self._original(unit) - zero for unit in np.eye(d)]), self._outputs())
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         segments, rates, noises = self._ended()
+        if not len(segments):
+            return np.full((d, 2), np.nan), np.full(d, np.nan)
         noises *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         covariance = units.T * noises.sum(axis=0) @ units
         deviations = np.sqrt(np.diagonal(covariance))
@@ -87,14 +89,13 @@ class AveragedLearner(LDPLearner):
             segments,
             rates,
             original,
+            self._distance / math.sqrt(d) * np.sqrt(np.sum(units**2, axis=0)),
             covariance / np.outer(deviations, deviations),
             self._loss.expected_inverses(theta, p),
             self._signs(d),
             level,
         )
-        if not np.isnan(times).all():
-            times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
-        more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
+        more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         return limits, self.n_seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
 
     def _ended(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -102,11 +103,11 @@ class AveragedLearner(LDPLearner):
         arrays, p, d = self._arrays, len(self._arrays.frame) - 1, self._arrays.state.shape[1]
         column, scales = np.full(d, p), np.append(arrays.frame[:p, k.SCALE], 1.0)
         self._blocks(column)[:, :p] = np.arange(p)
-        ended = arrays.segments[arrays.segments[:, d + 1 + p] > 0]
-        rates, noises = ended[:, d + 1 :][:, column], ended[:, d + p + 2 :][:, column]
-        paths = without_shift(ended[:, :d], self._outputs())
+        ended = arrays.segments[:, d + 1 + p] > 0
+        rates, noises = arrays.segments[ended, d + 1 :][:, column], arrays.segments[ended, d + p + 2 :][:, column]
+        paths = without_shift(arrays.segments[:, :d], self._outputs())[ended]
         squares = scales[column] ** 2
-        return np.column_stack([paths, ended[:, d]]), rates * squares, noises * squares
+        return np.column_stack([paths, arrays.segments[ended, d]]), rates * squares, noises * squares
 
     def _paired(self, features: Features) -> Sequence[int]:
         """All numbers, if they are few, and the constant. `clock="records"`, the paper's algorithm, asks nobody."""

@@ -104,8 +104,8 @@ class LDPLearner(ValidatedModel):
         d = box.shape[1]
         scaling, bounds = self._scaling_of(features), self._target_bounds()
         in_units = bounds is not None and scaling != "none"
-        distance = expected_distance(d, in_units, self._index is not None)
-        numbers = self._steps.numbers(distance, self._loss.bound, d)
+        self._distance = expected_distance(d, in_units, self._index is not None)
+        numbers = self._steps.numbers(self._distance, self._loss.bound, d)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         frame = np.zeros((p + 1, k.FRAME))

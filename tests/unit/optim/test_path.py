@@ -124,7 +124,7 @@ def test_intervals_hold_where_the_noise_changes() -> None:
         inside = []
         for run in averages:
             held = np.column_stack([run * 10, np.full(count, 10.0)])
-            low, high = path_intervals(held, told, told, np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:3].T
+            low, high = path_intervals(held, told, told, np.zeros(6), np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:3].T
             inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
         assert len(inside) > 500
         return float(np.mean(inside))
