@@ -524,7 +524,7 @@ def test_a_run_says_whether_the_model_is_any_good(tmp_path: Path, quick: Quick) 
     sentence = end["validation"]
     assert sentence.startswith("the model is better than the best constant (error rate ")
     assert err == f"streamdp: validation: {sentence}\n"
-    assert "600 of 3,600 rows (17 %) were dropped" in end["doubts"][0]
+    assert "600 of 6,600 rows (9 %) were dropped" in end["doubts"][0]
     assert sentence in quick("status", "data.db")[1]
     status = json.loads(quick("status", "data.db", "--json")[1])
     assert status["validation"]["verdict"] == "better"
