@@ -70,13 +70,11 @@ class AveragedLearner(LDPLearner):
         if self._merged or self.n_seen < 2:
             raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
         arrays, p = self._arrays, len(self._arrays.frame) - 1
-        if not arrays.clock[k.TOTAL]:  # all records answered with bits
-            return np.full((arrays.state.shape[1], 2), np.nan), np.full(arrays.state.shape[1], np.nan)
         d, spec, zero = arrays.state.shape[1], arrays.spec, self._original(np.zeros(arrays.state.shape[1]))
         units = without_shift(np.array([self._original(unit) - zero for unit in np.eye(d)]), self._outputs())
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         segments, rates, noises = self._ended()
-        if not len(segments):
+        if not len(segments):  # as where all records answered with bits
             return np.full((d, 2), np.nan), np.full(d, np.nan)
         noises *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         covariance = units.T * noises.sum(axis=0) @ units
