@@ -112,9 +112,9 @@ def many_section(n: int) -> str:
     head = ["loss", "columns", "budget", "records", "steps before", "default", "its worst", "shrunk", "constant"]
     return (
         f"## Many columns, {n:,} records\n\nExcess loss of the simulations of Shi et al. 2025, 12 draws. The default "
-        "has T_0 = 4 d and D of at most 4 for classes (`streamdp.optim.steps`); before, T_0 was 10 and D was sqrt(d). "
-        '"Shrunk" is the default with its coefficients times 1 - (p - 2) v/|b|², v being the public variance of the '
-        "noise. Huber's targets are declared to lie within four spreads of their mean.\n\n"
+        "has T_0 = 4 d, and for classes T_0 = 8 d and D of at most 4 (`streamdp.optim.steps`); before, T_0 was 10 and "
+        'D was sqrt(d). "Shrunk" is the default with its coefficients times 1 - (p - 2) v/|b|², v being the public '
+        "variance of the noise. Huber's targets are declared to lie within four spreads of their mean.\n\n"
         f"{table([*head, 'no privacy'], many(n))}"
     )
 

@@ -489,6 +489,12 @@ def probabilities(share: float) -> Iterator[list[str]]:
         for draw, model in enumerate(models):
             model.learn_arrays(*simulation.draw(n, 100 + draw))
         yield [f"simulated, {n:,} records", str(d), budget, *_compared(models, X, y)]
+    cases = product(("one in fifty", "heavy tails"), (1_000, 4_000, 20_000), (5, 20), ("eps=1", "eps=4"))
+    for what, n, d, budget in cases:
+        models = [LDPASGDClassifier(features={f"x{j}": (-1.0, 1.0) for j in range(d)}, budget=budget) for _ in draws]
+        for draw, model in enumerate(models):
+            model.learn_arrays(*uncommon(what, d, n, 100 + draw))
+        yield [f"{what}, {n:,} records", str(d), budget, *_compared(models, *uncommon(what, d, 20_000, 99))]
     jobs: list[tuple[str, Any]] = [
         (job, RealData(job)) for job, of in REAL_JOBS.items() if of[2] in (["no", "yes"], ["0", "1"])
     ]
@@ -497,6 +503,20 @@ def probabilities(share: float) -> Iterator[list[str]]:
         for model in models:
             model.learn_arrays(data.X, data.y)
         yield [job, str(data.X.shape[1]), budget, *_compared(models, data.holdout, data.truth)]
+
+
+def uncommon(what: str, d: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (n, d) in [-1, 1] and classes (n,).
+
+    "one in fifty": so many are of the class 1; the columns are normal with bounds at three spreads. "heavy tails":
+    columns of Student's t with two degrees of freedom.
+    """
+    rng = np.random.default_rng(seed)
+    if what == "one in fifty":
+        X, typical, base = np.clip(rng.standard_normal((n, d)) / 3, -1, 1), 1 / 3, -4.9
+    else:
+        X, typical, base = np.clip(rng.standard_t(2, (n, d)) / 20, -1, 1), 1 / 8, 0.0
+    return X, (rng.random(n) < expit(1.5 / d**0.5 / typical * X.sum(axis=1) + base)).astype(float)
 
 
 def _compared(models: list[Any], X: np.ndarray, y: np.ndarray) -> list[str]:
@@ -569,7 +589,8 @@ def probabilities_section(share: float) -> str:
     return (
         "## Probabilities\n\nLog loss of logistic models on 20,000 other records, or on the fifth that is held out: of "
         "the probabilities, which know the noise of theta (`streamdp.optim.moderation`), of the sigmoid of the linear "
-        f"predictor, and of the best constant; {DRAWS} draws.\n\n{table(head, list(probabilities(share)))}"
+        f'predictor, and of the best constant; {DRAWS} draws. "One in fifty" are of the class 1; "heavy tails" are '
+        f"columns of Student's t with two degrees of freedom.\n\n{table(head, list(probabilities(share)))}"
     )
 
 

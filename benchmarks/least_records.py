@@ -7,7 +7,7 @@ measured at each number of `GRID`. A cell is the least number from which on all 
 this and at every larger number.
 
 A second table counts the draws that beat the constant when the gradients hold a certain number of times the
-information T_0 of `optim.steps`: simulations at eps = 1 and 4 with plain columns and with bounds at three spreads, the
+information I_0 of `optim.steps`: simulations at eps = 1 and 4 with plain columns and with bounds at three spreads, the
 flights, and the tables of `real_data.py`. From it follows `few_records.LIKELY`.
 
 Seeds are fixed. `--write` puts both into the page docs/explanations/noise.md. Ten minutes on one core.

@@ -1,9 +1,9 @@
 """What private scaling gives user-level learners. Run with `python -m benchmarks.user_scaling [--write]`.
 
 * flights: the delay in bounds of its meaning, in raw ones, and with columns in bounds a hundred times too wide, beside
-  the learner before (columns as declared, T_0 = 10);
+  the learner before (columns as declared, I_0 = 10);
 * price: columns that are well scaled already, beside the same columns without questions;
-* steps: T_0 = 4 d C/C0 beside 10 and 4 d, with one and with 16 records a user, columns that need no scaling.
+* steps: I_0 = 4 d C/C0 beside 10 and 4 d, with one and with 16 records a user, columns that need no scaling.
 
 12 draws, the same seeds for each contender; delta = 1e-6. Noise comes from seeded generators, which are for measuring
 only. Ten minutes on one core.
@@ -37,7 +37,7 @@ HEAD = "# Private scaling of user-level learners\n\n`python -m benchmarks.user_s
 
 
 def t_0(d: int, number: float) -> AbstractContextManager[Any]:
-    """Learn with this T_0, for gradients that are not cut."""
+    """Learn with this I_0, for gradients that are not cut."""
     return patch.object(steps, "EACH", number / d)
 
 
@@ -113,7 +113,7 @@ def flights_section() -> str:
     ]
     return (
         f"## Flights\n\nMean absolute error of the delay in minutes, mean of {DRAWS} draws, the worst in parentheses. "
-        '"Columns as declared" has the search for the units of the target, and T_0 = 10.'
+        '"Columns as declared" has the search for the units of the target, and I_0 = 10.'
         f"\n\n{table(head, flights())}"
     )
 
@@ -179,7 +179,7 @@ def price_section() -> str:
 
 
 def first_steps() -> Iterator[list[str]]:
-    """Rows of excess losses by T_0."""
+    """Rows of excess losses by I_0."""
     for loss, d, (items, users) in product(("huber", "logistic"), (5, 20, 50), ((1, 3_000), (16, 3_000))):
         simulation = Simulation(loss, d)
         make = UserLevelLDPRegressor if loss == "huber" else UserLevelLDPClassifier
@@ -202,10 +202,11 @@ def first_steps() -> Iterator[list[str]]:
 
 def steps_section() -> str:
     """The table of the steps, with its heading."""
-    head = ["loss", "columns", "records each", "users", "T_0 = 10", "T_0 = 4 d C/C0", "T_0 = 4 d", "constant"]
+    head = ["loss", "columns", "records each", "users", "I_0 = 10", "I_0 = 4 d C/C0", "I_0 = 4 d", "constant"]
     return (
         "## The first steps\n\nExcess loss of the simulations of Shi et al. 2025 at eps = 1, columns as they are, mean "
-        f"and Monte Carlo error of {DRAWS} draws. D is at most 4 for classes in all.\n\n{table(head, first_steps())}"
+        f"and Monte Carlo error of {DRAWS} draws. For classes, D is at most 4, and T_0 is 2 I_0."
+        f"\n\n{table(head, first_steps())}"
     )
 
 

@@ -22,6 +22,17 @@ from streamdp.errors import ConfigError, SchemaError, SourceError, suggestion
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
 
+def usual_delimiter(path: str) -> str:
+    """Return the delimiter of a file that nobody has declared: a tab if its name ends in `.tsv`, else a comma.
+
+    Parameters
+    ----------
+    path
+        The file, possibly compressed (`.gz` or `.zst`), or `-`.
+    """
+    return "\t" if path.removesuffix(".gz").removesuffix(".zst").endswith(".tsv") else ","
+
+
 class CSVGrammar:
     """CSV with a header and one delimiter; a `recordblocks.Grammar`.
 
@@ -86,7 +97,9 @@ class CSVGrammar:
         if absent or twice:
             what, columns = ("lacks", absent) if absent else ("repeats", twice)
             usual = "; fix the header or the schema"
-            if len(names) == 1:
+            if line.lstrip().startswith(("{", "[")):
+                usual = "; it looks like JSON, and not like a header: is source.type right?"
+            elif len(names) == 1:
                 usual = f"; it is one column if cut at {self.delimiter!r}: is the delimiter right (source.delimiter)?"
             hint = (absent and suggestion(absent[0], names)) or usual
             raise SchemaError(f"the header {what} the declared {', '.join(map(repr, columns))}{hint}")

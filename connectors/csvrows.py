@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from connectors.csvgrammar import CSVGrammar
+from connectors.csvgrammar import CSVGrammar, usual_delimiter
 from connectors.recordblocks import RecordBlocks, Records
 from streamdp.errors import SchemaError
 
@@ -50,7 +50,7 @@ class CSVRows:
     path
         A file, plain or gzip, or `-` for standard input.
     delimiter
-        One ASCII character between fields.
+        One ASCII character between fields. None: a tab if the name ends in `.tsv`, else a comma.
     columns
         The columns that the header must name exactly once, in any order and among others.
 
@@ -58,8 +58,8 @@ class CSVRows:
     it does not fit.
     """
 
-    def __init__(self, path: str, delimiter: str = ",", columns: Sequence[str] = ()) -> None:
-        self._grammar = CSVGrammar(delimiter, columns)
+    def __init__(self, path: str, delimiter: str | None = None, columns: Sequence[str] = ()) -> None:
+        self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns)
         self._blocks = RecordBlocks(path, self._grammar)
         self._records: Records | None = None
         while not (self._blocks.has_header or self._blocks.finished):

@@ -12,12 +12,13 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from connectors.csvgrammar import CSVGrammar
+from connectors.csvgrammar import CSVGrammar, usual_delimiter
 from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordblocks import Records
 from connectors.recordfile import RecordFile
 from connectors.recordlines import Lines
 from streamdp.data.records import Batch, DeadLetter, Encoder
+from streamdp.errors import check_path
 
 
 class CSVSource(RecordFile):
@@ -31,7 +32,7 @@ class CSVSource(RecordFile):
     path
         A file, plain or gzip, or `-` for standard input.
     delimiter
-        One ASCII character between fields.
+        One ASCII character between fields. None: a tab if the name ends in `.tsv`, else a comma.
     follow
         Wait for more at the end of a plain file that grows, until `close()`.
     max_bad_share, min_bad
@@ -53,13 +54,14 @@ class CSVSource(RecordFile):
         path: str | os.PathLike[str],
         encoder: Encoder,
         *,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         follow: bool = False,
         max_bad_share: float | None = 0.1,
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:
-        self._grammar = CSVGrammar(delimiter, encoder.columns)
+        path = check_path("path", path)
+        self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, encoder.columns)
         super().__init__(
             path,
             encoder,

@@ -99,6 +99,7 @@ class RecordFile(ABC):
         self._polled = 0  # 0 until a record was polled; more than `_blocks.row` while records are passed over
         self._passed: Counter[str] = Counter()  # flaws of the records passed over
         self._bad: Counter[str] = Counter()
+        self._bad_column: str | None = None  # of the last dead letter
         self._digests = [b""]  # of the first records, none to all
 
     def _read_blocks(self) -> Blocks:
@@ -141,9 +142,10 @@ class RecordFile(ABC):
         self._take_ahead()
         if self._too_many_bad():
             reason, count = self._bad.most_common(1)[0]
+            last = "" if self._bad_column is None else f", the last in column {self._bad_column!r}"
             raise TooManyBadRecordsError(
                 f"{self._blocks.name}: {self._bad.total()} of {self._records} records do not fit the schema, most "
-                f"often for {reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See "
+                f"often for {reason!r} ({count}){last}; the limit is a share of {self._max_bad_share:g}. See "
                 "`streamdp check` or the dead letters, fix the file or the schema, or raise source.max_bad_share."
             )
         if self._block is None and self._ahead is not None:
@@ -296,6 +298,8 @@ class RecordFile(ABC):
         dead = block.batch.dead[slice(*np.searchsorted(block.dead_rows, edges).tolist())]
         self._polled = stop
         self._bad.update(letter.reason for letter in dead)
+        if dead:
+            self._bad_column = dead[-1].column
         if stop == block.last_row:
             self._block = None
         whole = block.batch

@@ -193,6 +193,10 @@ class TooManyBadRecordsError(SourceError):
     """The share of undecodable records exceeds the declared limit."""
 
 
+class NothingLearnedError(SourceError):
+    """A run has read records and learned none of them. What it counted is committed."""
+
+
 class StoreError(StreamDPError):
     """The store cannot be used."""
 

@@ -9,11 +9,13 @@ import numpy as np
 
 from streamdp.aggregation import binomial
 from streamdp.data.floats import floats
-from streamdp.errors import BudgetError, ConfigError, SchemaError, check_choice, check_whole
+from streamdp.errors import BudgetError, ConfigError, SchemaError, check_choice, check_whole, is_number
 from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
 
 Calibration = Literal["tight", "paper"]
 CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
+MOST_ROUNDS = 10**6
+"""The most sums in which the same users take part."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,13 @@ class VectorSum:
     rounds: int = 1
 
     def __post_init__(self) -> None:
+        check_whole("rounds", self.rounds, 1, MOST_ROUNDS)
         share = _check(self.budget, self.bound, self.users, self.d, self.calibration, self.sensitivity)
         check_whole("g", self.g, 1, 2**40)
         check_whole("b", self.b, 1, 2**40)
         for name in ("users", "d", "g", "b"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "sensitivity", share * 2 * self.bound)
-        check_whole("rounds", self.rounds, 1, 10**6)
         if self.calibration == "paper":
             if self.rounds > 1:
                 raise ConfigError("the paper's calibration is for one round: compose several yourself")
@@ -103,6 +105,7 @@ class VectorSum:
 
         Raises `BudgetError` and `ConfigError` as the class does.
         """
+        check_whole("rounds", rounds, 1, MOST_ROUNDS)
         share = _check(budget, bound, users, d, calibration, sensitivity)
         assert isinstance(budget, ApproxDP)
         if calibration == "paper":
@@ -195,10 +198,10 @@ def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, s
     check_choice("calibration", calibration, CALIBRATIONS)
     if calibration == "tight":
         binomial.check_epsilon(budget)
-    if not 1e-60 <= bound <= 1e60:
-        raise ConfigError(f"bound must be from 1e-60 to 1e60, got {bound}")
-    if sensitivity is not None and not 0 < sensitivity <= 2 * bound * (1 + 1e-12):
-        raise ConfigError(f"sensitivity must be in (0, 2 bound], got {sensitivity}")
+    if not (is_number(bound) and 1e-60 <= bound <= 1e60):
+        raise ConfigError(f"bound must be from 1e-60 to 1e60, got {bound!r}")
+    if sensitivity is not None and not (is_number(sensitivity) and 0 < sensitivity <= 2 * bound * (1 + 1e-12)):
+        raise ConfigError(f"sensitivity must be in (0, 2 bound], got {sensitivity!r}")
     check_whole("users", users, 1, 10**9)
     check_whole("d", d, 1, 10**6)
     return 1.0 if sensitivity is None else min(1.0, sensitivity / (2 * bound))

@@ -12,8 +12,8 @@ from streamdp.cli.spark import spark_app
 
 _CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
 message if its reader has ended, as with head; a run then stops at its last commit), or an unexpected error; 2 wrong
-usage or configuration; 3 the source or its data; 4 the store or the published file; 5 a record's budget; 6 not
-available (yet); 130 interrupted before the run began, or interrupted twice.
+usage or configuration; 3 the source or its data, also if a run has read records and learned none; 4 the store or the
+published file; 5 a record's budget; 6 not available (yet); 130 interrupted before the run began, or interrupted twice.
 SIGTERM ends a run of a Kafka job within 30 seconds, also if the database does not answer (then with 4): the next run
 learns what was not committed. Errors are one line on standard error and never show a value of a record.""".replace(
     "\n", " "

@@ -43,10 +43,21 @@ def say(message: str) -> None:
     print(f"streamdp: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
+def warn(sentence: str) -> None:
+    """Print a warning on standard error.
+
+    Parameters
+    ----------
+    sentence
+        The text.
+    """
+    say(f"warning: {sentence}")
+
+
 def warn_if_not_private(estimator: StreamEstimator) -> None:
     """Print a warning for an estimator whose releases are not private."""
     if not estimator.guarantee.private:
-        say("warning: this model is NOT private: it has a seed, or no mechanism")
+        warn("this model is NOT private: it has a seed, or no mechanism")
 
 
 def need_stdin() -> None:

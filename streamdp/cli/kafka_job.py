@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import say, warn_if_not_private
+from streamdp.cli.common import say, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -105,11 +105,13 @@ def run_worker(
             dead_letters=dead_letters,
             observers=observers,
             publish=publish,
+            on_unfit=warn,
         )
         records = worker.run(max_records, idle_seconds)
         display.finished(records, "stopped" if worker.stopping else "done")
         for line in display.conclusions():
             say(line)
+        worker.unlearned.check()
 
 
 def kafka_source(config: JobConfig) -> KafkaSourceConfig:
@@ -186,7 +188,7 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
 
 
 def produce(
-    path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str = ","
+    path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str | None = None
 ) -> int:
     """Send the rows of a CSV file as JSON objects of text; return how many.
 
@@ -201,7 +203,7 @@ def produce(
     partitions
         Make the topic first with so many partitions, if it does not exist.
     delimiter
-        One ASCII character between fields.
+        One ASCII character between fields. None: a tab if the name ends in `.tsv`, else a comma.
 
     Raises `SchemaError` for a column that is not there and for a row that is unusable by the rules of
     `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be sent.
@@ -219,7 +221,7 @@ def produce(
         writer.close()
 
 
-def _messages(path: str, key: str | None, delimiter: str) -> Iterator[tuple[bytes | None, bytes]]:
+def _messages(path: str, key: str | None, delimiter: str | None) -> Iterator[tuple[bytes | None, bytes]]:
     """Keys and values of messages. Rows are read by the rules of `connectors.csvrows`; an unusable one is an error."""
     import orjson
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import Delimiter, ascii_delimiter, need_stdin
+from streamdp.cli.common import ascii_delimiter, need_stdin
 
 
 @app.command(epilog="Example: streamdp produce flights.csv --topic flights --brokers localhost:9092")
@@ -19,12 +19,15 @@ def produce(
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Create the topic with this many partitions if it does not exist.")
     ] = None,
-    delimiter: Delimiter = ",",
+    delimiter: Annotated[
+        str | None, typer.Option(help="The character between CSV fields. Default: a tab for .tsv, else a comma.")
+    ] = None,
 ) -> None:
     """Send the rows of a CSV file to a Kafka topic as JSON objects; rows with the same key share a partition."""
     from streamdp.cli.kafka_job import produce as send
 
-    delimiter = ascii_delimiter(delimiter)
+    if delimiter is not None:
+        delimiter = ascii_delimiter(delimiter)
     if file == "-":
         need_stdin()
     typer.echo(f"{send(file, topic, brokers, key, partitions, delimiter):,} records sent to {topic}")

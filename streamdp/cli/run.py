@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, Trace, need_stdin, say, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, Trace, need_stdin, say, warn, warn_if_not_private
 from streamdp.cli.settings import job_config, parse_bounds, parse_features
 from streamdp.errors import ConfigError, SourceError
 
@@ -159,7 +159,7 @@ def _run_file(
     if file.path == "-":
         need_stdin()
     for warning in first_block(config):
-        say(f"warning: {warning}")
+        warn(warning)
     with ExitStack() as stack:
         source = file.build(config.build_schema())
         stack.callback(source.close)
@@ -188,6 +188,7 @@ def _run_file(
             ],
             on_progress=display.progress,
             on_waiting=display.waiting,
+            on_unfit=warn,
             resume=_resume(file.name, stdin),
         )
         counts = runner.run(max_records)
@@ -195,6 +196,7 @@ def _run_file(
         display.finished(counts, ended, doubts(estimator, counts), runner.waiting)
         for line in display.conclusions():
             say(line)
+        runner.unlearned.check()
 
 
 def _display(config: JobConfig, source: Any) -> RunnerDisplay:

@@ -99,14 +99,17 @@ def run_devices(
     per_batch
         How many of these people answer in a batch. None: as many as the batch needs.
     delimiter
-        The character between CSV fields. None: a comma.
+        The character between CSV fields. None: a tab for `.tsv`, else a comma.
     """
     from streamdp.config.file import FileSourceConfig, file_type
+    from streamdp.protocol.cohort import CohortSimulator
     from streamdp.protocol.devices import DeviceSimulator, Notes
 
     if data == "-":
         raise ConfigError("expected a file: the notes name the rows that have answered")
     source, agreed = _source(config), agreement(config)
+    if agreed.rounds is not None and per_batch is not None:
+        raise ConfigError("--per-batch: the people of a cohort answer in every round; leave it out")
     kind = file_type(data)
     if kind != "csv" and delimiter is not None:
         raise ConfigError("--delimiter is for CSV files")
@@ -119,15 +122,12 @@ def run_devices(
             records = stack.enter_context(closing(file.build(config.build_schema())))
             points = stack.enter_context(closing(_log(source, source.points)))
             messages = stack.enter_context(closing(_outlet(source, source.messages)))
-            crowd = DeviceSimulator(
-                agreed,
-                records,
-                points,
-                messages,
-                remembered,
-                per_batch=per_batch,
-                budget=amount(parse_budget(config.model.budget)),
-                tell=_tell,
+            parties = agreed, records, points, messages, remembered
+            allowed = amount(parse_budget(config.model.budget))
+            crowd = (
+                DeviceSimulator(*parties, per_batch=per_batch, budget=allowed, tell=_tell)
+                if agreed.rounds is None
+                else CohortSimulator(*parties, budget=allowed, tell=_tell)
             )
             crowd.run(stopping)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamdp.cli.common import AcceptBudget, AcceptLoss, say, warn_if_not_private
 from streamdp.cli.settings import job_config
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, NothingLearnedError
 
 if TYPE_CHECKING:
     from streamdp.config.job import Accepted, JobConfig
@@ -49,6 +50,7 @@ def run(
 
 def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str, accepted: Accepted) -> None:
     from streamdp.config.spark import SparkSourceConfig
+    from streamdp.runtime.learning import total
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
     from streamdp.serving.snapshots import combined
@@ -60,20 +62,32 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     publisher = Publisher(config.publish, holdout, (_measured,))
     warn_if_not_private(config.build_estimator())
     spark, ours = session(config, master, conf)
-    publish = [lambda snapshots: publisher(combined(snapshots))]
+    dead = Counter[str]()
+
+    def note(snapshots: list[Snapshot]) -> None:
+        dead.clear()
+        for snapshot in snapshots:
+            dead.update(snapshot.position["dead"])
+
+    publish = [lambda snapshots: publisher(combined(snapshots)), note]
     try:
         frame = read(spark, config)
         if config.source.stream:
-            _learn_stream(frame, config, accepted, publish)
+            how, counts = _learn_stream(frame, config, accepted, publish)
         else:
-            counts = learn(frame, config, name=name, accepted=accepted, publish=publish)
-            say(f"done: {_said(counts)}")
+            how, counts = "done", learn(frame, config, name=name, accepted=accepted, publish=publish)
     finally:
         if ours:
             spark.stop()
+    reasons = ", ".join(f"{reason}: {n:,}" for reason, n in sorted(dead.items()))
+    said = _said(counts) + (f" ({reasons})" if reasons else "")
+    if total(counts) and not counts.learned:
+        raise NothingLearnedError(f"{how}, and nothing was learned: {said}; fix the schema or the data")
+    say(f"{how}: {said}")
 
 
-def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: list[Any]) -> None:
+def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: list[Any]) -> tuple[str, Counts]:
+    """Returns why it ended, and the counts of the job."""
     from threading import Event
 
     from streamdp.runtime.signals import stopped_by_signals
@@ -85,8 +99,7 @@ def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: li
             while not stopping.is_set() and not learner.wait(1):
                 pass
         learner.stop()
-        dead = ", ".join(f"{reason}: {n:,}" for reason, n in sorted(learner.dead.items()))
-        say(f"{'stopped' if stopping.is_set() else 'done'}: {_said(learner.counts)}{f' ({dead})' if dead else ''}")
+        return "stopped" if stopping.is_set() else "done", learner.counts
 
 
 def _said(counts: Counts) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import httpx
 
-from streamdp.errors import ConfigError, check_texts
+from streamdp.errors import ConfigError, check_texts, is_number
 
 
 def check_address(url: str, token: str | None) -> None:
@@ -26,3 +29,16 @@ def check_address(url: str, token: str | None) -> None:
         raise ConfigError("url: expected the address of a service, such as https://learn.example.org")
     if not (token or "").isascii():
         raise ConfigError("token: expected ASCII text")
+
+
+def check_seconds(**times: Any) -> None:
+    """Raise `ConfigError` unless all values are times in seconds that one can wait.
+
+    Parameters
+    ----------
+    times
+        The values by name, for messages.
+    """
+    for name, value in times.items():
+        if not (is_number(value) and 0 <= value <= threading.TIMEOUT_MAX):
+            raise ConfigError(f"{name}: expected a number of seconds, at least 0, got {value!r}")

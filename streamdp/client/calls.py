@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from streamdp.client.address import check_address
+from streamdp.client.address import check_address, check_seconds
 from streamdp.errors import ServiceError
 
 _TRANSIENT = (429, 502, 503, 504)
@@ -53,6 +53,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         check_address(url, token)
+        check_seconds(retry_s=retry_s, timeout_s=timeout_s)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(base_url=url.rstrip("/") + "/v1/models", headers=headers, timeout=timeout_s)
         self._retry_s, self._sleep = retry_s, sleep

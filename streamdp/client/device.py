@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from streamdp.client.address import check_address
+from streamdp.client.address import check_address, check_seconds
 from streamdp.client.notes import ReportNotes
 from streamdp.errors import ConfigError, ServiceError, check_texts
 from streamdp.privacy.guarantees import Budget
@@ -77,6 +77,7 @@ class Device:
     ) -> None:
         check_address(url, token)
         check_texts(job=job)
+        check_seconds(timeout_s=timeout_s)
         self._url = f"{url.rstrip('/')}/v1/models/{quote(job, safe='')}"
         self._job, self._agreement = job, agreement
         self._lock = threading.Lock()

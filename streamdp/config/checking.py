@@ -11,7 +11,8 @@ from streamdp.config.file import FileSourceConfig
 from streamdp.config.job import JobConfig
 from streamdp.config.yaml12 import Document
 from streamdp.data.inspection import OFTEN, Inspection
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, NothingLearnedError, SourceError
+from streamdp.runtime.bad_records import by_reason, in_words
 
 BLOCK = 65_536
 """How many records `first_block` looks at."""
@@ -94,8 +95,8 @@ def hopeless(inspection: Inspection) -> str | None:
     if not inspection.rows:
         return "there are no records"
     return (
-        f"none of the first {inspection.rows:,} records fits the schema, most often for {inspection.most_frequent()};"
-        " fix the schema or the data; `streamdp check` shows all counts"
+        f"none of the first {inspection.rows:,} records fits the schema: {by_reason(inspection.reasons)}; fix the"
+        " schema or the data; `streamdp check` shows all counts"
     )
 
 
@@ -116,7 +117,7 @@ def first_block(job: JobConfig) -> list[str]:
 
     They tell only which records do not fit and why, which the guarantee calls public.
 
-    Raises `SourceError` if no record fits, and the errors of `inspect`.
+    Raises `NothingLearnedError` if no record fits, and the errors of `inspect`.
     """
     source = job.source
     if not isinstance(source, FileSourceConfig) or not all(os.path.isfile(p) or os.path.isdir(p) for p in source.paths):
@@ -124,12 +125,12 @@ def first_block(job: JobConfig) -> list[str]:
     inspection = inspect(job, BLOCK)
     problem = hopeless(inspection)
     if problem is not None and inspection.rows:
-        raise SourceError(f"{source.name}: {problem}")
+        raise NothingLearnedError(f"{source.name}: {problem}")
     if problem is not None:
         return [] if source.follow else [f"{source.name}: {problem}"]
     return [
         f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema for"
-        f" {reason.replace('_', ' ')}{'' if column is None else f' in column {column!r}'}; see `streamdp check`"
-        for (reason, column), count in inspection.reasons.items()
+        f" {in_words(*reason)}; see `streamdp check`"
+        for reason, count in inspection.reasons.items()
         if count >= OFTEN * inspection.rows
     ]

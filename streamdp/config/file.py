@@ -34,8 +34,11 @@ def file_type(path: str) -> FileType:
     Parameters
     ----------
     path
-        The file, possibly compressed (`.gz` or `.zst`), or a folder. Unknown endings mean CSV.
+        The file, possibly compressed (`.gz` or `.zst`), or a folder. Unknown endings mean CSV; a file that ends in
+        `.json` is read as JSON lines.
     """
+    if path.removesuffix(".gz").removesuffix(".zst").endswith(".json"):
+        return "jsonl"  # not in `_ENDINGS`: in a folder of data, such a file may be about the data
     names = sorted(name for name in os.listdir(path) if _known(name)) if os.path.isdir(path) else [path]
     return next((kind for name in names[:1] if (kind := _known(name)) is not None), "csv")
 
@@ -79,7 +82,8 @@ class FileSourceConfig(Settings):
     follow
         Whether to wait for more records at the end of the file.
     delimiter
-        The character between the fields of a CSV file, `,` by default. The text `\t` means a tab.
+        The character between the fields of a CSV file. None: a tab if its name ends in `.tsv`, else a comma. The text
+        `\t` means a tab.
     max_bad_share
         Stop if the share of bad records, from 0 to 1, is larger. None: no limit.
     dead_letters
@@ -172,7 +176,7 @@ class FileSourceConfig(Settings):
         given["follow"] = self.follow
         if self.type == "jsonl":
             return JSONLSource(path, encoder, **given)
-        return CSVSource(path, encoder, delimiter=self.delimiter or ",", **given)
+        return CSVSource(path, encoder, delimiter=self.delimiter, **given)
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""

@@ -180,6 +180,8 @@ class JobConfig(Definition):
                 )
             if self.cap is not None:
                 raise MisfitError("cap", "a job with a shuffler cannot keep a cap: its messages name no subject")
+        elif self.model.cohort is not None:
+            raise MisfitError("model", "a cohort needs a source of type: shuffle, whose people answer in each round")
         return self
 
     @model_validator(mode="after")

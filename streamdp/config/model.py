@@ -73,6 +73,9 @@ class ModelConfig(Settings):
         The set of allowed parameters theta.
     seed
         For tests only: a model with a seed is not private.
+    cohort
+        `{people: n, rounds: T}`, with a source of type: shuffle: the same n people answer in each of T rounds. Without
+        `rounds`, T is planned.
     """
 
     estimator: Literal[ESTIMATORS]  # type: ignore[valid-type]
@@ -97,6 +100,7 @@ class ModelConfig(Settings):
     window_seconds: float | None = None
     spread: float | None = None
     centre: Literal["zero", "asked"] | None = None
+    cohort: dict[str, int] | None = None
 
     @model_validator(mode="before")
     @classmethod

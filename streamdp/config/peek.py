@@ -29,7 +29,7 @@ def delimiter_of(path: str) -> str:
     """
     from connectors.csvrows import CSVRows
 
-    rows = CSVRows(FileSourceConfig(path=path).files()[0])
+    rows = CSVRows(FileSourceConfig(path=path).files()[0], ",")
     rows.close()
     header = ",".join(rows.header)
     return max(_DELIMITERS, key=header.count) if any(d in header for d in _DELIMITERS) else ","

@@ -50,9 +50,9 @@ class Prospect:
 def chance(
     loss: str | Loss, columns: int, budget: Budget | str, records: int, mechanism: str = "auto"
 ) -> Literal["likely", "possible", "unlikely"]:
-    """Say whether a model of an LDP learner beats the best constant, by the information of all reports over T_0.
+    """Say whether a model of an LDP learner beats the best constant, by the information of all reports over I_0.
 
-    T_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md` simulated
+    I_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md` simulated
     models with less than 0.3 of it are about as good as a constant or worse. With `LIKELY` times as much nearly all
     draws are better (docs/explanations/noise.md). Where the columns explain little of the target, it takes more.
 

@@ -16,8 +16,20 @@ from zlib import crc32
 
 import numpy as np
 
+from streamdp.errors import ConfigError, check_path, check_whole, is_number
+
 if TYPE_CHECKING:
     import polars as pl
+
+_MOST = 10**9
+
+
+def _generator(seed: Any, **sizes: Any) -> np.random.Generator:
+    """The generator of a seed. Raises `ConfigError` unless the seed and the sizes, by name, are whole numbers."""
+    check_whole("seed", seed, 0, 2**64 - 1)
+    for name, size in sizes.items():
+        check_whole(name, size, 1, _MOST)
+    return np.random.default_rng(seed)
 
 
 # --- the simulations of the LDP paper -----------------------------------------------------------------------
@@ -31,6 +43,7 @@ def linear_theta(d: int) -> np.ndarray:
     d
         The number of features.
     """
+    check_whole("d", d, 0, _MOST)
     return np.ones(d + 1)
 
 
@@ -47,13 +60,15 @@ def linear(n: int, d: int, *, seed: int, sigma: float = 2.0) -> tuple[np.ndarray
         Standard deviation of the noise, in units of y, at least 0. The paper uses 2.
 
     Returns X (n, d), without the column of ones (estimators add the intercept), and y (n,), both float64 and
-    unbounded. Source: section 5.1 of the LDP-SGD paper.
+    unbounded. Raises `ConfigError` for another argument. Source: section 5.1 of the LDP-SGD paper.
 
     >>> X, y = linear(1000, 5, seed=1)
     >>> X.shape, y.shape
     ((1000, 5), (1000,))
     """
-    rng = np.random.default_rng(seed)
+    if not (is_number(sigma) and 0 <= sigma < np.inf):
+        raise ConfigError(f"sigma: expected a finite number, at least 0, got {sigma!r}")
+    rng = _generator(seed, n=n, d=d)
     X = rng.standard_normal((n, d))
     theta = linear_theta(d)
     return X, theta[0] + X @ theta[1:] + sigma * rng.standard_normal(n)
@@ -74,7 +89,7 @@ def logistic(n: int, d: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
     >>> sorted(set(y.tolist()))
     [0.0, 1.0]
     """
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed, n=n, d=d)
     X = rng.standard_normal((n, d))
     theta = linear_theta(d)
     # The logistic function, written with tanh because exp overflows for a score far from 0.
@@ -151,7 +166,7 @@ def insurance(n: int = 1_000_000, *, seed: int) -> pl.DataFrame:
     """
     import polars as pl
 
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed, n=n)
     bounds = INSURANCE_SCHEMA["features"]
     charges = np.full(n, INSURANCE_BASE)
     columns: dict[str, pl.Series] = {}
@@ -272,13 +287,15 @@ def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) 
     months
         Numbers from 1 to 12; None for all.
 
-    Raises ValueError for a month that does not exist, before anything is written.
+    Raises `ConfigError` for a month that does not exist, before anything is written.
     """
     import polars as pl
 
-    chosen = sorted(set(range(1, 13) if months is None else months))
-    if not chosen or not set(chosen) <= set(range(1, 13)):
-        raise ValueError(f"Expected months between 1 and 12, at least one, got {chosen}")
+    every = range(1, 13)
+    chosen = list(every if months is None else months) if isinstance(months, Iterable | None) else []
+    if not chosen or any(month not in every for month in chosen):
+        raise ConfigError(f"months: expected numbers from 1 to 12, at least one, got {months!r}")
+    path = check_path("path", path)
     table = flights().filter(pl.col("month").is_in(chosen))
     table.write_csv(path)
     return table.height

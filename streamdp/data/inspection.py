@@ -140,12 +140,6 @@ class Inspection:
                 )
         return out
 
-    def most_frequent(self) -> str:
-        """The reason for which most records do not fit, as words."""
-        (reason, column), count = self.reasons.most_common(1)[0]
-        where = "" if column is None else f" in column {column!r}"
-        return f"{reason.replace('_', ' ')}{where} ({count:,} of {self.rows:,})"
-
 
 def _count(
     found: ColumnCounts,

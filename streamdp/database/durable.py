@@ -24,15 +24,15 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: str, text: str, *, mode: int = 0o600, replace: bool = True) -> None:
-    """Write a whole file: a reader finds the old text or the new text, and the new text is on disk on return.
+def write_durably(path: str, content: str | bytes, *, mode: int = 0o600, replace: bool = True) -> None:
+    """Write a whole file: a reader finds the old content or the new one, and the new one is on disk on return.
 
     Parameters
     ----------
     path
         The file. A draft in the same directory takes its name when the draft is on disk.
-    text
-        The content, written as UTF-8.
+    content
+        Bytes, or text, which is written as UTF-8.
     mode
         The permissions of the file.
     replace
@@ -43,8 +43,8 @@ def write_durably(path: str, text: str, *, mode: int = 0o600, replace: bool = Tr
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())

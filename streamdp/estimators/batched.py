@@ -161,9 +161,12 @@ class BatchedModel(BoundedModel, ValidatedModel):
             assert self._features is not None
             wide, scaled = self._free and self._target_bounds() is not None, self._features.numeric & self._free
             return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled)
+        return Planned(self._problem(start), start, self._project, self.horizon, self.batch_size)
+
+    def _problem(self, start: np.ndarray) -> Problem:
+        """The bounds that a plan follows from."""
         bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
-        problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
-        return Planned(problem, start, self._project, self.horizon, self.batch_size)
+        return Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
 
     @property
     def phase(self) -> Phase:

@@ -39,6 +39,7 @@ from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.packing import RecordLearner
 from streamdp.optim.growing import Growing
+from streamdp.optim.newton import Newton
 
 
 class _Gathered:
@@ -73,6 +74,12 @@ class DividedModel(BatchedModel):
     _formats = (1, 2)
     _schema_since = 2
     _gathered: _Gathered | None = None
+
+    @property
+    def looseness(self) -> float | None:
+        """See `ValidatedModel.looseness`; Newton's steps learn the spread of the target."""
+        walk = getattr(self, "_walk", None)
+        return walk.looseness if isinstance(walk, Newton) else super().looseness
 
     # -- a part of the records ---------------------------------------------------------------------------------------
 

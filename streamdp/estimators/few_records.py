@@ -1,8 +1,8 @@
 """Whether a model has enough records to predict better than a constant: from their number, budgets and columns only.
 
 `least_records` of a model is the number of records that answered about scale, and of as many gradients as hold the
-information T_0 of `optim.steps`, below which a model knows little. The counts of draws that beat a constant, by
-multiples of T_0, are in docs/explanations/noise.md.
+information I_0 of `optim.steps`, below which a model knows little. The counts of draws that beat a constant, by
+multiples of I_0, are in docs/explanations/noise.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 LIKELY = 10.0
-"""With so many times T_0 a model is likely to be better than a constant."""
+"""With so many times I_0 a model is likely to be better than a constant."""
 
 
 def too_few(model: Any) -> str | None:

@@ -34,6 +34,14 @@ phase.
 Non-smooth losses. f is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta).
 beta is chosen together with the batch.
 
+The same people in every round. T rounds over n people have no error of sampling but for that of the people: sigma^2 is
+the noise of one round. The budget is for all rounds, so sigma^2 is about T times that of one round, and the bound is
+
+    2 beta D^2 / (T (T+1)) + D sigma_1 sqrt(2 (2T+1) / (3 (T+1))),
+
+sigma_1^2 being the noise of a plan of one round. From about T = sqrt(beta D / sigma_1) on more rounds gain little.
+Averaged gradient descent (Cheu et al., Algorithm 5) has D sqrt(L^2 / T + sigma_1^2), and needs (L / sigma_1)^2 rounds.
+
 Unknown length. A stream of unknown length is learned in epochs of doubling length that each start at the output of the
 epoch before. All are planned with the D of the first: no later start is further away than 2 D, so 4 times the bound
 holds for them.
@@ -43,7 +51,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -163,6 +171,28 @@ def _best_run(problem: Problem, records: int, batch: int | None, distance: float
         best = run if best is None or run.excess < best.excess else best
     assert best is not None
     return best
+
+
+def rounds_of(problem: Problem, users: int, distance: float, noises: dict[int, float]) -> Phase:
+    """The run over the same people in every round: the fewest rounds whose bound is within a tenth of the least.
+
+    Parameters
+    ----------
+    users
+        n, the number of people.
+    distance
+        D at the start.
+    noises
+        By number of rounds, the variance E||.||^2 that privacy adds to the average of n gradients in one round.
+    """
+
+    def run_of_rounds(rounds: int, noise: float) -> Phase:
+        same = replace(problem, noise=lambda _: noise, spread=0.0)
+        return _best_run(same, rounds * users, users, distance)
+
+    runs = [run_of_rounds(*each) for each in noises.items()]
+    least = min(run.excess for run in runs)
+    return min((run for run in runs if run.excess <= 1.1 * least), key=lambda run: run.steps)
 
 
 def plan(problem: Problem, records: int, batch: int | None = None, distance: float | None = None) -> list[Phase]:

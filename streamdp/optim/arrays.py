@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, pair_bits
+from streamdp.optim import location_scale, pair_bits, tails
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.states import finite_array
 
@@ -38,6 +38,8 @@ class Arrays(NamedTuple):
         (p + 1, `frame.FRAME`) the columns and, in the last row, the target.
     posterior
         (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it is scaled.
+    tails
+        (c, `tails.TAILS`) what is known about their tails; the target has none.
     summary
         (c, `frame.SUMMARY`) what follows from the posteriors.
     pairs
@@ -51,6 +53,7 @@ class Arrays(NamedTuple):
     clock: np.ndarray
     frame: np.ndarray
     posterior: np.ndarray
+    tails: np.ndarray
     summary: np.ndarray
     pairs: np.ndarray
 
@@ -91,13 +94,14 @@ def begin(
     """
     frame[:, k.SLOT] = -1
     frame[scaled, k.SLOT] = np.arange(len(scaled))
-    frame[:-1, k.LOWEST] = frame[:-1, k.SCALE]
+    frame[:-1, k.RESTARTED] = frame[:-1, k.SCALE]
     summary = np.zeros((len(scaled), k.SUMMARY))
     summary[:, k.COLUMN] = scaled
     posterior = location_scale.flat(len(scaled))
     pairs = pair_bits.nothing_told(paired)
+    far = np.zeros((len(scaled), tails.TAILS))
     path = np.zeros((segments, state.shape[1] + 1 + 2 * len(frame)))
-    arrays = Arrays(spec, box, state, path, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
+    arrays = Arrays(spec, box, state, path, np.zeros(k.CLOCK), frame, posterior, far, summary, pairs)
     k.refresh(arrays)
     return arrays
 
@@ -115,6 +119,7 @@ def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
     arrays.frame[:] = max(parts, key=lambda part: float(part.clock[k.TOTAL])).frame
     arrays.clock[:] = sum(part.clock for part in parts)
     arrays.posterior[:] = sum(part.posterior for part in parts)  # of disjoint records, so likelihoods multiply
+    arrays.tails[:] = sum(part.tails for part in parts)
     arrays.told[:] = sum(part.told for part in parts)
     k.refresh(arrays)
 
@@ -128,7 +133,7 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
         Those of a model of the same parameters.
     state
         With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,), the posteriors (c, ...) and maybe `pairs`
-        (m, 3), what the bits about pairs told.
+        (m, 3), what the bits about pairs told, and `tails` (c, `tails.TAILS`).
     posterior
         The name of the entry with the posteriors.
 
@@ -137,20 +142,22 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
     scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
     progress = finite_array(state, "progress", arrays.clock.shape)
     cells = read_posterior(state, posterior, arrays.posterior)
-    nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
+    nothing = {"pairs": np.zeros(arrays.told.shape), "tails": np.zeros(arrays.tails.shape)}  # as in earlier states
     told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
+    far = finite_array({**nothing, **state}, "tails", arrays.tails.shape)
     if (
-        progress.min() < 0
+        np.delete(progress, k.CLASS).min() < 0
         or progress[k.SEGMENT] > SEGMENTS - 1
-        or progress[k.COLUMN_BITS :].max() > _MOST_COUNTED
+        or np.abs(progress[k.CLASS :]).max() > _MOST_COUNTED
         or scales[:, 1].min() < 1e-60
         or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
-        or min(scales[:, 2:].min(), told[:, 1:].min(initial=0.0)) < 0
-        or np.abs(told).max(initial=0.0) > _MOST_COUNTED
+        or scales[:, k.SINCE].max() > progress[k.TOTAL]
+        or min(scales[:, 2:].min(), told[:, 1:].min(initial=0.0), far[:, tails.TOLD].min(initial=0.0)) < 0
+        or max(np.abs(told).max(initial=0.0), np.abs(far).max(initial=0.0)) > _MOST_COUNTED
     ):
         raise ConfigError("state: its scales of columns are out of range")
     arrays.frame[:, : k.LEARNED], arrays.clock[:], arrays.posterior[:] = scales, progress, cells
-    arrays.told[:] = told
+    arrays.told[:], arrays.tails[:] = told, far
     k.refresh(arrays)
 
 

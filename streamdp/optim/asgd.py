@@ -6,14 +6,15 @@ batch of b reports at one theta makes the step of b reports,
 
     theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
 
-C0 being the bound of the loss and T_0 = 4 d C/C0, and its iterate has the weight b tau sqrt(T) in the average, which
-is the answer. A coordinate whose clock began at T_j (`frame`) has T - T_j for T in its steps.
+C0 being the bound of the loss, I_0 = 4 d C/C0, and T_0 = I_0 or 2 I_0 as in `steps`. Its iterate has the weight b tau
+sqrt(T) in the average, which is the answer. A coordinate whose clock began at T_j (`frame`) has T - T_j for T in its
+steps.
 
-T_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
+I_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
 information that is worth as much as knowing D falls by (C/C0)^2 near the best theta, and by less where all vectors are
 cut. C/C0 was chosen by measurement (`benchmarks/user_scaling.md`).
 
-Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)): reports of the last part of the
+Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + I_0)^alpha / tau)): reports of the last part of the
 stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
 reports one by one.
 
@@ -53,12 +54,15 @@ class Reports:
         C0 >= C, the largest norm of a gradient.
     distance
         D, the expected distance from the start to the best theta.
+    classes
+        Whether the target is a class.
     """
 
     information: float
     bound: float
     largest: float
     distance: float
+    classes: bool = False
 
 
 class Asgd(Growing):
@@ -90,8 +94,9 @@ class Asgd(Growing):
     def expect(self, reports: Reports) -> None:
         """Make the next steps for such reports."""
         self._reports = reports
-        short = reports.bound / reports.largest
-        self._factor, self._decay, self._offset = Steps().numbers(reports.distance, reports.bound, self._d * short)
+        numbers = reports.distance, reports.bound, self._d * reports.bound / reports.largest
+        self._factor, self._decay, self._offset = Steps().numbers(*numbers, reports.classes)
+        self._least = Steps().numbers(*numbers)[2]
 
     @property
     def middle(self) -> np.ndarray:
@@ -106,7 +111,7 @@ class Asgd(Growing):
 
     def _size_after(self, records: int) -> int:
         reports = self._reports
-        short = (records * reports.information + self._offset) ** self._decay / reports.information
+        short = (records * reports.information + self._least) ** self._decay / reports.information
         return int(max(1.0, min(records / _PART, reports.bound / reports.largest * short)))
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
@@ -130,8 +135,8 @@ class Asgd(Growing):
 
     @property
     def least(self) -> int:
-        """See `Walk.least`: the reports that hold the information T_0."""
-        return math.ceil(self._offset / self._reports.information)
+        """See `Walk.least`: the reports that hold the information I_0."""
+        return math.ceil(self._least / self._reports.information)
 
     def forget(self) -> None:
         """Begin the average anew with the next iterate."""

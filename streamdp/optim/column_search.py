@@ -121,7 +121,7 @@ class ColumnSearch:
         clock[k.REACHED] = clock[k.COUNT] * self._information
 
     def rescale(self, information: float) -> bool:
-        """Scale columns anew, between two batches, if it is time; return whether a scale has fallen threefold.
+        """Scale columns anew, between two batches, if it is time; return whether the average begins anew.
 
         Parameters
         ----------
@@ -157,6 +157,7 @@ class ColumnSearch:
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "progress": progress,
             "bits": arrays.cells.copy(),
+            "tails": arrays.tails.copy(),
         }
 
     def read(self, state: Mapping[str, Any]) -> None:

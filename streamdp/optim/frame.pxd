@@ -2,8 +2,8 @@
 
 # `clock`: the information of gradients; the weights of the average; the open segment, and the length that ends it; the
 # information of all records, of the bits about columns, and of those about the target (`HUGE` when it has its scale);
-# the records after the target's bits; when columns are scaled next; the bits about columns; how often something was
-# scaled; all bits.
+# the records after the target's bits; when columns are scaled next; what bits told about the class (see `odds`); how
+# often something was scaled; all bits.
 cpdef enum:
     TOTAL = 0
     WEIGHT = 1
@@ -14,20 +14,20 @@ cpdef enum:
     TARGET = 6
     COUNT = 7
     NEXT = 8
-    COLUMN_BITS = 9
+    CLASS = 9
     CHANGES = 10
     BITS = 11
     CLOCK = 12
 
 # `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
-# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SINCE is where the column's clock began, LOWEST is SCALE at the last restart
-# of the average, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others. The first
-# LEARNED are learned.
+# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SINCE is where the column's clock began, RESTARTED is SCALE at the last
+# restart of the average, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others. The
+# first LEARNED are learned.
 cpdef enum:
     CENTRE = 0
     SCALE = 1
     SINCE = 2
-    LOWEST = 3
+    RESTARTED = 3
     ORIGIN = 4
     UNIT = 5
     SLOT = 6
@@ -58,6 +58,7 @@ cdef struct Model:
     double* clock
     double* frame
     float* posterior
+    double* tails
     double* summary
     double* pairs
     Py_ssize_t d

@@ -13,14 +13,14 @@ ASKED: int
 TARGET: int
 COUNT: int
 NEXT: int
-COLUMN_BITS: int
+CLASS: int
 CHANGES: int
 BITS: int
 CLOCK: int
 CENTRE: int
 SCALE: int
 SINCE: int
-LOWEST: int
+RESTARTED: int
 ORIGIN: int
 UNIT: int
 SLOT: int

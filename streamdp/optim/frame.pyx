@@ -11,7 +11,7 @@ from libc.math cimport ceil, exp, fabs, log, sqrt
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
-from streamdp.optim cimport pair_bits, path
+from streamdp.optim cimport pair_bits, path, tails
 from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.privacy.samplers cimport HUGE
@@ -28,10 +28,11 @@ cdef double _LEAST_SCALE = 1.0 / 128.0
 
 cdef int model_of(arrays, Model* out) except -1:
     """Describe `Arrays` by pointers. Raises `TypeError` if their sizes do not fit each other."""
-    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, summary, pairs
-    spec, box, state, segments, clock, frame, posterior, summary, pairs = arrays
+    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, told, summary, pairs
+    spec, box, state, segments, clock, frame, posterior, told, summary, pairs = arrays
     out.spec, out.box, out.clock, out.theta = vector(spec), matrix(box), vector(clock), matrix(state)
     out.segments, out.frame, out.summary, out.pairs = matrix(segments), matrix(frame), matrix(summary), matrix(pairs)
+    out.tails = matrix(told)
     out.posterior = <float*> cnp.PyArray_DATA(posterior)
     out.d, out.p, out.c, out.many = state.shape[1], frame.shape[0] - 1, summary.shape[0], segments.shape[0]
     out.average, out.n_pairs = out.theta + out.d, pairs.shape[0] - 1
@@ -47,6 +48,8 @@ cdef int model_of(arrays, Model* out) except -1:
         or pairs.shape[1] != pair_bits.PAIR
         or out.n_pairs < 0
         or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
+        or told.shape[0] != out.c
+        or told.shape[1] != tails.TAILS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
         or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
         or out.d < out.p + <Py_ssize_t> out.spec[INTERCEPT] + (out.spec[LOSS] == HUBER)
@@ -115,17 +118,23 @@ cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     ls.weigh(m.posterior + slot * ls.CELLS, column, w)
     ls.summarise_into(w, column, row)
     row[ERROR] = row[ls.LOG_VARIANCE] + (row[ls.REACH] - row[ls.LOG]) * (row[ls.REACH] - row[ls.LOG])
+    if column:
+        row[ERROR] += tails.widen(m.tails + slot * tails.TAILS, row[ERROR], row)
 
 
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
-    A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
-    centre moves along, or if it is off by half a scale and known to a quarter of it.
+    A scale becomes r (`tails`) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
+    centre moves along, or if it is off by half a scale and by three deviations of m.
 
-    The clock of a column shows T - SINCE. If the spread is s, gradients tell about the coefficient s^2/scale^2 times
-    their information. So a new scale changes the clock by the factor new^2/scale^2, to T at most: the steps of a column
-    whose scale was ten times too large begin almost anew, and those of one that was nearly right go on.
+    The clock of a column shows T - SINCE. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2
+    times their information. If s > scale, records far away had small weights, or there were none, and noise moved the
+    coefficient s/scale times as far. So a new scale changes the clock by the factor new^2/scale^2 or its inverse, the
+    smaller: the steps of a column whose scale was ten times too large or too small begin almost anew, and those of one
+    that was nearly right go on.
+
+    The average begins anew if a scale is a third or three times of what it was when the average last did so.
     """
     cdef double* row
     cdef double* column
@@ -142,7 +151,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         new, off = scale, fabs(row[ls.REACH] - log(scale))
         if off > _WRONG and off * off > _SURE * row[ls.REACH_VARIANCE]:
             new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
-        if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
+        if new == scale and fabs(mean - column[CENTRE]) <= max(scale / 2, 3 * sqrt(row[ls.VARIANCE])):
             continue
         if not changed:
             path.end_segment(m)
@@ -151,16 +160,16 @@ cdef void _rescale(Model* m) noexcept nogil:
             m.theta[k * q + j] *= new / scale
         changed = True
         column[CENTRE], column[SCALE] = mean, new
-        told = (m.clock[TOTAL] - column[SINCE]) * (new / scale) * (new / scale)
-        column[SINCE] = max(0.0, m.clock[TOTAL] - told)
-        restart |= new < column[LOWEST] / 3
+        told = m.clock[TOTAL] - column[SINCE]
+        column[SINCE] = m.clock[TOTAL] - told * min(new / scale, scale / new) ** 2
+        restart |= not column[RESTARTED] / 3 <= new <= column[RESTARTED] * 3
     if changed:
         m.clock[CHANGES] += 1
         _fit(m)
     if restart:
         m.clock[WEIGHT] = 0.0
         for j in range(p):
-            m.frame[j * FRAME + LOWEST] = m.frame[j * FRAME + SCALE]
+            m.frame[j * FRAME + RESTARTED] = m.frame[j * FRAME + SCALE]
 
 
 cdef bint count_one(Model* m, double keep) noexcept nogil:
@@ -194,11 +203,13 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
     cdef Py_ssize_t slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
     cdef double information = (2 * keep - 1) * (2 * keep - 1)
     clock[BITS] += 1
-    ls.take_in(m.posterior + slot * ls.CELLS, low, high, answer, keep)
+    if column < m.p and tails.about_tail(low, high, m.summary + slot * SUMMARY):
+        tails.take_in(m.tails + slot * tails.TAILS, low, high, answer, keep)
+    else:
+        ls.take_in(m.posterior + slot * ls.CELLS, low, high, answer, keep)
     _refresh(m, slot)
     if column < m.p:
         clock[ASKED] += information
-        clock[COLUMN_BITS] += 1
         count_one(m, keep)
     elif clock[TARGET] < HUGE:
         clock[TARGET] += information

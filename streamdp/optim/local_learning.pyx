@@ -12,6 +12,7 @@ from libc.stdint cimport int64_t, uint64_t
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
+from streamdp.optim cimport odds
 from streamdp.optim.frame cimport (
     CENTRE,
     FRAME,
@@ -50,7 +51,7 @@ from streamdp.optim.loops cimport (
 )
 from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND, take_in
 from streamdp.optim.path cimport end_segment, width
-from streamdp.optim.questions cimport Questions, question, questions_of
+from streamdp.optim.questions cimport ABOUT_CLASS, Questions, question, questions_of
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,
@@ -163,6 +164,15 @@ cdef Py_ssize_t _learn(
             seen[0] += 1
             take_in(m.pairs, m.n_pairs, column - p - 1, told == 1, numbers[KEEP])
             count_one(m, numbers[KEEP])
+            due = questions_of(m)
+            continue
+        if column == ABOUT_CLASS:
+            told = answer(value > 0.5, numbers[KEEP], words, end)
+            if told < 0:
+                return done
+            at = words[0]
+            seen[0] += 1
+            odds.take_in(m, told == 1, numbers[KEEP])
             due = questions_of(m)
             continue
         if column != GRADIENT:

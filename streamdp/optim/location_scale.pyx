@@ -8,8 +8,8 @@ probability of yes is
 F being near the normal distribution function, with .025 for values that fit no bell. The bit is answered by randomised
 response, which tells the truth with probability keep: so a bit "yes" has the probability keep f + (1 - keep)(1 - f).
 Centres are on a grid of 193 in [-1, 1], spreads on 13: 2^-6, 2^-5.5, ..., 1. For a target the prior is uniform on both.
-For a column its weight is (1 - m^2)^2/(1 + k^2), k being the number of steps of the spread from 2^-1.5: bounds are
-expected at about three spreads around the values, with a heavy tail for bounds that are wider. A posterior is kept as
+For a column its weight is max(1 - m^2, .3)^2/(1 + k^2), k being the number of steps of the spread from 2^-1.5: bounds
+are expected at about three spreads around the values, with a heavy tail for bounds that are wider. A posterior is kept as
 logarithms of likelihoods, without the prior, so what disjoint records tell adds up.
 
 Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which
@@ -162,7 +162,7 @@ cdef void _fill() noexcept nogil:
     for i in range(CELLS):
         _uniform[i] = 0.0
         k = i % SPREADS - SPREADS + 4
-        _expected[i] = max(2.0 * log(max(1.0 - _centre(i // SPREADS) * _centre(i // SPREADS), 1e-4)) - log(1.0 + k * k), -40.0)
+        _expected[i] = 2.0 * log(max(1.0 - _centre(i // SPREADS) * _centre(i // SPREADS), 0.3)) - log(1.0 + k * k)
     for i in range(2 * CENTRES - 1):
         for k in range(SPREADS):
             _steps[i * SPREADS + k] = _power(_rates[k] * 2.0 * (i - CENTRES + 1) / (CENTRES - 1))

@@ -30,6 +30,10 @@ query point is kept for the columns as they are, the averages in the present uni
 Search. With bounds of the target, Huber's sigma would begin at half their width. While it is far too large, all
 residuals are small beside it, and the gradients tell of the coefficients nothing. So the first batches see no columns,
 that is all slopes are 0, and `batch_search` finds where intercept and sigma begin. Then columns are seen.
+If targets were constant while it searched, and are spread later, sigma is far too small: all residuals are clipped, and
+gradients tell their signs only. The averages would need as many records again to notice. With the mean of w about
+sqrt(2/q), the gradient of sigma of one batch alone tells: if it exceeds .7 of what clipped residuals give, by four
+deviations of its noise, the search begins anew. For a normal target sigma is a third of its spread then.
 
 A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
 """
@@ -54,6 +58,7 @@ from streamdp.optim.shrinkage import shrunk
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
 _FORGOTTEN = 300.0
+_OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
@@ -169,6 +174,16 @@ class Newton(Growing):
         """Whether the centre and the scale of the target are not known yet, so that no columns are seen."""
         return bool(self._scaled.size) and not self._units[1].any()
 
+    @property
+    def looseness(self) -> float | None:
+        """Half the width of the target's bounds over its spread, as far as it is known: None with no search, or before.
+
+        The spread is that of a target with independent columns of spread 1 in their units, and sigma.
+        """
+        if self._searching or len(self.state) == self._whole:
+            return None
+        return self._bounds[1] / float(np.linalg.norm(np.delete(inward(self.estimate, self._units), -2)))
+
     def _begin_anew(self) -> None:
         """Forget the averages; the query point stays."""
         self.state[self.curvature.parameters : self._size] = 0
@@ -196,6 +211,9 @@ class Newton(Growing):
         tau = 1 / (curvature.variance / size + self._noise / size**2)
         known = self._sums[0] + tau
         omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
+        if self._outgrown(total, size):
+            self._search_anew()
+            return
         self.learn(total, size, tau, omega, self._deviation)
         _, weight, noise = self._sums
         means = self.state[curvature.parameters : self._size - 3]
@@ -203,6 +221,24 @@ class Newton(Growing):
         if units is not None:
             self._begin_anew()
             self._units[:] = units
+
+    def _outgrown(self, total: np.ndarray, size: int) -> bool:
+        """Whether sigma is far too small, by this batch alone: see the text of the module."""
+        loss, curvature = self.curvature.loss, self.curvature
+        if not (len(self.state) > self._whole and isinstance(loss, Huber)):
+            return False
+        excess = -2 * float(total[curvature.parameters - 1]) / size
+        most = (loss.c**2 - loss.kappa) * min(1.0, math.sqrt(2 / curvature.columns))
+        return excess > _OUTGROWN * most + 4 * math.sqrt(4 * self._deviation**2 + size) / size
+
+    def _search_anew(self) -> None:
+        """Forget all but the intercept, and search for the target within its bounds again."""
+        search, d, (middle, half) = BatchSearch(*self._bounds), self.curvature.parameters, self._bounds
+        search.numbers[0] = min(max(float(self.state[d - 2]), middle - half), middle + half)
+        state = np.zeros_like(self.state)
+        state[d - 2 : d], state[self._whole :] = search.place, search.numbers
+        state[:d] = self._project(state[:d])
+        self.state[:] = state
 
     def _search(self, total: np.ndarray, size: int) -> None:
         """Find the centre and the scale of the target, from a batch that saw no columns: see the text of the module."""

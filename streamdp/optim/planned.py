@@ -152,3 +152,39 @@ class Planned(Walk):
         self.sequence.points[:] = average
         self.epoch = max(part.epoch for part in parts)
         self.plan = self.plan_of(self.epoch)
+
+
+class Rounds(Planned):
+    """A walk over the same people in every step: it ends after the planned number of steps.
+
+    Parameters
+    ----------
+    problem, start, project
+        As for `Planned`.
+    run
+        The plan: the number of people as batch size, and the number of rounds as steps.
+    """
+
+    def __init__(
+        self, problem: Problem, start: np.ndarray, project: Callable[[np.ndarray], np.ndarray], run: Phase
+    ) -> None:
+        self._run = run
+        super().__init__(problem, start, project, None, None)
+
+    def plan_of(self, epoch: int) -> list[Phase]:
+        """See `Planned.plan_of`: the only epoch has one phase."""
+        return [self._run]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.sequence.step >= self._run.steps
+
+    def go(self, place: Place) -> None:
+        """See `Walk.go`; the step after the last one is the end."""
+        if place[:2] != (0, 0) or not 0 <= place[2] <= self._run.steps:
+            raise ConfigError("state: its place in the plan is out of range")
+        self.sequence.step = place[2]
+
+    def _turn(self) -> None:
+        """After the last step nothing follows."""

@@ -3,9 +3,13 @@
 from streamdp.optim.frame cimport GRADIENT, REACHED, SHORTEST, TOTAL, Model
 
 
+cdef enum:
+    ABOUT_CLASS = -2
+
+
 cdef struct Questions:
-    # If the information of all records, REACHED, is above `above`, the next record answers about `column`; else above
-    # `pair_above` about the pair `pair`, if TOTAL is at least SHORTEST; else with a gradient.
+    # If the information of all records, REACHED, is above `above`, the next record answers about `column`, or its class
+    # (`ABOUT_CLASS`); else above `pair_above` about the pair `pair`, if TOTAL is at least SHORTEST; else with a gradient.
     double above
     Py_ssize_t column
     double pair_above

@@ -11,18 +11,19 @@ error of a scale, the next record answers with a bit
 
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
   than .22 (`frame`);
+* else about the class, if there are two, before the first gradient (`odds`);
 * else about the column with this error, if b < .15 min(1, e/.08) (u - 30 c);
 * else about a pair of columns, if the bits about pairs have less than .04 u and the clock of gradients is at least at
   `SHORTEST`; otherwise with a gradient.
 
 The error is Var ln s + (E ln r - E ln s)^2: the expected square of ln(scale/s) for the scale that `frame` would choose,
-r^2 = s^2 + (m - E m)^2. Few records learn better in units that are not known: a bit about each column would take more
-than it gives (`benchmarks/learning.md`, the price).
+r^2 = s^2 + (m - E m)^2; and what `tails` adds. Few records learn better in units that are not known: a bit about each
+column would take more than it gives (`benchmarks/learning.md`, the price).
 """
 
 from libc.math cimport INFINITY, floor
 
-from streamdp.optim cimport pair_bits
+from streamdp.optim cimport odds, pair_bits
 from streamdp.optim.frame cimport (
     ASKED,
     COLUMN,
@@ -50,6 +51,9 @@ cdef Questions questions_of(const Model* m) noexcept nogil:
     cdef Py_ssize_t c = m.c, k
     if asked[pair_bits.FIRST] >= 0.0:
         out.pair_above, out.pair = asked[pair_bits.WEIGHED] / _PAIR_SHARE, <Py_ssize_t> asked[pair_bits.FIRST]
+    if odds.due(m):
+        out.above, out.column = -1.0, ABOUT_CLASS
+        return out
     if c > 0 and m.frame[m.p * FRAME + SLOT] >= 0.0:
         c -= 1
         if m.clock[TARGET] < HUGE:
@@ -67,8 +71,8 @@ cdef Questions questions_of(const Model* m) noexcept nogil:
 def next_question(arrays):
     """The column that the next record is asked about: p for the target, or `GRADIENT`.
 
-    It is `GRADIENT` too if a record in the same process would be asked about a pair: the reports of devices have no such
-    question.
+    It is `GRADIENT` too if a record in the same process would be asked about a pair or its class: the reports of devices
+    have no such questions.
 
     Parameters
     ----------
@@ -79,7 +83,7 @@ def next_question(arrays):
     model_of(arrays, &m)
     cdef Questions due = questions_of(&m)
     cdef Py_ssize_t asked = question(&due, m.clock, m.p)
-    return asked if asked <= m.p else GRADIENT
+    return asked if 0 <= asked <= m.p else GRADIENT
 
 
 def ahead(arrays, double information):

@@ -6,23 +6,25 @@ Two clocks:
   answers all have this length, and noise variance + C0^2 for additive noise. The information of a report is tau_i =
   1/G_i^2, and the clock shows T_i = tau_1 + ... + tau_i. Step i is
 
-      eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha,   T_0 = 4 d/C0^2,
+      eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha.
 
   D being the expected distance from the first theta to the best one. It is sqrt(d) in general, and sqrt(2) where the
   target is scaled: with uncorrelated columns of spread 1 that explain the share R^2 of a target of spread 1, the
   squared coefficients add up to R^2 <= 1, and Huber's scale moves from 1 to a number in [0, 1], whatever d is. For
   classes it is at most 4, because D is the spread of the linear predictor, and few classes are told apart so well.
 
-  T_0 is about the information that is worth as much as knowing D. With the prior variance D^2/d of a coordinate, the
-  curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with the step h D
-  /(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. With shorter T_0 the first steps are too long if d
-  is large: theta follows the noise, and the model is worse than a constant (`benchmarks/beyond.md`).
+  I_0 = 4 d/C0^2 is about the information that is worth as much as knowing D. With the prior variance D^2/d of a
+  coordinate, the curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with
+  the step h D/(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. So T_0 is I_0. With shorter T_0 the first
+  steps are too long if d is large: theta follows the noise, and the model is worse than a constant
+  (`benchmarks/beyond.md`). So it would be for twenty columns and classes whose predictor has a spread of 1: for classes
+  T_0 is 2 I_0.
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The
   factor 3/4 and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta = 1 is
   near the best multiplier for both losses, d = 5 to 100. In the code tau is in units of 1/C0^2, so that a report
-  without noise has at most the information 1, and T_0 = 4 d.
+  without noise has at most the information 1, and I_0 = 4 d.
 * "records". eta i^-alpha, whatever the noise (Shi et al. 2025, eq. 3.2).
 
 Average. With "information" the average weighs iterate i by tau_i sqrt(T_i), so that it forgets the start; equal weights
@@ -38,7 +40,8 @@ from streamdp.errors import ConfigError, check_choice
 
 CLOCKS = ("information", "records")
 EACH = 4.0
-"""T_0/d, in units of 1/C0^2."""
+"""I_0/d, in units of 1/C0^2."""
+_LATER = 2.0  # T_0/I_0 for classes
 _LARGEST = 1e6
 _TOLD_APART = 4.0  # the largest D for classes
 
@@ -96,7 +99,7 @@ class Steps:
             raise ConfigError(f"alpha: expected a number from 0 to 1, got {self.alpha}")
         check_choice("clock", self.clock, CLOCKS)
 
-    def numbers(self, distance: float, bound: float, d: float) -> tuple[float, float, float]:
+    def numbers(self, distance: float, bound: float, d: float, classes: bool = False) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.
 
         Parameters
@@ -106,9 +109,11 @@ class Steps:
         bound
             C0, the bound of a gradient.
         d
-            The number of parameters, for T_0.
+            The number of parameters, for I_0.
+        classes
+            Whether the target is a class.
         """
-        offset = EACH * d
+        offset = EACH * d * (_LATER if classes else 1.0)
         if self.clock == "records":
             return self.eta, self.alpha, 0.0
         return self.eta * 0.75 * distance / bound * offset ** (self.alpha - 0.5), self.alpha, offset

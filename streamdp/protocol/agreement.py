@@ -54,7 +54,10 @@ class Agreement:
         self.minimum_share = float(minimum_share)
         model = self._estimator._model()
         self._loss = str(model["loss"])
-        agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
+        self.rounds: int | None = None if estimator.cohort is None else self._estimator.phase.steps
+        """The number of rounds in which the same people answer; None: each record answers once."""
+        rounds = [] if self.rounds is None else [self.rounds]  # the plan of another version may be another one
+        agreed = json.dumps([about, self.minimum_share, model, *rounds], default=str, sort_keys=True)
         self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
         self._at: Place | None = None
         try:
@@ -71,6 +74,8 @@ class Agreement:
             self._at = None
             try:
                 estimator._walk.go(place)
+                if estimator.finished:
+                    raise ConfigError("all rounds are done")
                 estimator._begin_phase()
             except (StreamDPError, ArithmeticError, TypeError, ValueError):
                 raise SchemaError("there is no such batch, or it would be too large") from None
@@ -153,4 +158,9 @@ class Agreement:
         same("loss", announced.loss, ours.loss)
         same("features", announced.features, ours.features)
         same("agreement (schema, model or minimum_share)", announced.agreement, ours.agreement)
-        return self.randomizer(announced.batch, announced.point)
+        randomizer = self.randomizer(announced.batch, announced.point)
+        if self.rounds is not None:
+            inside = self._estimator._project(randomizer.point)
+            if not np.allclose(inside, randomizer.point, rtol=1e-9, atol=1e-9):
+                raise ConfigError("refused: the learner announces a point outside of the domain")
+        return randomizer

@@ -96,7 +96,7 @@ class Notes:
     """
 
     def __init__(self, path: str, agreement: Agreement) -> None:
-        self._path = Path(path)
+        self.path = Path(path)
         self._agreement = agreement.digest
         self.position: dict[str, Any] | None = None
         self.batch: Place | None = None
@@ -110,7 +110,7 @@ class Notes:
 
     def _read(self, path: str) -> None:
         try:
-            text = self._path.read_text(encoding="utf-8")
+            text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return
         except OSError as error:
@@ -133,9 +133,55 @@ class Notes:
         counts = [self.sent, self.answered, self.declined, self.dead]
         notes = {"agreement": self._agreement, "position": self.position, "batch": self.batch, "counts": counts}
         try:
-            write_durably(str(self._path), json.dumps(notes))
+            write_durably(str(self.path), json.dumps(notes))
         except OSError as error:
-            raise SourceError(f"{self._path}: {(error.strerror or 'cannot be written').lower()}") from None
+            raise SourceError(f"{self.path}: {(error.strerror or 'cannot be written').lower()}") from None
+
+
+class Announcements:
+    """The newest announcement of a learner, if it obeys the agreement.
+
+    Parameters
+    ----------
+    tell
+        Is called with "refused" and "batch".
+    """
+
+    def __init__(self, agreement: Agreement, points: Log, tell: Tell) -> None:
+        self._agreement = agreement
+        self._points = points
+        self._tell = tell
+        self._batch: Place | None = None
+        self.randomizer: ShuffleRandomizer | None = None
+        """What an answer needs; None if there is no announcement, or one that is refused."""
+        self.at = 0
+        """When it was announced, in milliseconds since 1970 (UTC)."""
+        points.seek(max(0, points.end() - 1))
+
+    def look(self, timeout_s: float) -> None:
+        """Take up the newest announcement. Refuse it if it does not obey the agreement.
+
+        Parameters
+        ----------
+        timeout_s
+            The time to wait for an announcement, in seconds.
+        """
+        entries = self._points.poll(timeout_s)
+        if not entries:
+            return
+        newest = entries[-1]
+        try:
+            randomizer = self._agreement.accept(newest.value or b"")
+        except (SchemaError, ConfigError, BudgetError) as error:
+            self.randomizer = None
+            self._tell("refused", reason=str(error))
+            return
+        self.randomizer, self.at = randomizer, newest.timestamp
+        if randomizer.batch != self._batch:
+            self._batch = randomizer.batch
+            with contextlib.suppress(BudgetError):
+                weakest = str(self._agreement.weakest(self._batch))
+                self._tell("batch", batch=place_text(self._batch), people=randomizer.params.users, weakest=weakest)
 
 
 class DeviceSimulator:
@@ -169,17 +215,14 @@ class DeviceSimulator:
     ) -> None:
         self._agreement = agreement
         self._source = source
-        self._points = points
         self._messages = messages
         self._notes = notes
         self._per_batch = per_batch
         self._budget = budget
         self._tell = tell
-        self._randomizer: ShuffleRandomizer | None = None
-        self._announced_at = 0
+        self._announced = Announcements(agreement, points, tell)
         if notes.position is not None and notes.position != source.position:
             source.seek(notes.position)
-        points.seek(max(0, points.end() - 1))
 
     def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Run until every record has had its turn, or until told to stop.
@@ -200,12 +243,10 @@ class DeviceSimulator:
         timeout_s
             The time to wait for an announcement or for records, in seconds.
         """
-        wanted = self._wanted()
-        self._look(0.0 if wanted else timeout_s)
-        if not (wanted := self._wanted()):
+        self._announced.look(0.0 if self._wanted() else timeout_s)
+        wanted, randomizer, notes = self._wanted(), self._announced.randomizer, self._notes
+        if not wanted or randomizer is None:
             return False
-        randomizer, notes = self._randomizer, self._notes
-        assert randomizer is not None
         batch = self._source.poll(min(wanted, _ROWS, max(1, _BYTES // randomizer.params.message_bytes)), timeout_s)
         if not (len(batch) or batch.dead):
             return False
@@ -222,7 +263,7 @@ class DeviceSimulator:
             key = message_key(self._agreement.digest, randomizer.batch)
             for bits in randomizer.messages_of(batch.X[willing], batch.y[willing]):
                 value = os.urandom(NONCE_BYTES) + bits.tobytes()
-                self._messages.send(key, value, timestamp_ms=self._announced_at)
+                self._messages.send(key, value, timestamp_ms=self._announced.at)
             self._messages.flush()
         notes.sent += people  # after a crash before this is written, others answer in place of these people
         notes.write()
@@ -232,27 +273,10 @@ class DeviceSimulator:
 
     def _wanted(self) -> int:
         """The number of people who may still answer in the batch."""
-        if self._randomizer is None:
+        randomizer, notes = self._announced.randomizer, self._notes
+        if randomizer is None:
             return 0
-        most = self._randomizer.params.users
-        return max(0, (most if self._per_batch is None else min(most, self._per_batch)) - self._notes.sent)
-
-    def _look(self, timeout_s: float) -> None:
-        """Take up the newest announcement. Refuse it if it does not obey the agreement."""
-        entries = self._points.poll(timeout_s)
-        if not entries:
-            return
-        newest = entries[-1]
-        try:
-            randomizer = self._agreement.accept(newest.value or b"")
-        except (SchemaError, ConfigError, BudgetError) as error:
-            self._randomizer = None
-            self._tell("refused", reason=str(error))
-            return
-        self._randomizer, self._announced_at = randomizer, newest.timestamp
-        batch = randomizer.batch
-        if batch != self._notes.batch:
-            self._notes.batch, self._notes.sent = batch, 0
-            with contextlib.suppress(BudgetError):
-                weakest = str(self._agreement.weakest(batch))
-                self._tell("batch", batch=place_text(batch), people=randomizer.params.users, weakest=weakest)
+        if randomizer.batch != notes.batch:
+            notes.batch, notes.sent = randomizer.batch, 0
+        most = randomizer.params.users
+        return max(0, (most if self._per_batch is None else min(most, self._per_batch)) - notes.sent)

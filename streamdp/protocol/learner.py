@@ -62,7 +62,7 @@ class Learner:
         self._start()
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Learn until told to stop, or until no message has come for some time.
+        """Learn until told to stop, until no message has come for some time, or until a cohort's rounds are done.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class Learner:
             Stop after this time without a message; None: never.
         """
         heard = time.monotonic()
-        while not stopping():
+        while not (stopping() or self._estimator.finished):
             if self.step(_POLL_S):
                 heard = time.monotonic()
             elif idle_seconds is not None and time.monotonic() - heard >= idle_seconds:
@@ -99,6 +99,8 @@ class Learner:
                     )
                 if part.place < self._place:
                     continue  # forwarded again after a crash of the shuffler
+                if self._estimator.finished:
+                    raise SchemaError("a batch after the last round")
                 mixed = self._assembly.add(part)
                 if mixed is None:
                     continue
@@ -158,7 +160,9 @@ class Learner:
         self._announce()
 
     def _announce(self) -> None:
-        """Announce the next batch. Its point depends only on what is committed."""
+        """Announce the next batch, if there is one. Its point depends only on what is committed."""
+        if self._estimator.finished:
+            return
         point = self._estimator.randomizer.point
         announcement = self._agreement.announcement(self._place, point)
         self._points.send(self._agreement.digest.encode(), write_announcement(announcement))

@@ -44,8 +44,8 @@ class Mixer:
     part_bytes
         The most bytes of a mixed batch in one message.
 
-    Raises `SourceError` if the store is empty but batches were forwarded to `shuffled` before, and if the store has
-    read another topic of the same name.
+    Raises `SourceError` if the store is empty but batches were forwarded to `shuffled` before, if the store has read
+    another topic of the same name, and if the messages of a cohort's round are gone after it was decided on.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Mixer:
         raise TypeError("a shuffler holds people's messages: it is neither copied nor stored")
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Shuffle until told to stop, or until no message has come for some time.
+        """Shuffle until told to stop, until no message has come for some time, or until a cohort's rounds are done.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Mixer:
             Stop after this time without a message, unless a batch has enough messages and waits for more; None: never.
         """
         heard = self._clock()
-        while not stopping():
+        while not (stopping() or self._place[2] == self._agreement.rounds):
             if self.step(_POLL_S):
                 heard = self._clock()
             elif idle_seconds is not None and self._clock() - heard >= idle_seconds and not self._may_close_later:
@@ -151,6 +151,11 @@ class Mixer:
         first = self._messages.seek(self._offset)
         counts = list(self._counts)  # these messages are counted already
         if first > self._offset:
+            if self._agreement.rounds is not None:
+                raise SourceError(
+                    f"the messages of round {place_text(self._place)}, which was decided on, are gone: no others of "
+                    "these people may be forwarded for it; begin another cohort, with a budget of its own"
+                )
             self._tell("gone", batch=place_text(self._place), answered=answered)
             self._offset = self._next = self._messages.seek(max(first, decided))
             self._commit(None)

@@ -1,18 +1,55 @@
-"""Limits on undecodable records: a wrong schema or a broken producer must stop a job, and not fill its dead letters."""
+"""Undecodable records: when they stop a job, and what a run says that learns nothing.
+
+A run goes on if none of its first records fits the schema, with a warning: a topic may begin with thousands of messages
+of an old format, and a job that stops there could never begin. Nothing is lost meanwhile. `max_bad_in_a_row` and
+`max_bad_share` say when to stop, and a run that learns nothing ends with an error.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamdp.data.records import Batch, Shard
-from streamdp.errors import TooManyBadRecordsError
+from streamdp.data.records import MOST_RECORDS, Batch, Shard
+from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError, check_whole, is_number
 from streamdp.store.snapshot import Counts
 
 MIN_POLLED = 1000
 """The share is taken of at least so many records: of few records, one bad one is a large share."""
+FIRST_WARNING = 10
+"""A run warns if none of so many first records fits, and again at each tenfold.
+
+If most records fitted, 10 would all be bad with a probability below 0.001. A small or slow topic has 10 soon.
+"""
 _DROPPED = 0.05
+_SHOWN = 3
+
+
+def in_words(reason: str, column: str | None) -> str:
+    """Return the reason and the column of a dead letter as words.
+
+    Parameters
+    ----------
+    reason
+        A code, such as `not_a_number`.
+    column
+        The column; None for the record as a whole.
+    """
+    return reason.replace("_", " ") + ("" if column is None else f" in column {column!r}")
+
+
+def by_reason(reasons: Counter[tuple[str, str | None]]) -> str:
+    """Return the most frequent reasons with their counts, as words.
+
+    Parameters
+    ----------
+    reasons
+        How many dead letters have each reason and column.
+    """
+    listed = [f"{in_words(*reason)} ({count:,})" for reason, count in reasons.most_common(_SHOWN)]
+    return ", ".join(listed) + (", and others" if len(reasons) > _SHOWN else "")
 
 
 def dropped(counts: Counts) -> str | None:
@@ -46,6 +83,12 @@ class BadRecords:
     polled: int = 0
     bad: int = 0
 
+    def __post_init__(self) -> None:
+        if self.max_in_a_row is not None:
+            check_whole("max_bad_in_a_row", self.max_in_a_row, 0, MOST_RECORDS)
+        if self.max_share is not None and not (is_number(self.max_share) and 0 <= self.max_share <= 1):
+            raise ConfigError(f"max_bad_share: expected a number from 0 to 1 or None, got {self.max_share!r}")
+
     def count(self, shard: Shard, batch: Batch, in_a_row: int) -> int:
         """Count a batch, and return how many undecodable records of the shard stand in a row at its end.
 
@@ -76,3 +119,67 @@ class BadRecords:
                 "fix the schema or the producer, or raise max_bad_share"
             )
         return int(runs[-1])
+
+
+@dataclass(slots=True)
+class Unlearned:
+    """Counts the records of a run until one is learned. Records that are read again count again.
+
+    A job that has learned before is not at fault if people have spent their caps, nor if its last records do not fit:
+    then a record that fits counts as learned, and less than `FIRST_WARNING` others are no error.
+
+    Parameters
+    ----------
+    learned, before
+        Whether a record was learned in this run, and before it.
+    refused
+        Records that fit the schema and were refused.
+    reasons
+        How many of the others have each reason and column.
+    """
+
+    learned: bool = False
+    before: bool = False
+    refused: int = 0
+    reasons: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    _next: int = FIRST_WARNING
+
+    def note(self, batch: Batch, before: Counts, after: Counts) -> str | None:
+        """Count a batch. Returns a warning, as a sentence, if it is time for one.
+
+        Parameters
+        ----------
+        before, after
+            The counts of the batch's shard before and after it.
+        """
+        fit = after.learned + after.refused - before.learned - before.refused
+        self.before |= before.learned > 0
+        self.learned |= fit > 0 and after.learned > 0
+        if self.learned:
+            return None
+        self.refused += fit
+        self.reasons.update((letter.reason, letter.column) for letter in batch.dead)
+        bad = self.reasons.total()
+        if self.refused or bad < self._next:
+            return None
+        while self._next <= bad:
+            self._next *= 10
+        return (
+            f"none of the first {bad:,} records of this run fits the schema: {by_reason(self.reasons)}; unless they are"
+            " records of an old format, stop the run and fix the schema or the producer"
+        )
+
+    def check(self) -> None:
+        """Raise `NothingLearnedError` if there were records and none was learned."""
+        if self.learned or (self.before and self.reasons.total() < FIRST_WARNING):
+            return
+        why = []
+        if self.reasons:
+            why.append(f"{self.reasons.total():,} records do not fit the schema: {by_reason(self.reasons)}")
+        if self.refused:
+            why.append(
+                f"{self.refused:,} records were refused, because their people have spent their caps, or because of"
+                " their own budgets"
+            )
+        if why:
+            raise NothingLearnedError(f"nothing was learned in this run: {'; '.join(why)}")

@@ -1,4 +1,8 @@
-"""Defaults that the runner, the worker and the configuration share."""
+"""Defaults that the runner, the worker and the configuration share, and the check of the intervals of commits."""
+
+from typing import Any
+
+from streamdp.errors import ConfigError, is_number
 
 COMMIT_RECORDS = 100_000
 """A commit takes milliseconds, most of them for the disk; a commit every 10,000 records would double the time to learn
@@ -16,3 +20,17 @@ POLL_TIMEOUT_S = 0.2
 REPORT_AFTER_S = 30.0
 """A worker that waits, for a shard or for the end of a call of the store, says so after this time in seconds, and then
 every time it has passed again."""
+
+
+def check_intervals(commit_records: Any, commit_seconds: Any) -> None:
+    """Raise `ConfigError` unless these are intervals of commits.
+
+    Parameters
+    ----------
+    commit_records
+        A number of records, at least 1.
+    commit_seconds
+        A number of seconds, above 0.
+    """
+    if not (is_number(commit_records) and is_number(commit_seconds) and commit_records >= 1 and commit_seconds > 0):
+        raise ConfigError("commit_records must be at least 1 and commit_seconds positive")

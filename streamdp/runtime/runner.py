@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
-from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, is_number
+from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
+from streamdp.runtime.bad_records import Unlearned
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
 from streamdp.runtime.signals import stopped_by_signals
@@ -84,6 +85,8 @@ class Runner:
         What the store commits of the job.
     on_waiting
         Called with what the run waits for, every 30 seconds of a call of the store that does not return.
+    on_unfit
+        Called with a warning, a sentence, if none of the first records fits the schema.
     clock
         Returns the time in seconds; it never goes backward.
     wait
@@ -107,13 +110,13 @@ class Runner:
         resume: Callable[[Source, Position], None] = seek,
         shard: Shard = WHOLE,
         on_waiting: Callable[[str], None] = log.warning,
+        on_unfit: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
         wait: Wait = concurrent.futures.wait,
     ) -> None:
         if estimator.ledger is not store.ledger:
             raise ConfigError("the estimator's ledger must be the store's: build it with ledger=store.ledger")
-        if not (is_number(commit_records) and is_number(commit_seconds) and commit_records >= 1 and commit_seconds > 0):
-            raise ConfigError("commit_records must be at least 1 and commit_seconds positive")
+        check_intervals(commit_records, commit_seconds)
         self._source = source
         self._estimator = estimator
         self._store = store
@@ -126,8 +129,11 @@ class Runner:
         self._resume = resume
         self._shard = shard
         self._on_waiting = on_waiting
+        self._on_unfit = on_unfit
         self._clock = clock
         self._wait = wait
+        self.unlearned = Unlearned()
+        """The records of this run, until one is learned."""
         self._calls: LongCalls | None = None
         self._stopping = False
         self._committed = Counts()
@@ -289,6 +295,8 @@ class Runner:
             counts = self._call(partial(learn, self._estimator, batch, self._counts, self._shard))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead, self._shard)
+        if (warning := self.unlearned.note(batch, self._counts, counts)) is not None:
+            self._on_unfit(warning)
         self._counts = counts
         self._report()
 

@@ -32,9 +32,9 @@ from streamdp.errors import (
     SourceUnavailableError,
     StoreUnavailableError,
 )
-from streamdp.runtime.bad_records import BadRecords
+from streamdp.runtime.bad_records import BadRecords, Unlearned
 from streamdp.runtime.calls import HANGS, Reminder, Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
 from streamdp.runtime.learning import learn
 from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
@@ -81,6 +81,8 @@ class Worker:
         Called at every event; see `streamdp.runtime.protocols.Observer`.
     publish
         Each function is called with the committed snapshots, of the shards of each commit and of each claim.
+    on_unfit
+        Called with a warning, a sentence, if none of the first records fits the schema.
     clock, sleep
         Return the time in seconds, which never goes backward, and sleep for a number of seconds.
     wait
@@ -88,7 +90,7 @@ class Worker:
     randomness
         Draws uniformly between two numbers: the delays of retries, on which no privacy depends.
 
-    Raises `ConfigError` if the ledger of the estimators is not the store's.
+    Raises `ConfigError` if the ledger of the estimators is not the store's, or if a number is out of range.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Worker:
         dead_letters: DeadLetters | None = None,
         observers: Sequence[Observer] = (),
         publish: Sequence[Callable[[list[Snapshot]], None]] = (),
+        on_unfit: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         wait: Wait = concurrent.futures.wait,
@@ -111,6 +114,7 @@ class Worker:
     ) -> None:
         if build().ledger is not store.ledger:
             raise ConfigError("the estimators' ledger must be the store's: build them with ledger=store.ledger")
+        check_intervals(commit_records, commit_seconds)
         self._source = source
         self._store = store
         self._commit_records = commit_records
@@ -118,12 +122,15 @@ class Worker:
         self._dead_letters = dead_letters
         self._observers = tuple(observers)
         self._publish = tuple(publish)
+        self._on_unfit = on_unfit
         self._clock = clock
         self._sleep = sleep
         self._wait = wait
         self._randomness = randomness
         self._shards = ShardTable(build)
         self._bad_records = BadRecords(max_bad_in_a_row, max_bad_share)
+        self.unlearned = Unlearned()
+        """The records of this run, until one is learned."""
         self._thread = StoreThread(source, self._stay, self._retried, clock, sleep, wait, randomness)
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
@@ -281,6 +288,8 @@ class Worker:
             counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts, shard))
         if self._dead_letters is not None:
             lane.letters += batch.dead
+        if (warning := self.unlearned.note(batch, lane.counts, counts)) is not None:
+            self._on_unfit(warning)
         lane.counts, lane.position = counts, batch.position
         for observer in self._observers:
             observer.learned(shard, batch, counts)

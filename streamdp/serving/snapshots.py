@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
-from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
+from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError, check_texts
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.windowed.learner import WindowLearner
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
@@ -234,5 +234,9 @@ def load_snapshot(bootstrap_servers: str | list[str], topic: str, job: str, **op
     """
     from connectors.kafkasink import read_topic  # the only connector that this room uses
 
+    check_texts(topic=topic, job=job)
+    several = isinstance(bootstrap_servers, list) and bootstrap_servers
+    for servers in bootstrap_servers if several else [bootstrap_servers]:
+        check_texts(bootstrap_servers=servers)
     found = (snapshot_from_json(value) for value in read_topic(bootstrap_servers, topic, options))
     return restore(combined(newest(found, job)))

@@ -46,7 +46,7 @@ import numpy as np
 
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.selection import SELECTIONS
-from streamdp.errors import ConfigError, TooFewUsersError, check_choice, check_whole
+from streamdp.errors import ConfigError, TooFewUsersError, check_choice, check_whole, is_number
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.windows.task import Method, Release, Rng, Task, Users
@@ -133,7 +133,8 @@ class OutlierRemoval(Method):
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
         check_whole("most_queries", self.most_queries, 1, 10**6)
-        if not (0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):
+        shares = is_number(self.outliers) and is_number(self.failure)
+        if not (shares and 0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):
             raise ConfigError("expected outliers in (0, 0.2] and failure in (0, 0.5]")
 
     def plan(self, task: Task) -> Plan:

@@ -502,14 +502,29 @@ def test_payloads_are_kept_only_where_the_user_wants_it(
             lambda: (tmp_path / "s.db").exists() and command.of("commit") and _learned(tmp_path / "s.db") == 2
         )
         command.process.terminate()
-        assert command.end() == 0
+        assert command.end() == 3  # nothing was learned
     assert command.events[-1]["records"] == 2
-    assert ["2 of 2 rows (100 %) were dropped" in line for line in command.errors] == [True]
+    assert "2 of 2 rows (100 %) were dropped" in command.errors[0]
+    assert "2 records do not fit the schema: missing in column 'origin' (1), too long (1)" in command.errors[1]
     first, second = messages(trained.bootstrap, dead)
     assert base64.b64decode(first["payload"]) == bad
     assert (first["offset"], first["reason"]) == (0, "missing")
     assert "payload" not in second
     assert second["payload_bytes"] == 1_500_000
+
+
+def test_a_column_that_no_message_has_is_told_at_once_and_is_no_success(trained: Trained, tmp_path: Path) -> None:
+    text = (trained.folder / "job.yaml").read_text().replace("delay:", "dealy:").replace("holdout: data.csv\n", "")
+    (tmp_path / "job.yaml").write_text(text.replace("job: kj", "job: misspelt"))
+    with Command(tmp_path, trained.bootstrap, "run", "job.yaml") as command:
+        command.until(lambda: any("none of the first" in line for line in command.errors))
+        assert "missing in column 'dealy'" in " ".join(command.errors)
+        command.until(lambda: counts(tmp_path / "kj.db", "misspelt").dead >= TOTAL)
+        command.process.terminate()
+        assert command.end() == 3
+    assert "nothing was learned in this run: " in command.errors[-1]
+    assert "records do not fit the schema: missing in column 'dealy'" in command.errors[-1]
+    assert SECRET not in " ".join(command.errors)
 
 
 def test_a_port_that_is_taken(trained: Trained, quick: Quick) -> None:

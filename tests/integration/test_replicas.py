@@ -142,22 +142,22 @@ def test_three_services_learn_shards_of_their_own_and_all_show_their_average(url
     with ExitStack() as stack:
         replicas = [Replica(config, stack).http for _ in range(3)]
         answers = [
-            learn(http, f"k{n}", *(record(60 * n + i) for i in range(20 * (n + 1)))).json()
+            learn(http, f"k{n}", *(record(300 * n + i) for i in range(100 * (n + 1)))).json()
             for n, http in enumerate(replicas)
         ]
-        assert [answer["learned"] for answer in answers] == [20, 40, 60]
+        assert [answer["learned"] for answer in answers] == [100, 200, 300]
         for http in replicas:
-            shows(http, 120)
+            shows(http, 600)
             assert learning(http) == "1.0"
             with http.stream("GET", "/v1/models/late/events") as stream:
                 event = next(line for line in stream.iter_lines() if line.startswith("data: "))
-            assert (json.loads(event[6:])["learned"], json.loads(event[6:])["version"]) == (120, 3)
+            assert (json.loads(event[6:])["learned"], json.loads(event[6:])["version"]) == (600, 3)
             (*_, last) = http.get("/page/job/late").json()["history"]
-            assert last["learned"] == 120
+            assert last["learned"] == 600
         shown = [http.get("/v1/models/late/weights").json() for http in replicas]
         assert shown[0] == shown[1] == shown[2]
     parts = Store.snapshots(url, "late")
-    assert counts(url) == [(Shard("", n), 20 * (n + 1), 0, 0) for n in range(3)]
+    assert counts(url) == [(Shard("", n), 100 * (n + 1), 0, 0) for n in range(3)]
     average = weights(restore(combined(parts)).estimator)
     alone = [weights(restore(part).estimator) for part in parts]
     assert [weight["value"] for weight in shown[0]["weights"]] == [weight.value for weight in average]

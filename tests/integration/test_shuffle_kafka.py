@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from connectors.kafkasink import TopicWriter
 from connectors.topiclog import TopicLog
 from servers.broker import create_topic
 from streamdp.cli.shuffle_job import agreement
+from streamdp.config.file import FileSourceConfig
 from streamdp.config.job import load_config
 from streamdp.errors import SourceError
 from streamdp.protocol.agreement import Agreement
@@ -212,6 +213,125 @@ class Nothing:
         learned = 0
 
 
+PEOPLE, ROUNDS = 200, 6
+PARTIES = "learn", "mix", "randomize"
+COHORT = JOB.replace("batch_size: BATCH", f"cohort: {{people: {PEOPLE}, rounds: {ROUNDS}}}")
+
+
+def coefficients(folder: Path) -> np.ndarray:
+    return np.array(committed(str(folder / "shy.db")).estimator.theta)
+
+
+def in_one_process(folder: Path, draws: int) -> np.ndarray:
+    """theta (draws, d) of the same cohort by `learn_cohort`, with fresh noise in each draw."""
+    plain = folder / "plain.yaml"
+    text = JOB.replace("batch_size: BATCH", "method: ac-sa").replace("NAME", "plain")
+    plain.write_text(text)
+    config = load_config(str(plain))
+    source = FileSourceConfig(type="csv", path=str(folder / "data.csv")).build(config.build_schema())
+    batch = source.poll(PEOPLE, 1.0)
+    found = []
+    for _ in range(draws):
+        learner: Any = config.build_estimator()
+        learner.learn_cohort(batch.X, batch.y, rounds=ROUNDS)
+        found.append(learner.theta)
+    return np.array(found)
+
+
+def start_cohort(parties: Parties, stack: contextlib.ExitStack, *names: str) -> list[Command]:
+    return [stack.enter_context(parties.start(name)) for name in names or PARTIES]
+
+
+def check_cohort(parties: Parties, rounds: int = ROUNDS) -> None:
+    """Each round was made once, from one message of each person, at one point; and a learner finds the same model."""
+    forwarded, points = parties.forwarded(), defaultdict(set)
+    assert list(forwarded) == [(0, 0, t) for t in range(rounds)]
+    for times in forwarded.values():
+        assert all(time == times[0] for time in times)
+        assert times[0][0] == PEOPLE
+    for entry in parties.read("points"):
+        said = read_announcement(entry.value)
+        points[said.batch].add(tuple(said.point.tolist()))
+    assert len(points) == rounds
+    assert all(len(found) == 1 for found in points.values())
+    mixed, learned = parties.snapshot("shy-shuffler.db"), parties.snapshot("shy.db")
+    assert (mixed.counts.learned, learned.counts.learned) == (rounds * PEOPLE, PEOPLE)
+    (parties.folder / "again").mkdir()
+    (parties.folder / "again" / "job.yaml").write_text(parties.job.read_text().replace("data.csv", "../data.csv"))
+    with Command(parties.folder / "again", parties.bootstrap, "shuffle", "learn", "job.yaml") as again:
+        assert again.end() == 0, again.errors
+    assert np.array_equal(coefficients(parties.folder / "again"), coefficients(parties.folder))
+
+
+def test_a_cohort_of_three_processes(make: Callable[..., Parties], quick: Quick) -> None:
+    """All processes end by themselves after the last round, at the model of one process but for the noise."""
+    parties = make(text=COHORT)
+    write_data(parties.folder, PEOPLE, bad=2)
+    with contextlib.ExitStack() as stack:
+        learner, mixer, devices = start_cohort(parties, stack)
+        assert [command.end() for command in (devices, mixer, learner)] == [0, 0, 0], (mixer.errors, learner.errors)
+    assert devices.events[-1] == {"event": "end", "reason": "done", "answered": PEOPLE, "declined": 0, "dead": 2}
+    assert mixer.events[-1]["forwarded"] == ROUNDS * PEOPLE
+    assert learner.events[-1] == {"event": "end", "reason": "done", "learned": PEOPLE}
+    assert [event["batch"] for event in learner.of("learned")] == [f"0/0/{t}" for t in range(ROUNDS)]
+    assert {event["guarantee"] for event in learner.of("learned")} == {"eps=4,delta=1e-05"}
+    check_cohort(parties)
+    alone = in_one_process(parties.folder, 200)
+    away = (coefficients(parties.folder) - alone.mean(axis=0)) / alone.std(axis=0)
+    assert np.abs(away).max() < 6  # false alarms: 1e-8 for each of three coordinates
+    assert f"all {ROUNDS} rounds together in which the same {PEOPLE} people answer" in quick.output(
+        "statement", "shy.db"
+    )
+    assert parties.read("messages") == []
+    error = quick.error(
+        2, "shuffle", "randomize", "job.yaml", "data.csv", "--per-batch", "5", bootstrap=parties.bootstrap
+    )
+    assert "in every round" in error
+    # Nobody answers again, neither in this cohort nor in another one.
+    code, out, err = quick("shuffle", "randomize", "job.yaml", "data.csv", bootstrap=parties.bootstrap)
+    assert (code, json.loads(out.splitlines()[-1])["reason"]) == (0, "done"), err
+    parties.job.write_text(parties.job.read_text().replace(f"rounds: {ROUNDS}", f"rounds: {ROUNDS + 1}"))
+    err = quick.error(3, "shuffle", "randomize", "job.yaml", "data.csv", bootstrap=parties.bootstrap)
+    assert "under another agreement" in err
+    assert parties.read("messages") == []
+
+
+def kill(parties: Parties, victims: Sequence[str], stack: contextlib.ExitStack, rng: np.random.Generator) -> int:
+    """Kill parties at random moments and start them again, until the cohort has ended; returns how many were killed."""
+    running = dict(zip(PARTIES, start_cohort(parties, stack), strict=True))
+    killed = 0
+    for victim in victims:
+        command = running[victim]
+        command.until(lambda: command.events or command.process.poll() is not None)  # noqa: B023
+        time.sleep(rng.uniform(0.0, 0.2))
+        if command.process.poll() is None:
+            command.process.send_signal(signal.SIGKILL)
+            killed += 1
+        command.end()
+        [running[victim]] = start_cohort(parties, stack, victim)
+    assert [running[name].end() for name in ("randomize", "mix", "learn")] == [0, 0, 0], running["mix"].errors
+    return killed
+
+
+@pytest.mark.slow
+def test_a_kill_of_each_party_of_a_cohort(make: Callable[..., Parties]) -> None:
+    parties = make(text=COHORT)
+    write_data(parties.folder, PEOPLE)
+    with contextlib.ExitStack() as stack:
+        assert kill(parties, ("randomize", "mix", "learn"), stack, np.random.default_rng()) > 0
+    check_cohort(parties)
+
+
+@pytest.mark.campaign
+def test_kills_of_a_cohort_at_random_moments(make: Callable[..., Parties]) -> None:
+    """30 rounds, and 12 kills: no round twice with fresh noise, none skipped."""
+    parties = make(text=COHORT.replace(f"rounds: {ROUNDS}", "rounds: 30"))
+    write_data(parties.folder, PEOPLE)
+    with contextlib.ExitStack() as stack:
+        assert kill(parties, ("randomize", "mix", "learn") * 4, stack, np.random.default_rng()) > 3
+    check_cohort(parties, 30)
+
+
 def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick: Quick) -> None:
     fewer = JOB.replace("schema:\n", "  minimum_share: 0.8\n  wait_seconds: 0.5\nschema:\n", 1)
     parties = make(text=fewer)
@@ -277,6 +397,8 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
         ("schema:\n", "  shuffler_store: shy.db\nschema:\n", 7, "a file of its own"),
         ("schema:\n", "  options: {sasl_plain_password: hidden}\nschema:\n", 7, "a secret must be"),
         ("  type: shuffle\n", "  type: kafka\n", None, "source"),
+        ("batch_size: BATCH", "cohort: {rounds: 3}", 11, "expected people"),
+        ("batch_size: BATCH", "cohort: {people: many}", 11, "cohort"),
     ],
 )
 def test_mistakes_in_a_job(

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from streamdp.cli.spark import _run as run_spark
 from streamdp.config.job import NOTHING, make_config
-from streamdp.errors import ConfigError, FencedError, SchemaError, SourceError, TooFewUsersError
+from streamdp.errors import ConfigError, FencedError, NothingLearnedError, SchemaError, SourceError, TooFewUsersError
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
@@ -111,6 +112,20 @@ def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession,
     counts = learn(frame(spark, records), settings)
     assert counts == Counts(*admitted(records, 3.0))
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
+
+
+def test_a_run_that_learns_nothing_is_an_error(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_csv(tmp_path / "a.csv", records := rows(300))
+    source = {"type": "spark", "format": "csv", "path": str(tmp_path / "a.csv"), "options": {"header": True}}
+    features = job("")["schema"]["features"] | {"origin": ["Oslo", "Rome"]}
+    config = make_config(job(tmp_path / "a.db", source=source, schema=job("")["schema"] | {"features": features}))
+    count = len(records["origin"])
+    with pytest.raises(NothingLearnedError, match=rf"{count} dead letters \(.*unknown_category origin: {count}\)"):
+        run_spark(config, None, {}, "whole", NOTHING)
+    assert "done" not in capsys.readouterr().err
+    assert counted(tmp_path / "a.db") == (0, 0, count)
 
 
 def test_an_open_batch_of_users_is_closed_with_the_data(spark: SparkSession, tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def attack(
 
 
 ACROSS: Record = {"a": -1.0, "b": 1.0}, -1.0
-OTHERS: list[Record] = [({"a": 0.5, "b": -1.0}, 1.0), ({"a": 0.5, "b": 1.0}, 1.0), ({"a": -1.0, "b": 1.0}, 1.0)]
-"""A column, a pair and a gradient tell each of them from `ACROSS`."""
+OTHERS: list[Record] = [({"a": 0.2, "b": 0.0}, 1.0), ({"a": 0.5, "b": 1.0}, 1.0), ({"a": -1.0, "b": 1.0}, 1.0)]
+"""A column, whether its centre or its spread is asked about, a pair and a gradient tell each of them from `ACROSS`."""
 CASES = [("eps=1", 0), ("eps=1", 1), ("eps=1", 2), ("mu=1", 2)]
 
 

@@ -72,7 +72,7 @@ def test_a_certain_answer_is_never_given() -> None:
 def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
     """Shares (2, 2) of the answers "no" and "yes" of two records that answer a question differently, by `learn_arrays`.
 
-    Neighbouring streams: one record, which is asked about its target, its column or its pair of columns.
+    Neighbouring streams: one record, which is asked about its target, column, class, tail, or pair of columns.
     """
     features = {"a": (-1, 1)}
     if estimator == "target":
@@ -81,8 +81,14 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
     else:
         model = LDPASGDClassifier(features=features, budget=budget, seed=5)
         model._arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
+    if estimator in ("column", "tail"):
+        model._arrays.clock[k.TOTAL] = 1e-9  # no bit about the class
     if estimator == "pair":
         model._arrays.clock[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
+    if estimator == "tail":
+        model._arrays.posterior[0] = -80.0
+        model._arrays.posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
+        k.refresh(model._arrays)
     if rows is not None:
         model._default_rows = rows(model._default_rows)
     start = [array.copy() for array in model._arrays]
@@ -91,14 +97,18 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
         for _ in range(4000):
             for array, before in zip(model._arrays, start, strict=True):
                 array[:] = before
-            model.learn_arrays(np.full((1, 1), value), np.array([value if estimator == "target" else 0.0]))
+            target = value if estimator == "target" else float(side) if estimator == "class" else 0.0
+            model.learn_arrays(np.full((1, 1), value), np.array([target]))
             assert model.n_asked + model.n_paired == 1
-            told = model._arrays.pairs[0, pair_bits.TOLD] if estimator == "pair" else model._arrays.summary[-1, ls.MEAN]
+            pair, mean = model._arrays.pairs[0, pair_bits.TOLD], model._arrays.summary[-1, ls.MEAN]
+            found = {"pair": pair, "tail": model._arrays.tails[0, 0], "class": -model._arrays.clock[k.CLASS]}
+            told = found.get(estimator, mean)
+            assert told != 0
             seen[side, int(told < 0)] += 1  # its sign tells the answer
     return seen / seen.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("estimator", ["target", "column", "pair"])
+@pytest.mark.parametrize("estimator", ["target", "column", "class", "pair", "tail"])
 def test_a_question_keeps_the_claim_and_a_louder_bit_does_not(estimator: str) -> None:
     shares = asked(estimator, "eps=1")
     found = max(abs(np.log(shares[0] / shares[1])))

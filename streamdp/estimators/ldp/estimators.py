@@ -5,7 +5,8 @@
 LDP-SGD answers with theta_n; LDP-ASGD with an average of theta_1, ..., theta_n, which is better and has confidence
 intervals. Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6. Three things are not theirs:
 weights by norm (`losses.base`), steps that know the noise (`steps`), and records that answer one question about columns
-in place of a gradient (`questions`): for private scaling about a column or the target, for intervals about two columns.
+in place of a gradient (`questions`): for private scaling about a column, the target or the class, for intervals about
+two columns.
 
 Assumption: the randomiser R_i of record i satisfies the record's budget for any two gradients that a record can have at
 theta_{i-1} (`losses` derives their bound, `mechanisms` the noise), and so does randomised response for any two bits
@@ -18,14 +19,14 @@ Trust: nobody, if the local half (`Randomizer`) runs on the person's side; other
 Claim: each record has its own budget, against everyone who sees any state.
 
 Proof. Let h be the history: all answers before record i. What record i is asked - a gradient at theta_{i-1} for columns
-with certain centres and scales, whether a column lies in a certain interval, or whether two columns lie on the same
-side of certain numbers - is a function of h, of i, and of the budgets of the records up to i, which are public. It does
-not depend on record i itself. Record i enters only through its one answer A_i. Given h, A_i protects record i with its
-whole budget: a gradient by the mechanism, because the bound and the sensitivity of the loss hold for every x and y,
-scaled in any way, and at every theta; a bit by randomised response. Everything later - theta_i and on, scales,
-questions, averages, intervals, predictions, checkpoints - is computed from A_i, h, other records and fresh noise:
-post-processing. So the whole is a sequentially interactive local protocol (Duchi, Jordan, Wainwright 2018) in which
-each record has its own budget. A record enters once, so over disjoint records the budgets do not add: parallel
+with certain centres and scales, whether a column lies in a certain interval, whether it is the class 1, or whether two
+columns lie on the same side of certain numbers - is a function of h, of i, and of the budgets of the records up to i,
+which are public. It does not depend on record i itself. Record i enters only through its one answer A_i. Given h, A_i
+protects record i with its whole budget: a gradient by the mechanism, because the bound and the sensitivity of the loss
+hold for every x and y, scaled in any way, and at every theta; a bit by randomised response. Everything later - theta_i
+and on, scales, questions, averages, intervals, predictions, checkpoints - is computed from A_i, h, other records and
+fresh noise: post-processing. So the whole is a sequentially interactive local protocol (Duchi, Jordan, Wainwright 2018)
+in which each record has its own budget. A record enters once, so over disjoint records the budgets do not add: parallel
 composition (Shi et al. 2025, Proposition 1). Several records of one person do compose; the ledger counts them. Every
 intermediate state is as private as the last, so the state may be saved after any record.
 """

@@ -15,13 +15,13 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops, pair_bits, path, questions
+from streamdp.optim import location_scale, loops, odds, pair_bits, path, questions
 from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, first_theta, weighted_by_norm, without_shift
 from streamdp.optim.states import finite_array
-from streamdp.optim.steps import Steps, expected_distance
+from streamdp.optim.steps import EACH, Steps, expected_distance
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, amount
@@ -104,8 +104,9 @@ class LDPLearner(ValidatedModel):
         d = box.shape[1]
         scaling, bounds = self._scaling_of(features), self._target_bounds()
         in_units = bounds is not None and scaling != "none"
-        self._distance = expected_distance(d, in_units, self._index is not None)
-        numbers = self._steps.numbers(self._distance, self._loss.bound, d)
+        classes = self._index is not None
+        self._distance = expected_distance(d, in_units, classes)
+        numbers = self._steps.numbers(self._distance, self._loss.bound, d, classes)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         frame = np.zeros((p + 1, k.FRAME))
@@ -184,7 +185,9 @@ class LDPLearner(ValidatedModel):
 
     @property
     def randomizer(self) -> Randomizer:
-        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, unless a pair is asked about.
+        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, but for bits.
+
+        Reports have no questions about pairs of columns and about the class.
 
         Raises `NotAvailableError` before the features are known.
         """
@@ -277,7 +280,7 @@ class LDPLearner(ValidatedModel):
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        bits = {"the centre and the scale of the target or of a column": self.n_asked, "two columns": self.n_paired}
+        bits = {"the target, or the centre and the scale of a column": self.n_asked, "two columns": self.n_paired}
         if any(bits.values()):
             told = ", ".join(
                 f"{count:,} spent their budget on one bit about {what}" for what, count in bits.items() if count
@@ -302,7 +305,7 @@ class LDPLearner(ValidatedModel):
 
     @property
     def least_records(self) -> int | None:
-        """About how many records in all hold the information T_0 of `steps`; None before the first one.
+        """About how many records in all hold the information I_0 of `steps`; None before the first one.
 
         With less a model knows so little that it is close to a constant.
         """
@@ -310,7 +313,7 @@ class LDPLearner(ValidatedModel):
             return None
         total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked - self.n_paired
         each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
-        return self.n_asked + math.ceil(float(self._arrays.spec[loops.OFFSET]) / each)
+        return self.n_asked + math.ceil(EACH * len(self._arrays.state[0]) / each)
 
     @property
     def theta(self) -> np.ndarray:
@@ -347,6 +350,7 @@ class LDPLearner(ValidatedModel):
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "posterior": arrays.cells.copy(),
+            "tails": arrays.tails.copy(),
             "pairs": arrays.told.copy(),
             "merged": self._merged,
         }
@@ -389,4 +393,5 @@ class LDPLearner(ValidatedModel):
         merge(arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
         self._start_from(original)
+        odds.begin(arrays)
         self._merged = True

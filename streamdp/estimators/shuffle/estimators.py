@@ -21,7 +21,9 @@ point that it shows, is post-processing: a guarantee for the whole transcript, b
 batch is what those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
 
 In three processes: a device holds `randomizer`, a `shuffled_sum.Shuffler` mixes, and the learner calls `absorb`
-(`protocol` does that over Kafka, and handles crashes).
+(`protocol` does that over Kafka, and handles crashes). With `cohort` each call of `absorb` is one round of the same
+people: the sums are calibrated for all rounds together, so the first round counts the spend of all, for as many people
+as answered, and a later round with fewer people raises it.
 
 In one process: `learn_one`, `learn_many` and `learn_arrays` act as all three parties, so the process has to be trusted
 with raw records and unfinished batches. It keeps only the number of ones of each coordinate, which is all that mixed
@@ -57,6 +59,10 @@ _PARAMETERS = {
     "budget": "What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.",
     "method": METHOD.format(' "sgd": averaged SGD, a planned baseline.'),
     "calibration": '"tight" or "paper": how much noise people add, see `binomial`.',
+    "cohort": """
+        {"people": n, "rounds": T}: the same n people answer in each of T rounds, the budget is for all rounds
+        together, and only `absorb` learns. Without rounds, T is planned as by `learn_cohort`. Needs
+        calibration="tight". None: each record is in one batch.""",
 }
 _LOSS = """
     A name or a `Loss`: {}.
@@ -93,6 +99,7 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
         strong_convexity: float = 0.0,
         validation: Mapping[str, Any] | None = None,
         target: tuple[float, float] | None = None,
+        cohort: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -126,5 +133,6 @@ class ShuffleClassifier(ShuffleLearner, LinearClassifier):
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
+        cohort: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())

@@ -6,21 +6,22 @@ The argument is in `streamdp.estimators.shuffle.estimators`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
-from streamdp.aggregation.vector_sum import CALIBRATIONS, Calibration, VectorSum
+from streamdp.aggregation.vector_sum import CALIBRATIONS, MOST_ROUNDS, Calibration, VectorSum
 from streamdp.data.floats import floats
 from streamdp.data.records import MOST_RECORDS
-from streamdp.errors import ConfigError, NotAtBoundaryError, check_choice, check_whole
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, check_choice, check_whole
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
-from streamdp.optim.ac_sa import Averaged
-from streamdp.optim.planned import Planned
+from streamdp.optim.ac_sa import Phase, rounds_of
+from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.user_averages import gradients
+from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.mechanisms import Gaussian
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _ROWS = 16_384
 """The most gradients in memory at a time."""
+_PLANS = 33
+"""The most numbers of rounds that are compared."""
 _MANY = 100_000
 """The number of people that the paper's noise is computed for. Another number changes it by rounding only."""
 
@@ -45,14 +48,42 @@ class ShuffleLearner(DividedModel):
     )
 
     calibration: Calibration
+    cohort: Mapping[str, Any] | None
     _methods = ("newton", "ac-sa", "sgd")
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
         check_choice("calibration", self.calibration, CALIBRATIONS)
         self._rng = entropy(self.seed)
+        self._people, self._rounds = None, None
+        if self.cohort is not None:
+            self._set_up_cohort(self.cohort)
         super()._set_up()
         VectorSum.calibrated(self._budget, 1.0, 1000, 1, self.calibration)  # a budget that cannot be served fails here
+
+    def _set_up_cohort(self, cohort: Mapping[str, Any]) -> None:
+        if not isinstance(cohort, Mapping) or not {"people"} <= cohort.keys() <= {"people", "rounds"}:
+            raise ConfigError("cohort: expected people, the number of people, and maybe rounds")
+        self._people, self._rounds = cohort["people"], cohort.get("rounds")
+        check_whole("cohort.people", self._people, 1, 10**9)
+        if self._rounds is not None:
+            check_whole("cohort.rounds", self._rounds, 1, MOST_ROUNDS)
+        if self.method == "newton" or self.calibration == "paper":
+            raise ConfigError('cohort: it needs method="ac-sa" or "sgd", and calibration="tight"')
+        if self.horizon is not None or self.batch_size is not None or self.strong_convexity:
+            raise ConfigError(
+                "cohort: leave out horizon, batch_size and strong_convexity: all people are in each round"
+            )
+
+    def _usual(self) -> str:
+        return super()._usual() if self._people is None else "ac-sa"
+
+    def _walk_from(self, start: np.ndarray) -> Walk:
+        if self._people is None:
+            return super()._walk_from(start)
+        problem = self._problem(start)
+        run = rounds_of(problem, self._people, problem.distance, self._noises(self._people, self._rounds))
+        return Rounds(problem, start, self._project, run)
 
     def _sum_of(self, users: int) -> VectorSum:
         size, bound, sensitivity = self._summed
@@ -71,7 +102,10 @@ class ShuffleLearner(DividedModel):
         super()._allocate(p)
 
     def _model(self) -> dict[str, Any]:
-        return super()._model() | {"method": self._method, "calibration": self.calibration}
+        model = super()._model() | {"method": self._method, "calibration": self.calibration}
+        if self._people is not None:
+            model["plan"] = f"{self._people} people in each of {self._rounds or 'the planned'} rounds, {model['plan']}"
+        return model
 
     def _noise(self, batch: int) -> float:
         if self.calibration == "paper" and self._curvature is None:
@@ -81,11 +115,19 @@ class ShuffleLearner(DividedModel):
 
     def _begin_phase(self) -> None:
         super()._begin_phase()
-        self._params = self._sum_of(self._batch)
+        if self._people is None:
+            self._params = self._sum_of(self._batch)
+        else:
+            self._params = self._cohort_sum(self._people, self.phase.steps)
 
     # -- one process -------------------------------------------------------------------------------------------------
 
+    def _need_no_cohort(self, name: str) -> None:
+        if self._people is not None:
+            raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
+
     def _open(self) -> None:
+        self._need_no_cohort("learn")
         if self._params.users != self._batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
             self._begin_phase()
 
@@ -126,6 +168,11 @@ class ShuffleLearner(DividedModel):
         return self._walk.place
 
     @property
+    def finished(self) -> bool:
+        """Whether all rounds of a cohort are done; False without a cohort."""
+        return isinstance(self._walk, Rounds) and self._walk.finished
+
+    @property
     def randomizer(self) -> ShuffleRandomizer:
         """A person's half for the next batch. Raises `NotAvailableError` before the features are known."""
         self._need_features("randomizer")
@@ -145,14 +192,16 @@ class ShuffleLearner(DividedModel):
     def absorb(self, shuffled: Shuffled) -> None:
         """Make one step with the mixed bits of the next batch. Its spend follows from how many people answered.
 
+        The rounds of a cohort have one spend together, which the first one counts: that of the smallest round so far.
+
         Parameters
         ----------
         shuffled
             The bits of all who answered, mixed by the shuffler.
 
         Raises `NotAtBoundaryError` if `learn_one` has begun a batch, `SchemaError` for bits that are not of the agreed
-        sum, and if there is a ledger, because the bits name no subjects, and `BudgetError` if too few answered for any
-        guarantee; then nothing changes.
+        sum, and if there is a ledger, because the bits name no subjects, `BudgetError` if too few answered for any
+        guarantee, and `ConfigError` after the last round of a cohort; then nothing changes.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
@@ -160,33 +209,39 @@ class ShuffleLearner(DividedModel):
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch of learn_one is open: call close_batch() first")
+            if self.finished:
+                raise ConfigError("all rounds of the cohort are done")
             total = Analyzer(self._params).sum(shuffled)
             spent = self._params.guarantee_for(shuffled.users) if shuffled.users < self._params.users else self._budget
             self._count(spent)
-            self.n_seen += shuffled.users
+            new = shuffled.users if self._people is None else max(0, shuffled.users - self.n_seen)
+            self.n_seen += new
             self._move(total, shuffled.users, self._params.users)
 
-    def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int = 100) -> None:
-        """Learn from people who keep their records and answer in every round: gradient descent over all of them.
+    def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None = None) -> None:
+        """Learn from people who keep their records and answer in every round, from all of them in each.
 
-        It starts at the present estimate and runs in one process. The budget is for all rounds together: with "tight"
-        by the sum of mu^2; with "paper" each round gets epsilon / (2 sqrt(2 T ln(1 / delta))) and delta / (T + 1). With
+        It starts at the present estimate, in one process: by AC-SA, on an envelope of a non-smooth loss, or with
+        method="sgd" by the paper's averaged gradient descent. The budget is for all rounds together: with "tight" by
+        the sum of mu^2; with "paper" each round gets epsilon / (2 sqrt(2 T ln(1 / delta))) and delta / (T + 1). With
         `strong_convexity` the people are divided into ceil(log2 log2 n) groups that are learned one after another, each
         from the output of the last. One record is one person, and no ledger counts it. Another call with the same
         people spends the budget again: the statement says so, and `guarantee` does not count it. Source: Cheu et al.
-        2022, Algorithm 5 and Theorem 4.9.
+        2022, Algorithm 5 and Theorem 4.9; the plan is in `streamdp.optim.ac_sa`.
 
         Parameters
         ----------
         X, y
             (n, p) floats and (n,) targets, as for `learn_arrays`.
         rounds
-            T >= 1.
+            T >= 1. None: the fewest, up to n, whose bound on the excess loss is within a tenth of the least.
 
         Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records and if there is a ledger, and
         `ConfigError` for bad rounds and with method="newton", before anything is spent.
         """
-        check_whole("rounds", rounds, 1, MOST_RECORDS)
+        if rounds is not None:
+            check_whole("rounds", rounds, 1, MOST_RECORDS)
+        self._need_no_cohort("learn_cohort")
         self._need_no_account("learn_cohort")
         self._need_subjects(None)
         self._planned_walk()
@@ -198,35 +253,60 @@ class ShuffleLearner(DividedModel):
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1
             distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound
             for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
-                excess = self._descend(X[rows], y[rows], int(rounds), distance)
+                run = self._cohort_run(len(rows), rounds, distance)
+                self._descend(X[rows], y[rows], run)
                 if self.strong_convexity:  # to the group's own optimum, and from there to that of all people
                     convexity = self.strong_convexity
-                    away = math.sqrt(2 * excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
+                    away = math.sqrt(2 * run.excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
                     distance = min(distance, away)
 
     def _caveats(self, capped: bool) -> list[str]:
         cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
+        if self._people is not None and self._features is not None:
+            cohorts = (
+                f"the budget is for all {self.phase.steps} rounds together in which the same {self._people:,} people "
+                "answer, with the noise of the round in which the fewest answered; another cohort of the same people "
+                "spends anew"
+            )
         return [*super()._caveats(capped), *([] if self._method == "newton" else [cohorts])]
 
-    def _descend(self, X: np.ndarray, y: np.ndarray, rounds: int, distance: float) -> float:
-        """Learn one group, up to the average of the iterates; return the bound on its excess loss over the group."""
-        params = self._cohort_sum(len(X), rounds)
-        noise = params.variance / len(X) ** 2
-        size = math.sqrt(self._loss.bound**2 + noise)
-        walk = Averaged(self._walk.estimate, self._project)
+    def _noises(self, users: int, rounds: int | None) -> dict[int, float]:
+        """By number of rounds, the variance of the average of a round: of this number, or of all that are compared."""
+        several = [rounds] if rounds else sorted({round(t) for t in np.geomspace(1, min(users, MOST_ROUNDS), _PLANS)})
+        noises: dict[int, float] = {}
+        for t in several:
+            try:
+                noises[t] = self._cohort_sum(users, t).variance / users**2
+            except BudgetError:  # it takes too many bits, and more rounds take more
+                if not noises:
+                    raise
+                break
+        return noises
+
+    def _cohort_run(self, users: int, rounds: int | None, distance: float) -> Phase:
+        """The plan for one group."""
+        return rounds_of(self._planned_walk().problem, users, distance, self._noises(users, rounds))
+
+    def _descend(self, X: np.ndarray, y: np.ndarray, run: Phase) -> None:
+        """Learn one group."""
+        from streamdp.optim.loops import ENVELOPE
+
+        walk, params = self._planned_walk(), self._cohort_sum(len(X), run.steps)
+        sequence = type(walk.sequence)(walk.estimate, self._project)
         self._count(self._budget)
         self.n_seen += len(X)
         local, analyzer = LocalRandomizer(params, self._rng), Analyzer(params)
-        spec = self._describe(len(self._names))[0]  # of the loss, not of its envelope
-        for _ in range(rounds):
+        spec = self._describe(len(self._names))[0]
+        if walk.problem.accelerated and math.isinf(self._beta):
+            spec[ENVELOPE] = 1 / run.beta
+        for _ in range(run.steps):
             ones = np.zeros(params.d, dtype=np.int64)
             for begin in range(0, len(X), _ROWS):
                 part = slice(begin, begin + _ROWS)
-                ones += local.counts(gradients(spec, walk.middle, X[part], y[part])).sum(axis=0)
-            walk.move(analyzer.sum_of_counts(ones, len(X)) / len(X), size * math.sqrt(rounds) / distance)
-        self._planned_walk().sequence.points[:] = walk.points[1]
-        self._middle = self._walk.middle
-        return distance * size / math.sqrt(rounds)
+                ones += local.counts(gradients(spec, sequence.middle, X[part], y[part])).sum(axis=0)
+            sequence.move(analyzer.sum_of_counts(ones, len(X)) / len(X), run.modulus)
+        walk.sequence.points[:] = sequence.points[1]
+        self._middle = walk.middle
 
     def _planned_walk(self) -> Planned:
         if self._method == "newton":

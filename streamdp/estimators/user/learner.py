@@ -97,10 +97,11 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
 
         start = self._project(first_theta(self._loss, self._d, self._bounds is not None))
         reach = math.inf if isinstance(self._domain, RealSpace) else self._reach(start)
-        far = expected_distance(self._d, self._bounds is not None, self._index is not None)
+        classes = self._index is not None
+        far = expected_distance(self._d, self._bounds is not None, classes)
         fine = self._mean_of(1).fine
         information = float(fine.rows(self._d)[0, INFORMATION])
-        return Reports(information, fine.bound, self._loss.bound, min(far, reach))
+        return Reports(information, fine.bound, self._loss.bound, min(far, reach), classes)
 
     def _mean_of(self, users: int) -> UserMean:
         if self.centre == "asked":

@@ -356,6 +356,27 @@ def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) 
     assert last["learned"] == Store.snapshot(tmp_path / "data.db").counts.learned
 
 
+def test_a_run_that_learns_nothing_is_no_success(tmp_path: Path) -> None:
+    flags = ["run", "-", "--store", "s.db", "--set", "source.type=jsonl", "--set", "source.max_bad_share=null"]
+    flags += ["--target", "late", "--target-bounds", "0:1", "--feature", "dealy=0:1"]
+    for begins in (0, 500):  # also a run that goes on
+        text = '{"delay": 0.25, "late": 1}\n' * 500
+        code, out, err = streamdp(tmp_path, *flags, "--stdin", "new", stdin=text)
+        assert (code, json.loads(out.splitlines()[-1])["dead"]) == (3, begins + 500)
+        assert "warning: none of the first " in err
+        assert (
+            "nothing was learned in this run: 500 records do not fit the schema: missing in column 'dealy' (500)" in err
+        )
+        assert "0.25" not in err
+
+
+def test_the_limit_of_bad_records_names_the_column(tmp_path: Path) -> None:
+    flags = ["--set", "source.type=jsonl", "--target", "late", "--target-bounds", "0:1", "--feature", "dealy=0:1"]
+    code, _, err = streamdp(tmp_path, "run", "-", *flags, stdin='{"delay": 0.25, "late": 1}\n' * 5)
+    assert code == 3
+    assert "5 of 5 records do not fit the schema, most often for 'missing' (5), the last in column 'dealy'" in err
+
+
 def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None:
     flags = ["run", "-", *FLAGS, "--store", "s.db"]
     text = rows(1000)

@@ -41,7 +41,9 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("csv", "cvs", 2, "input should be 'csv', 'jsonl', 'parquet' or 'arrow'"),
     ("csv", "parquet", 3, "is no parquet file"),
     ("csv, ", "arrow, ", 3, "is no arrow file"),
-    ("type: csv", "type: jsonl", 3, "none of the first 81 records fits the schema, most often for not json"),
+    ("type: csv", "type: jsonl", 3, "none of the first 81 records fits the schema: not json (81); fix"),
+    ("people.csv", "array.json", 3, "lacks the declared 'age', 'city', 'married', 'wage'; it looks like JSON"),
+    ("csv, path: people.csv", "jsonl, path: array.json", 3, "one JSON array: expected JSON lines, one object on each"),
     ("people.csv", "poeple.csv", 3, "no such file or directory"),
     ("people.csv", "empty_folder", 3, "has no file that ends in .csv"),
     ("path: people.csv", "path: []", 2, "source.path"),
@@ -180,6 +182,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "header.csv").write_text("age,city\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "empty_folder").mkdir()
+    (tmp_path / "array.json").write_text(f'[{{"age": 23, "wage": {SECRET}}},\n {{"age": 54, "wage": 60}}]\n')
     (tmp_path / "deep.yaml").write_text("job: " + "[" * 3000)
     os.mkfifo(tmp_path / "pipe")
     return tmp_path

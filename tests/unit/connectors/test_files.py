@@ -210,6 +210,22 @@ def test_header_in_any_order_with_mark_blanks_and_quotes(tmp_path):
     assert outcome([batch])[0] == [(2, (("a", 0.0), ("c=y", 1.0)), 1.0, "s", None)]
 
 
+@pytest.mark.parametrize(("name", "delimiter"), [("f.tsv", b"\t"), ("f.csv", b",")])
+def test_the_ending_of_the_name_tells_the_delimiter(tmp_path, name, delimiter):
+    text = b"id,a,c,t,eps\ns,5,y,1,\n".replace(b",", delimiter)
+    for path in (write(tmp_path / name, text), write(tmp_path / f"{name}.gz", gzip.compress(text))):
+        (batch,) = [b for b in read_all(CSVSource(path, SCHEMA)) if len(b)]
+        assert len(batch) == 1
+        with pytest.raises(SchemaError, match=r"is the delimiter right \(source.delimiter\)\?"):
+            CSVSource(path, SCHEMA, delimiter=";")
+
+
+@pytest.mark.parametrize("text", [b'[{"a": 1}]', b'\xef\xbb\xbf\n [\n  {"a": 1},\n  {"a": 2}\n]\n'])
+def test_a_json_array_is_no_file_of_json_lines(tmp_path, text):
+    with pytest.raises(SourceError, match=r"f: the file holds one JSON array: expected JSON lines.* convert it"):
+        JSONLSource(write(tmp_path / "f", text), SCHEMA)
+
+
 def test_a_header_that_does_not_fit_is_refused_at_once(tmp_path):
     with pytest.raises(SchemaError, match=r"lacks the declared 'a', 'eps'"):
         CSVSource(write(tmp_path / "f", b"id,c,t\n1,2,3\n"), SCHEMA)

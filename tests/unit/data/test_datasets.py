@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from streamdp.data import datasets
+from streamdp.errors import ConfigError
 
 SIX_SIGMA = 6.0  # two-sided normal tail: 2e-9 a check
 
@@ -223,7 +224,7 @@ def test_flights_csv_reads_back(flights: pl.DataFrame, tmp_path) -> None:
 @pytest.mark.parametrize("months", [[], [0], [1, 13]])
 def test_flights_csv_refuses_months_that_do_not_exist(months: list[int], tmp_path) -> None:
     path = tmp_path / "flights.csv"
-    with pytest.raises(ValueError, match="between 1 and 12"):
+    with pytest.raises(ConfigError, match="numbers from 1 to 12"):
         datasets.write_flights_csv(path, months=months)
     assert not path.exists()
 

@@ -466,7 +466,7 @@ def test_a_state_with_numbers_that_no_stream_reaches_is_refused() -> None:
     model.learn_arrays(np.full((100, 3), 0.5), np.full(100, 0.5))
     state = model.state_dict()
     for name, place in (
-        ("progress", k.COLUMN_BITS),
+        ("progress", k.CLASS),
         ("progress", k.CHANGES),
         ("scales", (0, k.CENTRE)),
         ("scales", (1, k.SCALE)),

@@ -101,7 +101,7 @@ def test_sgd_is_algorithm_3_with_its_sign_mended(monkeypatch: pytest.MonkeyPatch
 def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> None:
     silent(monkeypatch)
     X, y = data(200)
-    learner = model(domain=L2Ball(2.0))
+    learner = model(domain=L2Ball(2.0), method="sgd")
     params = learner._cohort_sum(200, 20)
     learner.learn_cohort(X, y, rounds=20)
     eta = 2.0 / (math.sqrt(learner._loss.bound**2 + params.variance / 200**2) * math.sqrt(20))
@@ -114,14 +114,73 @@ def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(learner.guarantee) == "eps=1,delta=1e-06"
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=["smooth", "kink"])
+def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise, by the recursion in the text of `ac_sa`; the hinge by the gradient of its envelope."""
+    silent(monkeypatch)
+    X, y = data(200)
+    learner = model(loss=loss, domain=L2Ball(2.0))
+    noise, d = learner._cohort_sum(200, 12).variance / 200**2, 2.0
+    beta = learner._beta if isinstance(loss, Logistic) else learner._loss.bound / d * math.sqrt(12 * 13) / 2
+    modulus = 2 * beta + math.sqrt(noise) / d * math.sqrt(12 * 13 * 25 / 6)
+    learner.learn_cohort(X, y, rounds=12)
+    theta = ag = np.zeros(3)
+    rows = np.column_stack([X, np.ones(200)])
+    for t in range(12):
+        alpha = 2 / (t + 2)
+        md = alpha * theta + (1 - alpha) * ag
+        at = [
+            md if isinstance(loss, Logistic) else prox(learner._loss, md, x, k, 1 / beta)
+            for x, k in zip(rows, y, strict=True)
+        ]
+        mean = np.mean(
+            [
+                learner._loss.gradient(p, x, k) if isinstance(loss, Logistic) else beta * (md - p)
+                for p, x, k in zip(at, rows, y, strict=True)
+            ],
+            axis=0,
+        )
+        theta = project(theta - mean * (t + 1) / modulus, 2.0)
+        ag = alpha * theta + (1 - alpha) * ag
+    np.testing.assert_allclose(learner.theta, ag, atol=1e-6)
+
+
+def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_bound() -> None:
+    learner = model(domain=L2Ball(2.0))
+    run = learner._cohort_run(2000, None, 2.0)
+    bounds = [learner._cohort_run(2000, t, 2.0).excess for t in (run.steps // 2, run.steps, 4 * run.steps)]
+    assert run.excess == bounds[1]
+    assert bounds[0] > 1.1 * min(bounds) >= bounds[1] * 0.999
+    X, y = data(2000)
+    learner.learn_cohort(X, y)
+    assert str(learner.guarantee) == "eps=1,delta=1e-06"
+    assert learner._cohort_run(100_000, None, 2.0).steps > run.steps
+    slow = model(domain=L2Ball(2.0), method="sgd")._cohort_run(2000, None, 2.0)
+    assert slow.steps > 5 * run.steps
+    assert slow.excess > run.excess
+
+
+def test_a_planned_cohort_is_far_better_than_a_hundred_rounds_of_algorithm_5() -> None:
+    errors = {}
+    for method in ("ac-sa", "sgd"):
+        found = []
+        for seed in range(4):
+            X, y = data(10_000, seed=10 + seed)
+            learner = model(domain=L2Ball(5.0), method=method, seed=seed)
+            learner.learn_cohort(X, y, None if method == "ac-sa" else 100)
+            found.append(np.sum((learner.theta[:2] - WEIGHTS) ** 2))
+        errors[method] = np.mean(found)
+    assert errors["ac-sa"] < errors["sgd"] / 4
+
+
 def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(5000)
     sizes = []
     descend = ShuffleClassifier._descend
 
-    def noted(self: ShuffleClassifier, X: np.ndarray, *rest: Any) -> float:
+    def noted(self: ShuffleClassifier, X: np.ndarray, *rest: Any) -> None:
         sizes.append(len(X))
-        return descend(self, X, *rest)
+        descend(self, X, *rest)
 
     monkeypatch.setattr(ShuffleClassifier, "_descend", noted)
     learner = model(strong_convexity=0.05)

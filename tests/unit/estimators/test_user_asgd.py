@@ -42,7 +42,7 @@ def test_without_noise_it_is_averaged_sgd_on_users_averages(monkeypatch: pytest.
         rows = slice(40 * t, 40 * t + 40)
         gradients = [loss.gradient(theta, np.append(x, 1.0), k) for x, k in zip(X[rows], y[rows], strict=True)]
         clock += tau
-        step = 0.75 * math.sqrt(3) / cut * 3**0.1 * tau * (clock + 3) ** -0.6
+        step = 0.75 * math.sqrt(3) / cut * 6**0.1 * tau * (clock + 6) ** -0.6
         theta = theta - step * np.mean(gradients, axis=0)
         weights += tau * math.sqrt(clock)
         average = average + tau * math.sqrt(clock) / weights * (theta - average)

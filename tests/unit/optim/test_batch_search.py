@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from streamdp import Huber
+from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError
 from streamdp.optim.batch_search import BatchSearch, moments
 from streamdp.optim.curvature import Curvature
@@ -165,3 +165,34 @@ def test_parts_that_search_do_not_move_a_merged_model() -> None:
     both.merge([least, searching], np.array([0, 0, 999.0, 999.0]))
     np.testing.assert_array_equal(both.state, searching.state)
     assert both.records == least.records + searching.records
+
+
+@pytest.mark.parametrize("estimator", [PanPrivateRegressor, ShuffleRegressor])
+def test_a_target_that_is_constant_at_first_is_searched_for_again(estimator: type[PanPrivateRegressor]) -> None:
+    """After 18,000 of 60,000 records the target has a spread of .17. It stayed at the constant: an error of .132."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (65_000, 4))
+    y = np.clip(0.5 + 0.15 * X @ [1, -1, 0.5, 0] + 0.1 * rng.normal(size=len(X)), 0, 1)
+    y[:18_000] = 0.5
+    model = estimator(features={f"x{j}": (-1.0, 1.0) for j in range(4)}, target=(0.0, 1.0), seed=1)
+    model.learn_arrays(X[:18_000], y[:18_000])
+    model.close_batch()
+    assert model.looseness is not None
+    assert model.looseness > 1e3  # a reason to doubt it
+    model.learn_arrays(X[18_000:60_000], y[18_000:60_000])
+    model.close_batch()
+    assert np.mean(np.abs(model.predict_arrays(X[60_000:]) - y[60_000:])) < 0.085
+    assert model.looseness < 4
+
+
+@pytest.mark.parametrize(("ratio", "outgrown"), [(0.3, False), (1.0, False), (2.0, False), (6.0, True), (1e3, True)])
+def test_only_a_scale_that_is_far_too_small_begins_the_search_anew(ratio: float, outgrown: bool) -> None:
+    """`ratio` is that of the spread of a normal target to sigma, and w has its usual mean."""
+    walk, n, loss = newton(), 20_000, Huber()
+    square = float(moments(np.zeros(()), np.array(ratio), loss.c)[1])
+    total = np.zeros(walk.curvature.size + walk.curvature.parameters)
+    total[walk.curvature.parameters - 1] = n * math.sqrt(2 / 3) * (loss.kappa - square) / 2
+    assert walk._outgrown(total, n) == outgrown
+    assert not walk._outgrown(total * 0.5, n)
+    unbounded = Newton(walk.curvature, np.array([0, 0, 0, 1.0]), lambda t: t, 2.0)
+    assert not unbounded._outgrown(total, n)

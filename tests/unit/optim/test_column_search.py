@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamdp.errors import ConfigError
+from streamdp.optim import frame as k
 from streamdp.optim.column_search import ColumnSearch
 
 KEEP = 1 / (1 + math.exp(-4))
@@ -88,6 +89,7 @@ def test_a_state_goes_on_and_wrong_numbers_are_refused() -> None:
         state | {"scales": state["scales"][1:]},
         state | {"progress": state["progress"] - 1e9},
         state | {"progress": state["progress"] * np.nan},
+        state | {"scales": state["scales"] + 1e9 * np.eye(k.LEARNED)[k.SINCE]},  # clocks from after now
         state | {"bits": np.resize([0.0, 1e31], state["bits"].shape)},
     ]
     for bad in wrong:

@@ -48,17 +48,25 @@ def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
 
 
 def test_the_log_loss_falls_and_the_classes_stay() -> None:
+    """Of columns with heavy tails; the gain of a draw is .1 +- .05."""
+
+    def draw(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng((seed, 1))
+        X = np.clip(rng.standard_t(2, (n, 20)) / 20, -1, 1)
+        return X, (rng.random(n) < scipy.special.expit(2.5 * X.sum(axis=1))).astype(float)
+
     rows, gains = np.arange(5000), []
-    held, truth = datasets.logistic(5000, 20, seed=7)
+    held, truth = draw(5000, 7)
     for seed in range(6):
-        X, y = datasets.logistic(10_000, 20, seed=seed)
-        model = LDPASGDClassifier(features=[f"x{j}" for j in range(20)], budget="eps=1", seed=seed)
+        X, y = draw(20_000, seed)
+        features = {f"x{j}": (-1.0, 1.0) for j in range(20)}
+        model = LDPASGDClassifier(features=features, budget="eps=1", seed=seed)
         model.learn_arrays(X, y)
         shares = model.predict_proba_arrays(held)
         np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_arrays(held) == 1)
         plain = np.logaddexp(0, (1 - 2 * truth) * model._scores(held)[:, 0])
         gains.append(np.mean(plain + np.log(shares[rows, truth.astype(int)])))
-    assert np.mean(gains) > 0.01
+    assert np.mean(gains) > 0.04
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -5,7 +5,7 @@ import pytest
 
 from streamdp import LDPASGDRegressor
 from streamdp.errors import ConfigError
-from streamdp.optim import frame, loops
+from streamdp.optim import frame, location_scale, loops
 from streamdp.optim.inference import UNPAIRED, path_intervals
 
 ALPHA = 0.6
@@ -52,7 +52,7 @@ def test_segments_know_steps_and_scales() -> None:
 
 
 def test_a_clock_slows_in_the_ratio_of_what_was_told() -> None:
-    """A column whose scale falls to a half keeps a quarter of its clock; one whose scale grows has at most all."""
+    """A column whose scale falls to a half, or doubles, keeps a quarter of its clock."""
     model = model_of(2000)
     arrays, before = model._arrays, model._arrays.frame.copy()
     total = float(arrays.clock[frame.TOTAL])
@@ -63,11 +63,21 @@ def test_a_clock_slows_in_the_ratio_of_what_was_told() -> None:
         frame.refresh(arrays)
         held = arrays.frame[:2, frame.SCALE].copy()
         frame.rescale(arrays)
-        kept = (arrays.frame[:2, frame.SCALE] / held) ** 2
-        assert np.all(np.abs(np.log(kept)) > 0.5)
-        np.testing.assert_allclose(
-            total - arrays.frame[:2, frame.SINCE], np.minimum(total, kept * 0.9 * total), rtol=1e-9
-        )
+        kept = np.exp(-2 * np.abs(np.log(arrays.frame[:2, frame.SCALE] / held)))
+        assert np.all(kept < 0.6)
+        np.testing.assert_allclose(total - arrays.frame[:2, frame.SINCE], kept * 0.9 * total, rtol=1e-9)
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.5, 1.5, 4.0])
+def test_the_average_begins_anew_when_a_scale_changes_threefold(ratio: float) -> None:
+    arrays = model_of(2000)._arrays
+    arrays.frame[:2, frame.RESTARTED] = np.exp(arrays.summary[:2, location_scale.REACH]) / ratio
+    arrays.frame[:2, frame.SCALE] *= 2  # so that the columns are scaled anew
+    frame.refresh(arrays)
+    frame.rescale(arrays)
+    again = not 1 / 3 <= ratio <= 3
+    assert (arrays.clock[frame.WEIGHT] == 0) == again
+    assert (arrays.frame[0, frame.RESTARTED] == arrays.frame[0, frame.SCALE]) == again
 
 
 def test_states_of_before_keep_their_path() -> None:

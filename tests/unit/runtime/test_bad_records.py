@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from streamdp.data.records import Batch, DeadLetter, Shard
-from streamdp.errors import TooManyBadRecordsError
-from streamdp.runtime.bad_records import BadRecords
+from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError
+from streamdp.runtime.bad_records import BadRecords, Unlearned
+from streamdp.store.snapshot import Counts
 
 SHARD = Shard("t", 3)
 
@@ -44,6 +46,14 @@ def test_limits_are_the_last_allowed_numbers() -> None:
         limited.count(SHARD, lacking, 3)
 
 
+@pytest.mark.parametrize(
+    "limits", [("x", None), (-1, None), (1.5, None), (None, "x"), (None, 1.5), (None, float("nan"))]
+)
+def test_other_limits_are_refused(limits: Any) -> None:
+    with pytest.raises(ConfigError, match="max_bad_"):
+        BadRecords(*limits)
+
+
 def test_a_run_counts_wherever_a_poll_cuts_it() -> None:
     """A good record after it does not undo it, and a poll without records does not end it."""
     assert BadRecords(3, None).count(SHARD, batch(4, []), 3) == 3
@@ -59,3 +69,52 @@ def test_the_share_is_of_at_least_a_thousand_records() -> None:
     limited.count(SHARD, batch(1020, [False]), 0)  # 51 of 1021
     with pytest.raises(TooManyBadRecordsError, match=r"52 of 1022 records .* share of 0.05; fix .* max_bad_share"):
         limited.count(SHARD, batch(1021, [False]), 1)
+
+
+def lacking(*columns: str) -> Batch:
+    return replace(batch(0, []), dead=[DeadLetter(i, "missing", column) for i, column in enumerate(columns)])
+
+
+def test_a_run_warns_at_each_tenfold_of_unfit_records_until_one_fits() -> None:
+    unlearned = Unlearned()
+
+    def warning(bad: int) -> str | None:
+        return unlearned.note(lacking(*["agee"] * bad), Counts(), Counts(0, 0, bad))
+
+    assert [bool(warning(bad)) for bad in (9, 1, 89, 1, 899)] == [False, True, False, True, False]
+    said = unlearned.note(lacking("zip"), Counts(7, 7, 7), Counts(7, 7, 8))  # also in a job that has learned before
+    assert said is not None
+    assert "none of the first 1,000 records of this run fits" in said
+    assert "missing in column 'agee' (999), missing in column 'zip' (1);" in said
+    unlearned.note(batch(0, [True]), Counts(), Counts(0, 1, 0))  # it fits, and is refused
+    assert warning(10_000) is None
+
+
+def test_a_run_without_a_learned_record_is_an_error_that_counts_the_reasons() -> None:
+    Unlearned().check()
+    unlearned = Unlearned()
+    unlearned.note(lacking("a", "b", "c", "d", "a"), Counts(), Counts(0, 0, 5))
+    with pytest.raises(NothingLearnedError, match=r"5 records do not fit .*'a' \(2\), .*'c' \(1\), and others$"):
+        unlearned.check()
+    unlearned.note(batch(0, [True]), Counts(), Counts(0, 1, 0))
+    with pytest.raises(NothingLearnedError, match="and others; 1 records were refused, because their people"):
+        unlearned.check()
+    unlearned.note(batch(0, [True]), Counts(), Counts(1, 0, 0))
+    unlearned.check()
+
+
+def test_people_who_have_spent_their_caps_are_no_error_in_a_job_that_has_learned() -> None:
+    for before, after in ((Counts(7, 0, 0), Counts(7, 3, 0)), (Counts(0, 0, 0), Counts(1, 3, 0))):
+        unlearned = Unlearned()
+        unlearned.note(lacking("a"), before, before)
+        unlearned.note(batch(0, [True] * 4), before, after)
+        unlearned.check()
+
+
+def test_the_last_records_of_a_job_that_has_learned_may_be_bad() -> None:
+    unlearned = Unlearned()
+    unlearned.note(lacking(*"a" * 9), Counts(1, 0, 0), Counts(1, 0, 9))
+    unlearned.check()
+    unlearned.note(lacking("a"), Counts(1, 0, 9), Counts(1, 0, 10))
+    with pytest.raises(NothingLearnedError, match="10 records do not fit"):
+        unlearned.check()

@@ -21,7 +21,14 @@ from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
 from streamdp.data.records import WHOLE, DeadLetter, Shard
-from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError, StoreUnavailableError
+from streamdp.errors import (
+    ConfigError,
+    NothingLearnedError,
+    SourceError,
+    StoreDamagedError,
+    StoreError,
+    StoreUnavailableError,
+)
 from streamdp.runtime.calls import LEAVE_AFTER_S, Wait
 from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
@@ -70,6 +77,19 @@ def replay(stream: list[Any]) -> tuple[Counts, dict[str, float]]:
             learned += 1
             spent[subject] = wanted
     return Counts(learned, refused, dead), spent
+
+
+@pytest.mark.parametrize(("stream", "warnings"), [([BAD] * 9, 0), ([BAD] * 30, 1), ([*[BAD] * 12, *items(1)], 1)])
+def test_a_run_that_learns_nothing_warns_at_ten_and_knows_it(tmp_path: Path, stream: list[Any], warnings: int) -> None:
+    said: list[str] = []
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        source = MemorySource(stream, ["a", "b"])
+        runner = Runner(source, model(store), store, commit_records=6, on_unfit=said.append)
+        assert total(runner.run()) == len(stream)
+    assert len(said) == warnings
+    learns = stream[-1] is not BAD
+    with contextlib.nullcontext() if learns else pytest.raises(NothingLearnedError, match="bad"):
+        runner.unlearned.check()
 
 
 def test_everything_is_counted_once_and_agrees_with_plain_python(tmp_path: Path) -> None:

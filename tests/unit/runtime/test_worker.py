@@ -19,6 +19,7 @@ from streamdp.errors import (
     ConfigError,
     FencedError,
     LedgerConflictError,
+    NothingLearnedError,
     SourceError,
     SourceUnavailableError,
     StoreUnavailableError,
@@ -836,6 +837,20 @@ def test_too_many_bad_records_commit_what_was_learned(path: Path) -> None:
     assert snapshot.counts == replay(given[Shard("topic", 0)])[0][snapshot.position["index"]]
 
 
+def test_records_that_never_fit_are_counted_with_warnings_and_the_run_knows_it(path: Path) -> None:
+    given = {Shard("topic", s): [BAD] * 80 for s in range(2)}
+    warnings: list[str] = []
+    with fragile(path) as store:
+        source = ScriptedShards(given)
+        worker = Worker(source, lambda: model(store), store, **source.timing, on_unfit=warnings.append)
+        assert worker.run(idle_seconds=1.0) == 160
+    assert sum(snapshot.counts.dead for snapshot in found(path).values()) == 160
+    assert 1 <= len(warnings) <= 2  # from 10 and from 100 on, or one from 100 on
+    assert "none of the first 1" in warnings[-1]
+    with pytest.raises(NothingLearnedError, match=r"160 records do not fit the schema: bad \(160\)"):
+        worker.unlearned.check()
+
+
 def test_a_run_of_some_records_ends_with_them(path: Path, given: Streams) -> None:
     with fragile(path) as store:
         source = ScriptedShards(given)
@@ -849,6 +864,13 @@ def test_a_run_of_some_records_ends_with_them(path: Path, given: Streams) -> Non
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
     with fragile(tmp_path / "a.db") as store, pytest.raises(ConfigError, match="ledger"):
         Worker(ScriptedShards({}), lambda: LDPASGDRegressor(features=["a", "b"], budget="mu=1"), store)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", 0, -1.0, float("nan")])
+@pytest.mark.parametrize("name", ["commit_records", "commit_seconds"])
+def test_intervals_of_commits_are_positive_numbers(tmp_path: Path, name: str, wrong: Any) -> None:
+    with fragile(tmp_path / "a.db") as store, pytest.raises(ConfigError, match=name):
+        Worker(ScriptedShards({}), lambda: model(store), store, **{name: wrong})
 
 
 def test_a_worker_without_a_shard_is_idle_once_the_group_has_settled(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_noise_that_hides_many_columns_is_told() -> None:
 
 
 def test_records_that_answered_about_scale_count_once() -> None:
-    """Ten times T_0 are ten times as many gradients; the bits are not needed ten times."""
+    """Ten times I_0 are ten times as many gradients; the bits are not needed ten times."""
     rng = np.random.default_rng(1)
     model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget="eps=1", seed=1)
     model.learn_arrays(rng.uniform(-1, 1, (2000, 1)), rng.uniform(-1, 1, 2000))

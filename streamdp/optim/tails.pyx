@@ -1,0 +1,107 @@
+"""What noisy bits tell about the tail of a column: values far from most others, as the ones of a rare event.
+
+The bell of `location_scale` finds the spread s of the bulk. If one value in twenty is fifty s away, a column in units
+of s has a root mean square of eleven, its coefficient carries eleven times the noise into predictions, and its rare
+records lose their weight. So a column is scaled by its root mean square, tail included.
+
+Model. Beside the bell, a share q of the values lies at the distance t from the median; or there is no tail. q is .01,
+.03, .1 or .3. t is sqrt2 R, R = 1, 1/2, 1/4 and 1/8 of half the width of the bounds, or the largest distance
+that bounds allow if that is less. Only R of at least four spreads of the bulk are tails. Question: is x in [med - R,
+med + R)? The answer is no with the probability .003 + q if t > R, and .003 otherwise. With w the posterior,
+
+    r^2 = exp(2 E ln r0) + sum w q t^2,   r0 being the r of the bell.
+
+The prior of a tail is .9 if the centre lies within 1.5 spreads of a bound, as in counts, amounts and columns of zeros
+and ones, because a bell does not end there; otherwise it is .0003, so that columns with bounds that are far too wide
+cost no more than without tails. Given a tail, all q and R have the same prior. So a column of which little is known is
+not scaled down to its bulk: a scale that is too large costs less than one that is too small.
+
+Which question. The variance of ln r by w, over 1 + I/30, I being the information of the bits about the tail, adds to
+the error of the scale by which columns take turns (`questions`): a tail so small that bits cannot find it must not take
+the bits of other columns. If it is above the error without tails, the next bit is about the tail, with the R whose
+answer has the largest covariance with ln r.
+
+This is for accuracy only: what is asked follows from released bits, and the answer is one randomised bit as any other.
+"""
+
+from libc.math cimport exp, fabs, isfinite, log, sqrt
+
+from streamdp.optim cimport location_scale as ls
+
+cdef double[MASSES] _MASS = [0.01, 0.03, 0.1, 0.3]
+cdef double _REST = 0.003, _CLEAR = 4.0, _NEAR = 1.5, _ENOUGH = 30.0
+cdef double _AT_BOUND = log(0.9 / 0.1), _WITHIN = log(0.0003)  # logarithms of the odds of a tail
+
+
+cdef inline double _distance(int level) noexcept nogil:
+    return 1.0 / (1 << level)
+
+
+cdef inline double _bulk(const double* row) noexcept nogil:
+    """The spread of the bulk and of its centre, from a row of the summary of `location_scale`."""
+    return sqrt(exp(2.0 * row[ls.LOG]) + row[ls.VARIANCE])
+
+
+cdef bint about_tail(double low, double high, const double* row) noexcept nogil:
+    """Whether a question is about the tail, and not about the bell: questions about a spread are narrower."""
+    return isfinite(low) and isfinite(high) and high - low > _CLEAR * _bulk(row)
+
+
+cdef inline double _likelihood(double outside, bint answer, double keep) noexcept nogil:
+    """The logarithm of the probability of a noisy answer, of values that are outside with this probability."""
+    return log(1.0 - keep + (2.0 * keep - 1.0) * (1.0 - outside if answer else outside))
+
+
+cdef void take_in(double* told, double low, double high, bint answer, double keep) noexcept nogil:
+    """Take in a noisy bit "x is in [low, high)". `keep` is the probability that it is the true one."""
+    cdef double none = _likelihood(_REST, answer, keep)
+    cdef int level, i
+    told[TOLD] += (2.0 * keep - 1.0) * (2.0 * keep - 1.0)
+    for level in range(LEVELS):
+        if _distance(level) >= 0.499 * (high - low):
+            for i in range(MASSES):
+                told[level * MASSES + i] += _likelihood(_REST + _MASS[i], answer, keep) - none
+
+
+cdef double widen(const double* told, double error, double* row) noexcept nogil:
+    """Add the tail to REACH and REACH_VARIANCE of a row of the summary, and maybe ask about it.
+
+    `error` is that of the scale without a tail; returns what the tail adds.
+    """
+    cdef double w[TOLD]
+    cdef double logs[TOLD]
+    cdef double bulk = _bulk(row), base = exp(2.0 * row[ls.REACH]), far = 1.0 + fabs(row[ls.MEAN])
+    cdef double prior = _AT_BOUND if 2.0 - far < _NEAR * bulk else _WITHIN
+    cdef double top = 0.0, none, total, t, square = 0.0, mean, variance, covariance = 0.0, best = 0.0
+    cdef int n = 0, chosen = 0, i
+    while n < LEVELS and _distance(n) >= _CLEAR * bulk:
+        n += 1
+    if n == 0:
+        return 0.0
+    n *= MASSES
+    prior -= log(n)
+    for i in range(n):
+        top = max(top, told[i] + prior)
+    none = total = exp(-top)
+    mean = none * row[ls.REACH]
+    for i in range(n):
+        t = min(sqrt(2.0) * _distance(i // MASSES), far)
+        w[i] = exp(told[i] + prior - top)
+        logs[i] = 0.5 * log(base + _MASS[i % MASSES] * t * t)
+        total += w[i]
+        mean += w[i] * logs[i]
+        square += w[i] * _MASS[i % MASSES] * t * t
+    mean /= total
+    variance = none * (row[ls.REACH] - mean) * (row[ls.REACH] - mean)
+    for i in range(n):
+        variance += w[i] * (logs[i] - mean) * (logs[i] - mean)
+        covariance += w[i] * (logs[i] - mean) * _MASS[i % MASSES]
+        if i % MASSES == MASSES - 1 and fabs(covariance) > best:
+            best, chosen = fabs(covariance), i // MASSES
+    variance /= total
+    row[ls.REACH] = 0.5 * log(base + square / total)
+    row[ls.REACH_VARIANCE] += variance
+    variance /= 1.0 + told[TOLD] / _ENOUGH
+    if variance > error:
+        row[ls.LOW], row[ls.HIGH] = row[ls.MEDIAN] - _distance(chosen), row[ls.MEDIAN] + _distance(chosen)
+    return variance

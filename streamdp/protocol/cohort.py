@@ -1,0 +1,212 @@
+"""The devices of a cohort: the same people answer once in each of the agreed rounds.
+
+See docs/shuffle_protocol.md for what a device must do.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamdp.data.records import Source
+from streamdp.database.durable import write_durably
+from streamdp.errors import ConfigError, NotAvailableError, SourceError
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.devices import Announcements, Notes
+from streamdp.protocol.logs import Log, Outlet, Tell, silent
+from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, place_text, read_key
+
+_POLL_S = 0.2
+_ROWS = 4096
+
+Message = tuple[bytes, bytes]
+"""The key and the value of a message to the shuffler."""
+
+
+class CohortDevice:
+    """One person's device in a cohort, with one record. Threads may share it.
+
+    Parameters
+    ----------
+    agreement
+        The agreement of a job with a cohort.
+    last
+        The message that the record sent last, as `note` got it; None if it has not answered.
+    note
+        Stores the message durably, with the record. `answer` calls it before it returns the message.
+
+    Raises `ConfigError` if the job has no cohort: there a record answers once, see `Device`.
+
+    >>> from streamdp import ShuffleClassifier
+    >>> from streamdp.protocol.shuffle_wire import write_announcement
+    >>> model = ShuffleClassifier(features=["a", "b"], cohort={"people": 100, "rounds": 5})
+    >>> announced = write_announcement(Agreement(model).announcement(model.batch, model.randomizer.point))
+    >>> stored = []
+    >>> device = CohortDevice(Agreement(model), note=stored.append)
+    >>> message = device.answer(announced, {"a": 0.5, "b": -1.0}, 1.0)
+    >>> device.answer(announced, {"a": 0.5, "b": -1.0}, 1.0) == message == stored[0]
+    True
+    """
+
+    def __init__(self, agreement: Agreement, *, last: Message | None = None, note: Callable[[Message], None]) -> None:
+        if agreement.rounds is None:
+            raise ConfigError("this job has no cohort: each record answers once, by Device")
+        self._agreement = agreement
+        self._note = note
+        self._lock = threading.Lock()
+        self._last = last
+        self._place = None if last is None else read_key(last[0], agreement.digest)
+
+    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> Message:
+        """The message to send to the shuffler: its key and its value. The last round again has the same bytes.
+
+        Parameters
+        ----------
+        announcement
+            The learner's announcement of a round.
+        x, y
+            The record: features by name, and a number (for classifiers the class's index).
+
+        Raises `NotAvailableError` for a round before the last one that the record answered, and the errors of
+        `Agreement.accept` and `ShuffleRandomizer.messages`.
+        """
+        with self._lock:
+            randomizer = self._agreement.accept(announcement)
+            place = randomizer.batch
+            if self._last is not None and self._place is not None and place <= self._place:
+                if place < self._place:
+                    raise NotAvailableError("this record has answered a later round; a round passes once")
+                return self._last
+            bits = randomizer.messages(x, y)
+            message = message_key(self._agreement.digest, place), os.urandom(NONCE_BYTES) + bits.tobytes()
+            self._note(message)  # before anything leaves the device; an exception here leaves the round unanswered
+            self._last, self._place = message, place
+            return message
+
+
+class CohortSimulator:
+    """Plays the devices of all people in a source: each answers once in every round. It holds all records in memory.
+
+    Parameters
+    ----------
+    source
+        The records, one for each person.
+    messages
+        Where the answers go.
+    notes
+        Which rounds these people have answered. The messages of the last round are in a file beside it,
+        `<notes>.messages`, until all are sent, so that after a crash the same bytes are sent again.
+    budget
+        If the source has budgets of records: a record that allows less than this amount declines all rounds.
+    tell
+        Is called with events.
+
+    Raises `ConfigError` if there are more people than the cohort has, and `SourceError` if there are others than in the
+    rounds before.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        source: Source,
+        points: Log,
+        messages: Outlet,
+        notes: Notes,
+        *,
+        budget: float = 0.0,
+        tell: Tell = silent,
+    ) -> None:
+        self._agreement = agreement
+        self._messages = messages
+        self._notes = notes
+        self._tell = tell
+        self._outbox = Path(f"{notes.path}.messages")
+        self._read(source, budget)
+        self._announced = Announcements(agreement, points, tell)
+
+    def _read(self, source: Source, budget: float) -> None:
+        """Read all records."""
+        notes, parts, declined, dead = self._notes, [], 0, 0
+        while not source.finished:
+            batch = source.poll(_ROWS, _POLL_S)
+            willing = np.ones(len(batch), dtype=bool)
+            if batch.budgets is not None:
+                willing = np.isnan(batch.budgets) | (batch.budgets >= budget)
+            parts.append((batch.X[willing], batch.y[willing]))
+            declined += int(np.count_nonzero(~willing))
+            dead += len(batch.dead)
+        self._X = np.concatenate([X for X, _ in parts])
+        self._y = np.concatenate([y for _, y in parts])
+        cohort = self._agreement.params(self._agreement.first).users
+        if not 0 < len(self._y) <= cohort:
+            raise ConfigError(f"the cohort has {cohort:,} people, and these records are of {len(self._y):,}")
+        if notes.batch is not None and notes.answered != len(self._y):
+            raise SourceError(f"{notes.answered:,} people have answered before, and these records are of others")
+        notes.answered, notes.declined, notes.dead = len(self._y), declined, dead
+        self._tell("people", here=len(self._y), cohort=cohort, declined=declined, dead=dead)
+
+    @property
+    def finished(self) -> bool:
+        """Whether these people have answered in the last round."""
+        notes = self._notes
+        last = notes.batch is not None and notes.batch[2] + 1 == self._agreement.rounds
+        return last and notes.sent == notes.answered
+
+    def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Run until the last round is answered, or until told to stop.
+
+        Parameters
+        ----------
+        stopping
+            Returns True to stop.
+        """
+        while not stopping() and not self.finished:
+            self.step(_POLL_S)
+
+    def step(self, timeout_s: float) -> bool:
+        """Answer the newest announcement; returns False if there is none that these people have not answered.
+
+        Parameters
+        ----------
+        timeout_s
+            The time to wait for an announcement, in seconds.
+
+        Raises `SourceError` if the messages of a round that was interrupted are gone, or no file can be written.
+        """
+        self._announced.look(timeout_s)
+        randomizer, notes = self._announced.randomizer, self._notes
+        if randomizer is None:
+            return False
+        place = randomizer.batch
+        key = message_key(self._agreement.digest, place)
+        if notes.batch is None or place > notes.batch:
+            made = (os.urandom(NONCE_BYTES) + bits.tobytes() for bits in randomizer.messages_of(self._X, self._y))
+            write_durably(str(self._outbox), b"".join([key, b"\n", *made]))
+            notes.sent, notes.batch = 0, place
+        elif place < notes.batch or notes.sent == notes.answered:
+            return False
+        notes.write()  # before anything leaves a device
+        values, size = self._noted(key), NONCE_BYTES + randomizer.params.message_bytes
+        for begin in range(0, len(values), size):
+            self._messages.send(key, values[begin : begin + size], timestamp_ms=self._announced.at)
+        self._messages.flush()
+        notes.sent = notes.answered
+        notes.write()
+        self._outbox.unlink(missing_ok=True)
+        self._tell("answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead=notes.dead)
+        return True
+
+    def _noted(self, key: bytes) -> bytes:
+        """The messages of the round that the notes name."""
+        try:
+            theirs, _, values = self._outbox.read_bytes().partition(b"\n")
+        except OSError:
+            theirs = values = b""
+        if theirs != key:
+            raise SourceError(f"{self._outbox}: expected the messages of this round, some of which may have been sent")
+        return values

@@ -1,0 +1,131 @@
+"""Bits about the class: when they are asked, where the intercept begins, and that states keep them."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import LDPASGDClassifier, LDPSGDClassifier
+from streamdp.optim import frame as k
+from streamdp.optim import questions
+
+KEEP = math.e / (1 + math.e)
+
+
+def model(estimator: Any = LDPASGDClassifier, **options: Any) -> Any:
+    return estimator(**({"features": {"a": (-1, 1)}, "budget": "eps=1", "seed": 1} | options))
+
+
+def rare(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns that tell nothing, and classes of which one in fifty is 1."""
+    rng = np.random.default_rng((seed, 1))  # not the words of a model with this seed
+    return rng.uniform(-1, 1, (n, d)), (rng.random(n) < 0.02).astype(float)
+
+
+@pytest.mark.parametrize("estimator", [LDPASGDClassifier, LDPSGDClassifier])
+def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: Any) -> None:
+    """Bayes' rule on the grid, by numpy, from the sums; other parameters stay at 0."""
+    learner = model(estimator)
+    learner.learn_arrays(np.zeros((30, 1)), np.zeros(30))
+    assert learner.n_asked == 30
+    total, information = learner._arrays.clock[[k.CLASS, k.TARGET]]
+    assert information == pytest.approx(30 * (2 * KEEP - 1) ** 2)
+    b = np.linspace(-6, 6, 97)
+    t = np.tanh(b / 2)
+    weights = np.exp(total * t - information * t**2 / 2) / (1 + 4 * b**2)
+    probability = weights @ (1 + t) / 2 / weights.sum()
+    np.testing.assert_allclose(learner.theta, [0.0, math.log(probability / (1 - probability))], rtol=1e-9)
+    assert learner.theta[1] < -0.5
+
+
+def test_rare_classes_are_asked_about_for_longer() -> None:
+    """Bits end when their information is 8 + 24 |intercept|, and the gradients begin."""
+    counts = []
+    for seed in range(20):
+        even, (X, y) = model(seed=seed), rare(4000, 1, seed)
+        even.learn_arrays(X, (X[:, 0] < 0).astype(float))
+        odd = model(seed=seed)
+        odd.learn_arrays(X, y)
+        counts.append([each._arrays.clock[k.TARGET] for each in (even, odd)])
+        assert even._arrays.clock[k.TOTAL] > 0
+        assert odd._arrays.clock[k.TOTAL] > 0
+    assert 8 <= np.mean(counts, axis=0)[0] < 25
+    assert np.mean(counts, axis=0)[1] > 45
+
+
+def test_a_rare_class_has_a_small_probability_from_the_start() -> None:
+    """Log loss of 20 columns, 1,000 records, eps 1: .098 is that of the constant, and .64 that without these bits."""
+    losses = []
+    for seed in range(20):
+        X, y = rare(1000, 20, seed)
+        learner = model(features={f"x{j}": (-1.0, 1.0) for j in range(20)}, seed=seed)
+        learner.learn_arrays(X, y)
+        held, truth = rare(2000, 20, 100 + seed)
+        shares = learner.predict_proba_arrays(held)
+        losses.append(-np.mean(np.log(shares[np.arange(2000), truth.astype(int)])))
+    assert np.mean(losses) < 0.2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scaling": "none"},
+        {"classes": ["a", "b", "c"]},
+        {"loss": "hinge"},
+        {"features": ["a"]},
+        {"features": ["a"], "intercept": False},
+    ],
+)
+def test_others_are_not_asked(options: dict[str, Any]) -> None:
+    learner = model(**options)
+    learner.learn_arrays(np.zeros((3, 1)), np.zeros(3))
+    assert learner.n_asked == 0
+
+
+def test_devices_and_trained_models_are_not_asked() -> None:
+    learner = model()
+    assert questions.next_question(learner._arrays) == k.GRADIENT
+    learner.absorb(learner.randomizer({"a": 0.5}, 1))
+    learner.learn_arrays(np.zeros((3, 1)), np.zeros(3))
+    assert learner.n_asked == 0
+
+
+def test_states_keep_the_bits() -> None:
+    """Also those from before there were such bits, which had the number of bits about columns in that place."""
+    X, y = rare(60, 1, 1)
+    whole, first = model(budget="eps=30"), model(budget="eps=30")  # so bits are true
+    whole.learn_arrays(X, y)
+    first.learn_arrays(X[:20], y[:20])
+    second = model(budget="eps=30")
+    second.load_state_dict(first.state_dict())
+    second.learn_arrays(X[20:], y[20:])
+    np.testing.assert_array_equal(second.theta, whole.theta)
+    earlier = model(budget="eps=30").state_dict()
+    earlier["progress"][k.CLASS] = 7.0
+    third = model(budget="eps=30")
+    third.load_state_dict(earlier)
+    third.learn_arrays(X, y)
+    np.testing.assert_array_equal(third.theta, whole.theta)
+
+
+def test_a_merge_of_bits_begins_where_all_of_them_say() -> None:
+    """The parts have no gradient, so their thetas have no weight."""
+    X, y = rare(60, 1, 2)
+    whole, parts = model(budget="eps=30"), [model(budget="eps=30"), model(budget="eps=30")]  # so bits are true
+    whole.learn_arrays(X, y)
+    parts[0].learn_arrays(X[:25], y[:25])
+    parts[1].learn_arrays(X[25:], y[25:])
+    both = parts[0].merged(parts[1])
+    np.testing.assert_allclose(both.theta, whole.theta, rtol=1e-12)
+    assert both.theta[1] < min(part.theta[1] for part in parts)
+
+
+@pytest.mark.parametrize("told", [(1e15, 1.0), (-1e15, 1e-300), (1e15, 0.0), (0.0, 1e300)])
+def test_forged_states_stay_finite(told: tuple[float, float]) -> None:
+    learner = model()
+    state = learner.state_dict()
+    state["progress"][[k.CLASS, k.TARGET]] = told
+    learner.load_state_dict(state)
+    learner.learn_arrays(np.zeros((50, 1)), np.zeros(50))
+    assert np.isfinite(learner.theta).all()
