@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
 
 from streamdp.database.interface import Format
+from streamdp.database.pool import NoPool
 from streamdp.errors import (
     ConfigError,
     StoreBusyError,
@@ -119,7 +119,7 @@ class PostgresNamespace:
         try:
             self._engine = create_engine(
                 url.set(drivername="postgresql+psycopg"),
-                poolclass=NullPool,
+                poolclass=NoPool,
                 hide_parameters=True,  # otherwise the text of an error contains states, settings and spends
                 connect_args={
                     **{name: value for name, value in primary.items() if name not in url.query},

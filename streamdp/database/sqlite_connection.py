@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection, create_engine, event
-from sqlalchemy.pool import NullPool
 
+from streamdp.database.pool import NoPool
 from streamdp.database.sqlite_driver import open_file
 
 
@@ -39,7 +39,7 @@ def over(driver: sqlite3.Connection) -> Connection:
 
 def _connected(creator: Callable[[], sqlite3.Connection], begin: str) -> Connection:
     """Transactions begin when SQLAlchemy begins one, also for DDL."""
-    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
+    engine = create_engine("sqlite://", creator=creator, poolclass=NoPool)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine.connect()
 
