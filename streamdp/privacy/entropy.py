@@ -172,6 +172,9 @@ class Entropy(_Words):
         return Entropy, ()
 
 
+_SPAWN_KEY = (int.from_bytes(b"streamdp"),)
+
+
 class SeededEntropy(_Words):
     """Reproducible words from PCG64, for tests only: the noise can be subtracted by anyone that knows the seed.
 
@@ -180,7 +183,8 @@ class SeededEntropy(_Words):
     Parameters
     ----------
     seed
-        The seed of PCG64.
+        The same seed gives the same words. They are other words than those of `numpy.random.default_rng(seed)`, so
+        that data which a caller draws with the same seed do not depend on the noise.
     size
         The number of words of the buffer.
 
@@ -194,7 +198,7 @@ class SeededEntropy(_Words):
         super().__init__(size)
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ConfigError(f"seed: expected a whole number of at least 0, or None, got {seed!r}")
-        self._generator = np.random.PCG64(seed)
+        self._generator = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=_SPAWN_KEY))
 
     def _fill(self, out: np.ndarray) -> None:
         out[:] = self._generator.random_raw(len(out))

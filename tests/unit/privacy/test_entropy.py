@@ -339,6 +339,13 @@ def test_seeds_give_different_noise() -> None:
     assert not np.any(one == two)
 
 
+def test_a_seeded_generator_is_not_the_callers() -> None:
+    words = SeededEntropy(1).draw(50)
+    callers = [np.random.PCG64(1), *(np.random.PCG64(child) for child in np.random.SeedSequence(1).spawn(3))]
+    assert not any(np.isin(words, caller.random_raw(10_000)).any() for caller in callers)
+    np.testing.assert_array_equal(words, SeededEntropy(1, 16).draw(50))
+
+
 # --- low bits
 
 ADDITIVE = [
