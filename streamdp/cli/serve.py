@@ -31,6 +31,7 @@ def serve(
     Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
     """
     from streamdp.config.job import Accepted, load_config
+    from streamdp.runtime.signals import ended_by_sigterm
 
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
@@ -41,4 +42,5 @@ def serve(
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
     accepted = Accepted(accept_budget, accept_loss)
     level = log_level.upper()
-    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=accepted, log_level=level, trace=trace)
+    with ended_by_sigterm():
+        run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=accepted, log_level=level, trace=trace)

@@ -1,7 +1,8 @@
-"""SIGINT and SIGTERM stop a run after its next commit; SIGTERM ends one that has not begun."""
+"""SIGINT and SIGTERM stop a run after its next commit; SIGTERM ends a command whose run has not begun."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,18 +21,22 @@ def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -
     stop
         Asks the run to stop.
     stopping
-        Whether the run was asked to stop already; SIGINT then raises `KeyboardInterrupt`.
+        Whether the run was asked to stop already; SIGINT then has its earlier handler, which raises
+        `KeyboardInterrupt` unless the program has another one.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stopping():
-            raise KeyboardInterrupt
+            earlier = before[signal.SIGINT]
+            (earlier if callable(earlier) else signal.default_int_handler)(number, frame)
         stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, handle)
     try:
         yield
     finally:
@@ -39,28 +44,19 @@ def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -
             signal.signal(number, handler)
 
 
-class _TerminatedError(BaseException):
-    """SIGTERM came while no run had its handler."""
-
-
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Leave this block on SIGTERM, as if it had ended. A run within it has a handler of its own.
+    """End the process with code 0 on SIGTERM. A run within the block has a handler of its own.
 
-    Outside the main thread this does nothing, because only the main thread may install handlers.
+    The process ends at once, because an exception from a handler can come up in a module of another language, which
+    does not expect it. What is committed is kept, as after any crash. Outside the main thread this does nothing,
+    because only the main thread may install handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends two: the second must not interrupt the clean-up
-        raise _TerminatedError
-
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     try:
         yield
-    except _TerminatedError:
-        pass
     finally:
         signal.signal(signal.SIGTERM, before)

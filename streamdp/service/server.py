@@ -9,14 +9,13 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator, Sequence
-from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
-from streamdp.runtime.signals import ended_by_sigterm
+from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
@@ -81,14 +80,18 @@ class Server(uvicorn.Server):
             print(self.address, flush=True)
 
     def stop(self) -> None:
-        """Stop accepting, commit, answer, and return. Any thread may call it."""
+        """Stop accepting, commit, answer, and return. Any thread may call it.
+
+        Streams of events are told at once, because they would never end.
+        """
         self._app.state.stop()
         self.should_exit = True
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """As `uvicorn.Server.handle_exit`; streams of events are told at once, because they would never end."""
-        self._app.state.stop()
-        super().handle_exit(sig, frame)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM. uvicorn would raise the signal again at its end."""
+        with stopped_by_signals(self.stop, lambda: self.should_exit):
+            yield
 
 
 def serve(
@@ -121,9 +124,7 @@ def serve(
     app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accepted=accepted)
     app.state.access.check_host(host)
     sys.setswitchinterval(_SWITCH_S)
-    # uvicorn raises the signal again at its end.
-    ended = contextlib.suppress(KeyboardInterrupt)
-    with traced(trace), listen(host, port) as listening, _log_to_standard_error(log_level), ended_by_sigterm(), ended:
+    with traced(trace), listen(host, port) as listening, _log_to_standard_error(log_level):
         Server(app, listening, tls_cert, tls_key).serve_until_stopped()
 
 

@@ -28,6 +28,9 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
             f"nothing was learned: all {counts.refused:,} records that fit the schema were refused, because their "
             "people have spent their caps, or because of their own budgets"
         )
+    if getattr(estimator, "cohort", None) is not None and not estimator.finished:
+        done, rounds = estimator.batch[2], estimator.phase.steps
+        found.append(f"{done} of the cohort's {rounds} rounds are made: theta is on its way")
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
     if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
