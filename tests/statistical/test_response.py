@@ -19,7 +19,7 @@ from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.response import truth
 
-TRIALS = 200_000
+TRIALS = 400_000
 BUDGETS = [PureDP(1), PureDP(0.25), ApproxDP(2, 1e-6), GaussianDP(1), GaussianDP(2.5)]
 each = pytest.mark.parametrize("budget", BUDGETS, ids=str)
 

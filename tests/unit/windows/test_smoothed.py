@@ -224,7 +224,7 @@ def attacked(sign: float, noise: float, rate: float, steps: int, trials: int, se
     return np.asarray(log_ratio(x, rate, noise).sum(axis=1))
 
 
-@pytest.mark.parametrize(("trials", "share"), [(6000, 0.6), pytest.param(150_000, 0.8, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("trials", "share"), [(12_000, 0.6), pytest.param(150_000, 0.8, marks=pytest.mark.campaign)])
 @pytest.mark.slow
 def test_an_attack_on_a_user(trials: int, share: float) -> None:
     """Below the claim and near it; above it with half the noise and where all users are taken in place of a sample."""
