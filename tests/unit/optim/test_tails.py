@@ -115,9 +115,10 @@ def test_learning_with_rare_events_is_far_better_than_the_constant() -> None:
 
 def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
     """It is at its lower bound for half of the stream, then its spread is a third, and its scale rises tenfold or more.
-    The mean missed share of what the columns explain was 5.0 when clock and average went on."""
+    The mean missed share of what the columns explain was 5.0 when clock and average went on, and .2 when the average went
+    on if the scale rose less than threefold."""
     missed = []
-    for seed in range(8):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         X = np.clip(rng.normal(size=(10_000, 3)) / 3, -1, 1)
         X[:5000, 0] = -1.0
@@ -129,7 +130,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
         assert model._arrays.frame[0, k.SCALE] > 0.1
         held = np.column_stack([np.clip(rng.normal(size=(2000, 3)) / 3, -1, 1), np.ones(2000)])
         missed.append(np.mean((held @ (model.theta[:4] - [0, 3, -3, 0])) ** 2) / 2)
-    assert np.mean(missed) < 0.3
+    assert np.mean(missed) < 0.05
 
 
 def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() -> None:
