@@ -152,7 +152,8 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
         or scales[:, 1].min() < 1e-60
         or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
         or scales[:, k.SINCE].max() > progress[k.TOTAL]
-        or min(scales[:, 2:].min(), told[:, 1:].min(initial=0.0), far[:, tails.TOLD].min(initial=0.0)) < 0
+        or scales[:, k.SINCE].min() < -_MOST_COUNTED
+        or min(scales[:, k.RESTARTED].min(), told[:, 1:].min(initial=0.0), far[:, tails.TOLD].min(initial=0.0)) < 0
         or max(np.abs(told).max(initial=0.0), np.abs(far).max(initial=0.0)) > _MOST_COUNTED
     ):
         raise ConfigError("state: its scales of columns are out of range")

@@ -128,7 +128,8 @@ cdef void _rescale(Model* m) noexcept nogil:
     A scale becomes r (`tails`) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
     centre moves along, or if it is off by half a scale and by three deviations of m.
 
-    The clock of a column shows T - SINCE. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2
+    The clock of a column shows T - SINCE, and began at minus the SINCE of the last row. What it has shown since then is
+    what gradients told. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2
     times their information. If s > scale, records far away had small weights, or there were none, and noise moved the
     coefficient s/scale times as far. So a new scale changes the clock by the factor new^2/scale^2 or its inverse, the
     smaller: the steps of a column whose scale was ten times too large or too small begin almost anew, and those of one
@@ -140,7 +141,7 @@ cdef void _rescale(Model* m) noexcept nogil:
     """
     cdef double* row
     cdef double* column
-    cdef double mean, scale, new, off, told
+    cdef double mean, scale, new, off, told, first = m.frame[m.p * FRAME + SINCE]
     cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
     cdef bint changed = False, restart = False
     for slot in range(m.c):
@@ -162,8 +163,8 @@ cdef void _rescale(Model* m) noexcept nogil:
             m.theta[k * q + j] *= new / scale
         changed = True
         column[CENTRE], column[SCALE] = mean, new
-        told = m.clock[TOTAL] - column[SINCE]
-        column[SINCE] = m.clock[TOTAL] - told * min(new / scale, scale / new) ** 2
+        told = m.clock[TOTAL] + first - column[SINCE]
+        column[SINCE] = m.clock[TOTAL] + first - told * min(new / scale, scale / new) ** 2
         restart |= not column[RESTARTED] / 3 <= new <= column[RESTARTED] * 1.5
     if changed:
         m.clock[CHANGES] += 1

@@ -81,15 +81,16 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     cdef Py_ssize_t d = m.d, p = m.p, q = p + <Py_ssize_t> spec[INTERCEPT], free, j, k
     cdef double tau = 1.0 if spec[BY_RECORDS] else information
     cdef double total = clock[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
-    cdef double size = factor * exp(-decay * log(total + offset)), larger, square, shrink, weight, share
+    cdef double since = m.frame[p * FRAME + SINCE], size = factor * exp(-decay * log(total - since + offset))
+    cdef double other, square, shrink, weight, share
     clock[TOTAL] = total
     for j in range(d):
         out[j] = size
     for j in range(p):
-        if m.frame[j * FRAME + SINCE] > 0.0:
-            larger = factor * exp(-decay * log(total - m.frame[j * FRAME + SINCE] + offset))
+        if m.frame[j * FRAME + SINCE] != since:
+            other = factor * exp(-decay * log(total - m.frame[j * FRAME + SINCE] + offset))
             for k in range(d // q):
-                out[k * q + j] = larger
+                out[k * q + j] = other
     for j in range(d):
         theta[j] = min(max(theta[j] + out[j] * g[j], m.box[j]), m.box[d + j])
     if spec[DOMAIN] == BALL:

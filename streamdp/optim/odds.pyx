@@ -1,24 +1,38 @@
-"""Bits about the class: where the intercept of a model of two classes begins.
+"""Bits about the class: where the intercept of a model of two classes begins, and how fast its clock is.
 
 One class is often rare. An intercept that begins at 0 takes thousands of records to reach its log odds b, and until
 then probabilities are far worse than those of a constant. So the first records answer "is it the class 1?" if columns
 are scaled privately.
 
-With p the probability of a true answer, u = 2 p - 1, and t = 1 for a noisy "yes" and -1 for "no", t/u has the mean
-tanh(b/2). With S and I the sums of u t and of u^2, the likelihood is taken for exp(S tanh(b/2) - I tanh(b/2)^2/2), as
-if noise were normal. The prior has the density 1/(1 + 4 b^2) on a grid in [-6, 6]: most classes are about as frequent
-as each other, and then 0 is a good start. The intercept is the log odds of the expected probability, which is the
-choice with the least expected log loss. Bits end when I >= 8 + 24 |intercept| (`benchmarks/learning.md`).
+With keep the probability of a true answer and u = 2 keep - 1, a noisy "yes" has the probability (1 + u tanh(b/2))/2.
+With n bits, S and I the sums of +-u and of u^2, and t = tanh(b/2), the likelihood is
+
+    (1 + v t)^((n + S/v)/2) (1 - v t)^((n - S/v)/2),   v^2 = I/n,
+
+which is exact if all records have the same budget. The prior has the density 1/(1 + 4 b^2) on a grid in [-6, 6]: most
+classes are about as frequent as each other, and then 0 is a good start. The intercept is the log odds of the expected
+probability p, which is the choice with the least expected log loss.
+
+Bits end when I/(1 - I t^2/n) >= 8 + 100 (cosh b - 1) at the b that is chosen. With J the left side, which is what bits
+tell about t, the error of p makes the log loss of a constant larger by about 1/(8 J p (1 - p)): .003 of .1 if one in
+fifty is of the class.
+
+Clock. At p the curvature of the loss is p (1 - p), and 4 p (1 - p) = cosh(b/2)^-2 of the largest one; and the
+information that is worth as much as knowing theta before is the inverse square of the curvature (`steps`). Gradients
+with columns move a rare class's theta by noise long before they tell anything. So the clocks of all parameters begin
+at -(cosh(b/2)^3 - 1) T_0: the first steps are as short as if that information had come. The power would be 4 for a
+predictor of spread 0; 3 is better by measurement, because the curvature rises with theta (`benchmarks/learning.md`,
+probabilities).
 
 This is for accuracy only: whether a bit is asked follows from released bits (`questions`).
 """
 
-from libc.math cimport atanh, exp, fabs, tanh
+from libc.math cimport atanh, cosh, exp, fmin, log1p, pow, sqrt, tanh
 
-from streamdp.optim.frame cimport BITS, CLASS, TARGET, TOTAL, Model, model_of, to_original
-from streamdp.optim.loops cimport INTERCEPT, LOGISTIC, LOSS
+from streamdp.optim.frame cimport BITS, CLASS, FRAME, SINCE, TARGET, TOTAL, Model, model_of, to_original
+from streamdp.optim.loops cimport INTERCEPT, LOGISTIC, LOSS, OFFSET
 
-cdef double _FIRST = 8.0, _EACH = 24.0, _STEP = 0.125
+cdef double _FIRST = 8.0, _EACH = 100.0, _STEP = 0.125, _POWER = 3.0, _ALMOST = 1.0 - 1e-9
 cdef int _STEPS = 48
 
 
@@ -29,25 +43,45 @@ cdef bint _before(const Model* m) noexcept nogil:
 
 cdef bint due(const Model* m) noexcept nogil:
     """Whether the next record answers about its class."""
-    return _before(m) and m.clock[TARGET] < _FIRST + _EACH * fabs(m.theta[m.p])
+    cdef double t, told
+    if not _before(m):
+        return False
+    t, told = tanh(m.theta[m.p] / 2), m.clock[TARGET]
+    if told == 0.0:
+        return True
+    told /= 1.0 - fmin(told * t * t / max(m.clock[BITS], told), _ALMOST)
+    return told < _FIRST + _EACH * (cosh(m.theta[m.p]) - 1.0)
 
 
-cdef double _expected(double total, double information) noexcept nogil:
-    """The log odds of the expected probability by the sums S and I."""
-    cdef double top = total * total / (2.0 * information), b, t, weight, weights = 0.0, mean = 0.0
+cdef inline double _likelihood(double share, double at, double bits) noexcept nogil:
+    """The logarithm, up to a constant, for a share (1 + share)/2 of "yes" among bits with the probability (1 + at)/2."""
+    return bits / 2 * ((1.0 + share) * log1p(at) + (1.0 - share) * log1p(-at))
+
+
+cdef double _expected(double total, double information, double bits) noexcept nogil:
+    """The log odds of the expected probability by S, I and n."""
+    cdef double v = min(sqrt(information / bits), _ALMOST), share = min(max(total / (v * bits), -_ALMOST), _ALMOST)
+    cdef double top = _likelihood(share, share, bits), b, t, weight, weights = 0.0, mean = 0.0
     cdef int i
     for i in range(-_STEPS, _STEPS + 1):
         b = i * _STEP
         t = tanh(b / 2)
-        weight = exp(total * t - information * t * t / 2 - top) / (1.0 + 4.0 * b * b)
+        weight = exp(_likelihood(share, v * t, bits) - top) / (1.0 + 4.0 * b * b)
         weights += weight
         mean += weight * t
     return 2.0 * atanh(mean / weights) if weights > 0.0 else 0.0
 
 
 cdef void _place(Model* m) noexcept nogil:
-    """Put the intercept where the bits say."""
-    m.theta[m.p] = _expected(m.clock[CLASS], m.clock[TARGET])
+    """Put the intercept, and the clocks, where the bits say."""
+    cdef double since
+    cdef Py_ssize_t j
+    if m.clock[TARGET] <= 0.0:
+        return
+    m.theta[m.p] = _expected(m.clock[CLASS], m.clock[TARGET], max(m.clock[BITS], m.clock[TARGET]))
+    since = (1.0 - pow(cosh(m.theta[m.p] / 2), _POWER)) * m.spec[OFFSET]
+    for j in range(m.p + 1):
+        m.frame[j * FRAME + SINCE] = since
     to_original(m, m.theta, m.average)
 
 

@@ -32,9 +32,8 @@ cdef void _measure(Model* m, double* segment, double end) noexcept nogil:
     cdef const double* column
     cdef Py_ssize_t p = m.p, j
     for j in range(p + 1):
-        column, since, factor = m.frame + j * FRAME, 0.0, 1.0
-        if j < p:
-            since, factor = column[SINCE], 1.0 / (column[SCALE] * column[SCALE])
+        column = m.frame + j * FRAME
+        since, factor = column[SINCE], 1.0 / (column[SCALE] * column[SCALE]) if j < p else 1.0
         high = end - since + m.spec[OFFSET]
         low = high - segment[m.d]
         rates[j] = factor * _integral(low, high, 1.0 - decay)

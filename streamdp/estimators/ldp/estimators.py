@@ -146,6 +146,7 @@ class _Classifier(LDPLearner, LinearClassifier):
             return 0.0
         factor, alpha, offset = self._arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
         factor *= self._loss.bound / math.sqrt(self._arrays.state.shape[1])
+        offset -= float(self._arrays.frame[-1, frame.SINCE])
         self._noise = noise_at((factor, alpha, offset), total, self._averaged)
         return self._noise.variance
 

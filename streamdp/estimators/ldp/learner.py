@@ -313,7 +313,8 @@ class LDPLearner(ValidatedModel):
             return None
         total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked - self.n_paired
         each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
-        return self.n_asked + math.ceil(EACH * len(self._arrays.state[0]) / each)
+        later = 1 - float(self._arrays.frame[-1, k.SINCE] / self._arrays.spec[loops.OFFSET])
+        return self.n_asked + math.ceil(EACH * len(self._arrays.state[0]) * later / each)
 
     @property
     def theta(self) -> np.ndarray:

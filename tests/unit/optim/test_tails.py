@@ -148,7 +148,7 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
 
 def test_states_from_before_there_were_tails_load_and_false_ones_do_not() -> None:
     model = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
-    model.learn_arrays(np.full((2000, 1), -1.0), np.zeros(2000))
+    model.learn_arrays(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
     assert model._arrays.tails.any()
     state = model.state_dict()
     fresh = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
