@@ -47,10 +47,8 @@ class CSVRows:
 
     Parameters
     ----------
-    path
-        A file, plain or gzip, or `-` for standard input.
-    delimiter
-        One ASCII character between fields. None: a tab if the name ends in `.tsv`, else a comma.
+    path, delimiter
+        As for `files.CSVSource`.
     columns
         The columns that the header must name exactly once, in any order and among others.
 

@@ -168,17 +168,8 @@ class JSONLSource(RecordFile):
 
     Parameters
     ----------
-    path
-        A file, plain or gzip, or `-` for standard input.
-    encoder
-        What the records mean, such as a `streamdp.data.schema.Schema`.
-    follow
-        Wait for more at the end of a plain file that grows, until `close()`.
-    max_bad_share, min_bad
-        `TooManyBadRecordsError` is raised if more than this share (in [0, 1]) of the records so far became dead letters
-        and they are `min_bad` or more, or if a file ends without one good record. None: never.
-    keep_payload
-        Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
+    path, follow, max_bad_share, min_bad, keep_payload
+        As for `CSVSource`.
 
     A row number is a line number. Raises `SourceError` if the file cannot be opened. A line that cannot be used is a
     dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.

@@ -76,12 +76,8 @@ def encode_framed_json(
 ) -> Batch:
     """As `encode_json`, for values that begin with a zero byte and the 4 bytes of a schema's number.
 
-    Confluent's serializers write this header. The number is ignored: the encoder's columns are the schema.
-
-    Parameters
-    ----------
-    raw, positions, position, encoder, given
-        See `encode_json`. A value without the header is a dead letter with the reason `not_framed`.
+    Confluent's serializers write this header. The number is ignored: the encoder's columns are the schema. A value
+    without the header is a dead letter with the reason `not_framed`.
     """
     good = [i for i, value in enumerate(raw) if not value or (value[0] == 0 and len(value) >= FRAME_BYTES)]
     part = {name: [values[i] for i in good] for name, values in (given or {}).items()}

@@ -43,8 +43,6 @@ class KafkaSource:
     ----------
     topic
         The topic's name.
-    encoder
-        Turns the fields of messages into features and target.
     bootstrap_servers
         `host:port`, several of them separated by commas, or a list.
     group

@@ -63,7 +63,7 @@ from streamdp.aggregation.selection import SampledMean, Selection, WeightedMean
 from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
-from streamdp.privacy.mechanisms import Gaussian, Laplace, calibrated, round_down
+from streamdp.privacy.mechanisms import Gaussian, Laplace, Mechanism, calibrated, round_down
 
 Rng = Entropy | SeededEntropy
 
@@ -285,11 +285,9 @@ class ConcentratedMean:
         return self.sensitivity * math.sqrt(self.queries) / self.mu
 
     @cached_property
-    def answer(self) -> Gaussian:
+    def answer(self) -> Mechanism:
         """The noise of one answer."""
-        budget = GaussianDP(self.mu / math.sqrt(self.queries))
-        mechanism: Gaussian = calibrated(Gaussian, budget, self.bound, self.sensitivity)
-        return mechanism
+        return calibrated(Gaussian, GaussianDP(self.mu / math.sqrt(self.queries)), self.bound, self.sensitivity)
 
 
 class Answers:

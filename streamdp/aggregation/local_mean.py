@@ -302,8 +302,7 @@ class UserMean:
         """The noise of the fine question."""
         budget = PureDP(pure_epsilon(self.budget)) if self.pure else self.budget
         kind: Any = mechanism_for("auto", budget)
-        mechanism: Mechanism = calibrated(kind, budget, self.radius, min(self.sensitivity, 2 * self.radius))
-        return mechanism
+        return calibrated(kind, budget, self.radius, min(self.sensitivity, 2 * self.radius))
 
     def quietest(self) -> UserMean:
         """The same mean with that answer to the fine question which has the least noise."""

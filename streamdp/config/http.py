@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.settings import Settings
 
@@ -53,10 +52,6 @@ class CallsConfig(Settings):
     def most_shards(self) -> int:
         """How many services may learn the job at the same time."""
         return 1
-
-    def for_file(self, path: str) -> FileSourceConfig:
-        """See `FileSourceConfig.for_file`."""
-        return FileSourceConfig(type=file_type(path), path=path)
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """See `FileSourceConfig.build_dead_letters`."""

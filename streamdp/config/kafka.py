@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
 
@@ -56,10 +55,6 @@ class SourceOptions(Settings):
     def client_options(self) -> dict[str, Any]:
         """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
         return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
-
-    def for_file(self, path: str) -> FileSourceConfig:
-        """See `FileSourceConfig.for_file`."""
-        return FileSourceConfig(type=file_type(path), path=path)
 
 
 class KafkaClientConfig(SourceOptions):

@@ -74,8 +74,6 @@ class Schema:
     budget
         The column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means the
         job's default.
-    time
-        The column with the time of a record.
     missing_values
         Texts that mean an empty value in features and target, such as NA.
 

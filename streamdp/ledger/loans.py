@@ -35,8 +35,6 @@ class Loan:
         The n subjects. Several may be spellings of one person.
     key
         32 to 64 secret bytes for the hashes of this loan.
-    caps
-        The caps of the ledger.
 
     Attributes
     ----------

@@ -70,8 +70,6 @@ class Asgd(Growing):
 
     Parameters
     ----------
-    reports
-        What is known of the reports.
     start
         (d,) the first theta.
     project

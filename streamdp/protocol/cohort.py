@@ -96,15 +96,11 @@ class CohortSimulator:
     ----------
     source
         The records, one for each person.
-    messages
-        Where the answers go.
     notes
         Which rounds these people have answered. The messages of the last round are in a file beside it,
         `<notes>.messages`, until all are sent, so that after a crash the same bytes are sent again.
     budget
         If the source has budgets of records: a record that allows less than this amount declines all rounds.
-    tell
-        Is called with events.
 
     Raises `ConfigError` if there are more people than the cohort has, and `SourceError` if there are others than in the
     rounds before.

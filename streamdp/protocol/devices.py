@@ -189,16 +189,10 @@ class DeviceSimulator:
 
     Parameters
     ----------
-    messages
-        Where the answers go.
-    notes
-        Which records have answered.
     per_batch
         The number of these people who answer in one batch; None: as many as the batch takes.
     budget
         If the source has budgets of records: a record that allows less than this amount declines.
-    tell
-        Is called with events.
     """
 
     def __init__(

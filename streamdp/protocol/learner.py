@@ -26,15 +26,11 @@ class Learner:
     ----------
     estimator
         A new estimator; the state comes from the store.
-    points
-        Where the announcements go.
     store
         The job's `Store`. Its counts are: learned, records; dead, messages that are no part of a batch of this job.
     publish
         Functions to call with the committed snapshot, at the start and after every commit, before the next
         announcement.
-    tell
-        Is called with events.
 
     Raises `StoreMismatchError` if the store was written under another agreement, `SourceError` if it has read another
     topic of the same name.

@@ -29,16 +29,12 @@ class Mixer:
 
     Parameters
     ----------
-    shuffled
-        Where the mixed batches go.
     store
         A `Store` for the shuffler alone, with the fingerprint `agreement.digest`. Its counts are: learned, messages in
         batches that were decided on; refused, messages that came too late for their batch; dead, malformed messages,
         messages of other jobs and repetitions.
     wait_seconds
         The time, from the first message of a batch, to wait for all people. After it the agreement's minimum suffices.
-    tell
-        Is called with events.
     clock
         Returns the time in seconds.
     part_bytes

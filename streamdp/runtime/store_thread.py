@@ -120,15 +120,12 @@ class StoreThread(LongCalls):
         trying = Retrying(
             retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
             wait=lambda state: self._randomness(0.0, _BACKOFF(state)),
-            stop=self._gives_up,
+            stop=lambda _: self.stopped_for() > GIVE_UP_S,
             sleep=self._sleep,
             before_sleep=self._before_retry,
             reraise=True,
         )
         return trying(call)
-
-    def _gives_up(self, state: RetryCallState) -> bool:
-        return self.stopped_for() > GIVE_UP_S
 
     def _before_retry(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()

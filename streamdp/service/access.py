@@ -61,8 +61,6 @@ class Access:
 
     Parameters
     ----------
-    everywhere
-        The tokens for all jobs.
     by_job
         The tokens of single jobs.
     """

@@ -46,13 +46,6 @@ async def learn(request: Request, job: JobName) -> Response:
 def learning_job(request: Request, job: str, scope: str) -> LearningJob:
     """As `requests.job_for`, for a job that learns from requests.
 
-    Parameters
-    ----------
-    job
-        The name of the job.
-    scope
-        What the token must allow.
-
     Raises `ProblemError` 401, 403, 404, and 409 for a job that learns elsewhere.
     """
     found = job_for(request, job, scope)

@@ -50,11 +50,6 @@ class ShardStore:
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
         """See `Committing.commit`.
 
-        Parameters
-        ----------
-        state, position, counts, letters
-            See `Part`.
-
         Raises the errors of `Store.commit_parts`, and `ConflictError` if another service has answered the same calls.
         """
         others = [snapshot.seq for snapshot in self._follower.shards if snapshot.shard != self._shard]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
 from streamdp.optim.losses import Quantile
@@ -30,7 +31,11 @@ class Holdout:
         path = config.holdout
         assert path is not None
         public = config.schema_.model_copy(update={"subject": None, "budget": None})
-        source = config.source.for_file(path).build(public.build())
+        if isinstance(config.source, FileSourceConfig):
+            file = config.source.for_file(path)
+        else:
+            file = FileSourceConfig(type=file_type(path), path=path)
+        source = file.build(public.build())
         batches = []
         while not source.finished:
             batches.append(source.poll(1 << 20, 1.0))

@@ -212,10 +212,6 @@ class GatheredRecords:
         What `Gather` returned, in Spark's cache.
     definition
         The text of the job's definition.
-    seal
-        The keys of this attempt of the batch.
-    results
-        The results of the shards.
     """
 
     def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:

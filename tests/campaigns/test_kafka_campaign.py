@@ -38,7 +38,7 @@ from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.kafka_worker import CAP, FINGERPRINT, JOB, SCHEMA, make_model
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, with_root
 
 PARTITIONS = 4
 TOPIC = "stream"
@@ -200,7 +200,7 @@ class Campaign:
         self.postgres = Postgres(folder / "postgres")
         self.rate = rate
         self.key = self.rng.randbytes(32)
-        self.environment = _environment() | {ENVIRONMENT: self.key.hex()}
+        self.environment = with_root() | {ENVIRONMENT: self.key.hex()}
         self.log_file = folder / "events.jsonl"
         self.log_file.touch()
         self.log: list[dict[str, Any]] = []
@@ -614,11 +614,6 @@ class Campaign:
         assert max(ledger.values()) <= CAP * (1 + 1e-9)
         self.figures["subjects"] = len(ledger)
         self.figures["subjects at their cap"] = sum(spent > CAP - 0.1 for spent in ledger.values())
-
-
-def _environment() -> dict[str, str]:
-    root = str(ROOT)
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
 def _state(process: Process) -> str:

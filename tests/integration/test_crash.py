@@ -8,7 +8,6 @@ position, and whatever was published or printed must have been committed.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from streamdp.config.job import load_config
 from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Commit, Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
-from tests.support.paths import ROOT
+from tests.support.paths import with_root
 
 ROWS = 100_000
 CAP = 3.0
@@ -121,7 +120,7 @@ class Killed:
     def start(self, records: int) -> subprocess.Popen[bytes]:
         (self.folder / "job.yaml").write_text(self.job % records)
         with (self.folder / "out.jsonl").open("wb") as out:
-            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
+            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=with_root())
 
     def kill_once(self, records: int) -> bool:
         """Kill a run at a random instant; whether it had learned and committed something by then."""
@@ -198,11 +197,6 @@ class Campaign(Killed):
                 assert store.ledger.spent(person).epsilon == expected[person] <= CAP * (1 + 1e-9)
             assert store.ledger.n_subjects == sum(value > 0 for value in expected.values())
         return n
-
-
-def environment() -> dict[str, str]:
-    root = str(ROOT)
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
 def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from streamdp.serving.publish import weights
 from streamdp.serving.snapshots import combined, restore
 from streamdp.store.store import Store
 from tests.support.service import PATIENCE_S, ServiceProcess, client, job, record
+from tests.support.waiting import wait_until
 
 ONE = {"type": "http", "shards": 1}
 X = {"dep_delay": 3.0, "origin": "JFK"}
@@ -42,20 +42,13 @@ def learned(http: httpx.Client, key: str, *records: dict[str, Any]) -> Any:
         answers.append(learn(http, key, *records))
         return answers[-1].status_code != 503
 
-    until(is_answered)
+    wait_until(is_answered, PATIENCE_S)
     assert answers[-1].status_code == 200, answers[-1].text
     return answers[-1].json()
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def shows(http: httpx.Client, learned: int) -> None:
-    until(lambda: http.get("/v1/models/late").json()["learned"] == learned)
+    wait_until(lambda: http.get("/v1/models/late").json()["learned"] == learned, PATIENCE_S)
 
 
 def learning(http: httpx.Client) -> str:
@@ -121,7 +114,7 @@ def held(url: str, kind: str = "TRIGGER {} BEFORE") -> Iterator[Callable[[int], 
         counted = "SELECT count(*) FROM pg_locks WHERE classid = 0 AND objid = %s AND NOT granted"
 
         def wait_for(commits: int) -> None:
-            until(lambda: admin.execute(counted, (GATE,)).fetchone() == (commits,))
+            wait_until(lambda: admin.execute(counted, (GATE,)).fetchone() == (commits,), PATIENCE_S)
 
         try:
             yield wait_for
@@ -289,7 +282,7 @@ def test_a_report_counts_at_the_service_whose_document_it_answers(
         assert send(first.http, lost).json()["dead"] == [{"index": 0, "reason": "stale"}]
         adds(False)
         third = Replica(config, stack)
-        until(lambda: learning(third.http) == "1.0")
+        wait_until(lambda: learning(third.http) == "1.0", PATIENCE_S)
         assert send(third.http, newest).json()["learned"] == 1  # it has taken the shard over
         assert send(third.http, late).json()["dead"] == [{"index": 0, "reason": "stale"}]
     assert [(shard.partition, n, dead) for shard, n, _, dead in counts(url)] == [(0, 31, 2), (1, 3, 2)]

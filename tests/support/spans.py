@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -44,3 +46,12 @@ def break_at(patch: pytest.MonkeyPatch, step: str) -> None:
             after(SharedLedger, "within_commit")
         case "after the commit":
             patch.setattr(SharedLedger, "after_commit", crash)
+
+
+@contextmanager
+def ending(step: str) -> Iterator[None]:
+    """The commit of a with statement ends at a step of `STEPS`."""
+    with pytest.MonkeyPatch.context() as patch:
+        break_at(patch, step)
+        with pytest.raises(Crashed):
+            yield

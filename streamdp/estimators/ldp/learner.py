@@ -152,8 +152,7 @@ class LDPLearner(ValidatedModel):
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
         kind: Any = mechanism_for(self._kind, budget)
-        mechanism: Mechanism = calibrated(kind, budget, self._loss.bound, self._loss.sensitivity)
-        return mechanism
+        return calibrated(kind, budget, self._loss.bound, self._loss.sensitivity)
 
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)

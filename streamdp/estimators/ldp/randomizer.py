@@ -144,8 +144,7 @@ class Randomizer:
 
     def _calibrated(self, budget: Budget) -> Mechanism:
         kind: Any = mechanism_for(self.mechanism, budget)
-        mechanism: Mechanism = calibrated(kind, budget, self.loss.bound, self.loss.sensitivity)
-        return mechanism
+        return calibrated(kind, budget, self.loss.bound, self.loss.sensitivity)
 
     def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report | Answer:
         """Randomise one record.

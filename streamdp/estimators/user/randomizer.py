@@ -46,19 +46,7 @@ def sensitivity_of_average(loss: Loss, items: int) -> float:
 def averages(
     spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: Sequence[int]
 ) -> np.ndarray:
-    """Return the average gradient (k, d) of each of k users.
-
-    Parameters
-    ----------
-    spec
-        The loss and the model as numbers for the compiled loops.
-    point
-        (d,), where the gradients are taken.
-    X, y
-        (n, p) features and (n,) encoded targets, the records of one user after those of another.
-    sizes
-        The number of records of each user.
-    """
+    """As `average_gradients`, for all users: sizes[0] records of the first one, then those of the second, and so on."""
     return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
 
 
@@ -67,8 +55,6 @@ def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds |
 
     Parameters
     ----------
-    question
-        The interval, the column, and the number that chooses the record.
     X, y
         (k, p) features and (k,) targets.
     bounds

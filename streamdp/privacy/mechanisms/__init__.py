@@ -61,17 +61,18 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
 
 
 @lru_cache(maxsize=4096)
-def calibrated(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Any:
+def calibrated(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Mechanism:
     """`kind(budget, bound, sensitivity)`, cached because many records have the same budget.
 
     Parameters
     ----------
     kind
         A subclass of `Mechanism`.
-    budget, bound, sensitivity
+    bound, sensitivity
         As for `Mechanism`.
     """
-    return kind(budget, bound, sensitivity)
+    made: Mechanism = kind(budget, bound, sensitivity)
+    return made
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from streamdp.client import Device, Outcome
 from streamdp.errors import ConfigError, SchemaError, ServiceError, SourceError, StoreBusyError
 from streamdp.protocol.report_desk import ReportDesk
 from tests.support.local_reports import PERSON, definition, desk_of
+from tests.support.threads import in_threads
 
 STALE = [{"index": 0, "reason": "stale"}]
 LEARNED = {"version": 1, "learned": 1, "refused": 0, "dead": []}
@@ -130,11 +131,7 @@ def test_threads_draw_one_report_for_a_record() -> None:
                 except ServiceError:
                     continue
 
-        threads = [threading.Thread(target=send) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(send)
     assert len(service.bytes) == 3
     assert len(set(service.bytes)) == 1
 

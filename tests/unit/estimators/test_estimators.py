@@ -9,7 +9,6 @@ import pickle
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -47,6 +46,7 @@ from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
 from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
 from streamdp.windows.regularisers import ElasticNet
+from tests.support.threads import in_threads
 
 ESTIMATORS = [name for name in streamdp.estimators.__all__ if name.endswith(("Regressor", "Classifier"))]
 
@@ -350,14 +350,6 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
-
-
-def in_threads(work: Any) -> None:
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 @pytest.mark.slow

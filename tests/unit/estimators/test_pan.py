@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +38,7 @@ from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from tests.support.audit import mu_lower_bound
 from tests.support.proximal import prox
+from tests.support.threads import in_threads
 
 NAMES = ["a", "b", "c"]
 CLASSES = ("u", "v", "w", "x")
@@ -754,11 +754,7 @@ def test_threads_share_one_and_each_record_counts_once() -> None:
             model.learn_one(x, 1.0)
             model.learn_one(x, 1.0, budget="eps=0.5,delta=1e-6")
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert (model.n_seen, model.n_refused, model._taken) == (2000, 2000, 2000 % 7)
 
 

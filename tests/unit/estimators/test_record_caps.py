@@ -37,6 +37,7 @@ from streamdp.errors import BudgetError, ConfigError, NotAvailableError, Privacy
 from streamdp.estimators.base import StreamEstimator
 from streamdp.preprocessing import BoundsScaler
 from streamdp.privacy.composition import Spend
+from tests.support.threads import in_threads
 
 X = {"a": 0.5, "b": -0.25}
 
@@ -328,11 +329,7 @@ def test_threads_share_the_cap_of_a_named_record() -> None:
         for row in range(50):
             found.learn_one(X, 1.0, record=row)
 
-    threads = [threading.Thread(target=act) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(act)
     assert sum(model.n_seen for model in models) == 200  # four of twelve for each row
     assert sum(model.n_refused for model in models) == 400
 

@@ -23,6 +23,7 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from tests.support.proximal import prox
+from tests.support.user_model import mean_gradient
 
 NAMES = ["a", "b"]
 WEIGHTS = np.array([2.0, -3.0])
@@ -59,11 +60,6 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def project(theta: np.ndarray, radius: float) -> np.ndarray:
     return theta * min(1.0, radius / max(float(np.linalg.norm(theta)), 1e-300))
-
-
-def mean_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    loss = Logistic()
-    return np.mean([loss.gradient(theta, np.append(x, 1.0), t) for x, t in zip(X, y, strict=True)], axis=0)
 
 
 # --- the algorithms, written out

@@ -37,6 +37,7 @@ from streamdp.ledger.shared_database import SharedDatabase
 from streamdp.store.snapshot import Counts, Part
 from tests.support.interruptions import interrupted
 from tests.support.plain_method import Plain
+from tests.support.spans import Crashed, crash
 
 NOW = 1.76e9
 """The present of these tests: not the beginning of a period."""
@@ -444,10 +445,6 @@ def test_spends_at_the_same_time_that_pass_the_total_together(places: tuple[str,
         commit(b, 2)
 
 
-class Crashed(Exception):
-    """Stands for the end of the process at this place."""
-
-
 @pytest.mark.parametrize("dated", [True, False])
 def test_a_crash_at_the_end_of_a_period_charges_no_record_twice(
     tmp_path: Path, dated: bool, monkeypatch: pytest.MonkeyPatch
@@ -492,10 +489,6 @@ def test_a_refused_record_leaves_what_was_charged_to_the_total(tmp_path: Path, m
         assert admit(store, *records) == [True, False, True]
         commit(store, 3)
         assert store.ledger.spent("ann").records == 2
-
-
-def crash(*_: Any, **__: Any) -> Any:
-    raise Crashed
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.interruptions import interrupted
-from tests.support.spans import STEPS, Crashed, break_at, crash
+from tests.support.spans import STEPS, Crashed, crash, ending
 
 pytestmark = pytest.mark.slow
 ONE, THREE = PureDP(1), PureDP(3)
@@ -49,6 +49,12 @@ ONE, THREE = PureDP(1), PureDP(3)
 def people(place: str, tmp_path: Path) -> str:
     """A ledger on a server, or in a file."""
     return place if "://" in place else str(tmp_path / "people.db")
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> str:
+    """The places of stores in files, `%s` for the job."""
+    return f"{tmp_path}/%s.db"
 
 
 def open_store(stores: str, job: str, people: str, cap: Budget = THREE, **more: Any) -> Store:
@@ -63,6 +69,13 @@ def admit(store: Store, *subjects: str, budget: Budget = ONE) -> list[bool]:
 
 def commit(store: Store, n: int) -> None:
     store.commit({"n": n}, {"row": n}, Counts(learned=n))
+
+
+def learn_ann(stores: str, people: str, n: int, job: str = "late") -> None:
+    """Learn a record of ann, and commit it as the n-th of a job."""
+    with open_store(stores, job, people) as store:
+        admit(store, "ann")
+        commit(store, n)
 
 
 def spent(people: str, *subjects: str) -> list[float]:
@@ -119,11 +132,11 @@ def test_what_would_be_over_the_cap_together_is_refused_and_learned_again(places
     ],
 )
 def test_random_spends_of_three_jobs_never_pass_a_cap(
-    tmp_path: Path, cap: Budget, budgets: list[Budget], most: float
+    stores: str, tmp_path: Path, cap: Budget, budgets: list[Budget], most: float
 ) -> None:
     """An independent count: what each job was granted and committed, over all jobs."""
     rng, people = random.Random(5), str(tmp_path / "people.db")
-    jobs = [open_store(f"{tmp_path}/%s.db", name, people, cap) for name in "abc"]
+    jobs = [open_store(stores, name, people, cap) for name in "abc"]
     granted: Counter[str] = Counter()
     waiting: list[Counter[str]] = [Counter(), Counter(), Counter()]
     conflicts = 0
@@ -147,7 +160,7 @@ def test_random_spends_of_three_jobs_never_pass_a_cap(
     assert conflicts > 2
     assert max(granted.values()) <= most * (1 + 1e-8)
     assert sum(value > most - 1.01 for value in granted.values()) == 8  # all have used up nearly all of it
-    with open_store(f"{tmp_path}/%s.db", "reader", people, cap) as store:
+    with open_store(stores, "reader", people, cap) as store:
         for subject, value in granted.items():
             found = store.ledger.spent(subject)
             total = found.mu_squared + found.pure_mu_squared if isinstance(cap, GaussianDP) else found.epsilon
@@ -196,9 +209,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("where", STEPS)
-def test_a_crash_at_any_place_neither_overspends_nor_loses_a_record(
-    places: tuple[str, str], where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_at_any_place_neither_overspends_nor_loses_a_record(places: tuple[str, str], where: str) -> None:
     """The same decisions as without a crash, and the same spends, whatever the blocks and the ends of spans are."""
     stores, people = places
     learned: dict[int, bool] = {}
@@ -206,10 +217,8 @@ def test_a_crash_at_any_place_neither_overspends_nor_loses_a_record(
     rng = random.Random(9)
     for broken, shorter, longer in ((30, 11, 22), (60, 70, 75), (100, 80, 120)):
         store = open_store(stores, "late", people)
-        with monkeypatch.context() as patch:
-            break_at(patch, where)
-            with pytest.raises(Crashed):
-                stream.learn(store, learned, broken, rng.randrange(1, 9))
+        with ending(where):
+            stream.learn(store, learned, broken, rng.randrange(1, 9))
         store.close()
         for to in (shorter, longer):
             with open_store(stores, "late", people) as store:
@@ -220,12 +229,10 @@ def test_a_crash_at_any_place_neither_overspends_nor_loses_a_record(
     assert ledger_status(people).records == sum(stream.expected)
 
 
-def test_what_is_prepaid_pays_once_and_for_its_subject_only(tmp_path: Path, people: str) -> None:
-    stores = f"{tmp_path}/%s.db"
-    with open_store(stores, "late", people) as store, pytest.MonkeyPatch.context() as patch:
-        break_at(patch, "after the charge")
+def test_what_is_prepaid_pays_once_and_for_its_subject_only(stores: str, people: str) -> None:
+    with open_store(stores, "late", people) as store:
         assert admit(store, "ann", "bob") == [True, True]
-        with pytest.raises(Crashed):
+        with ending("after the charge"):
             commit(store, 2)
     with open_store(stores, "late", people) as store:
         assert admit(store, "ann", "ann", "eve") == [True] * 3  # another stream than before
@@ -262,9 +269,9 @@ def pays(prepaid: Prepaid, key: np.ndarray, term: np.ndarray) -> bool:
     return found is not None
 
 
-def test_an_older_owner_of_a_shard_cannot_charge(people: str, tmp_path: Path) -> None:
+def test_an_older_owner_of_a_shard_cannot_charge(people: str, stores: str) -> None:
     """A worker that was paused between its learning and its commit finds the shard claimed, with its balances whole."""
-    shards, stores = [Shard("t", 0), Shard("t", 1)], f"{tmp_path}/%s.db"
+    shards = [Shard("t", 0), Shard("t", 1)]
     with open_store(stores, "late", people, shared=True) as old, open_store(stores, "late", people, shared=True) as new:
         old.claim(shards)
         old.ledger.shard = shards[0]
@@ -279,18 +286,16 @@ def test_an_older_owner_of_a_shard_cannot_charge(people: str, tmp_path: Path) ->
         assert spent(people, "ann") == [1]
 
 
-def test_a_shard_that_changes_hands_takes_its_balances_along(people: str, tmp_path: Path) -> None:
-    shards, stores = [Shard("t", 0), Shard("t", 1)], f"{tmp_path}/%s.db"
+def test_a_shard_that_changes_hands_takes_its_balances_along(people: str, stores: str) -> None:
+    shards = [Shard("t", 0), Shard("t", 1)]
     with open_store(stores, "late", people, shared=True) as old, open_store(stores, "late", people, shared=True) as new:
         old.claim(shards)
         assert new.ledger is not None
         for shard, subject in zip(shards, ("ann", "bob"), strict=True):
             old.ledger.shard = shard
             assert admit(old, subject, subject) == [True, True]
-        with pytest.MonkeyPatch.context() as patch:
-            break_at(patch, "after the charge")
-            with pytest.raises(Crashed):
-                old.commit_parts({shard: part(2) for shard in shards})
+        with ending("after the charge"):
+            old.commit_parts({shard: part(2) for shard in shards})
         new.claim(shards[:1])
         new.ledger.shard = shards[0]
         assert admit(new, "ann", "ann", "bob") == [True] * 3  # bob's balance belongs to the other shard
@@ -321,8 +326,8 @@ def test_charges_of_a_shard_without_a_commit_stay_prepaid(places: tuple[str, str
         assert spent(people, "ann") == [2]
 
 
-def test_a_charge_whose_answer_was_lost_is_found_and_not_repeated(people: str, tmp_path: Path) -> None:
-    with open_store(f"{tmp_path}/%s.db", "late", people) as store:
+def test_a_charge_whose_answer_was_lost_is_found_and_not_repeated(people: str, stores: str) -> None:
+    with open_store(stores, "late", people) as store:
         assert admit(store, "ann") == [True]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared_module.SharedLedger, "_mark_written", crash)
@@ -339,56 +344,45 @@ def test_a_charge_whose_answer_was_lost_is_found_and_not_repeated(people: str, t
 
 def move(folder: Path, name: str, other: str) -> None:
     """Give a store that is closed another name; its files go together."""
-    for ending in ("", ".last"):
-        (folder / (name + ending)).rename(folder / (other + ending))
+    for suffix in ("", ".last"):
+        (folder / (name + suffix)).rename(folder / (other + suffix))
 
 
-def test_a_new_store_of_a_known_job_is_refused(people: str, tmp_path: Path) -> None:
-    with open_store(f"{tmp_path}/%s.db", "late", people) as store:
+def test_a_new_store_of_a_known_job_is_refused(people: str, stores: str, tmp_path: Path) -> None:
+    with open_store(stores, "late", people) as store:
         pass  # nothing was charged: a new store harms nobody
     move(tmp_path, "late.db", "other.db")
-    with open_store(f"{tmp_path}/%s.db", "late", people) as store:
-        admit(store, "ann")
-        commit(store, 1)
+    learn_ann(stores, people, 1)
     move(tmp_path, "late.db", "charged.db")
     with pytest.raises(StoreMismatchError, match=r"another store of job 'late' has charged 1 records .* another name"):
-        open_store(f"{tmp_path}/%s.db", "late", people)
+        open_store(stores, "late", people)
     move(tmp_path, "charged.db", "late.db")
     with pytest.raises(StoreMismatchError, match="does not know this store"):
-        open_store(f"{tmp_path}/%s.db", "late", str(tmp_path / "new.db"))
-    with open_store(f"{tmp_path}/%s.db", "late", people) as store:
+        open_store(stores, "late", str(tmp_path / "new.db"))
+    with open_store(stores, "late", people) as store:
         assert admit(store, "ann", "ann", "ann") == [True, True, False]
 
 
-def test_an_old_copy_of_a_store_is_told_and_charges_again(people: str, tmp_path: Path) -> None:
-    def run(to: int) -> None:
-        with open_store(f"{tmp_path}/%s.db", "late", people) as store:
-            admit(store, "ann")
-            commit(store, to)
-
-    run(1)
+def test_an_old_copy_of_a_store_is_told_and_charges_again(people: str, stores: str, tmp_path: Path) -> None:
+    learn_ann(stores, people, 1)
     copies = {path: path.read_bytes() for path in tmp_path.glob("late.db*")}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(2)
+        learn_ann(stores, people, 2)
     for path, content in copies.items():
         path.write_bytes(content)
     with pytest.warns(PrivacyWarning, match="old copy, and the records after its last commit are learned and charged"):
-        run(2)
+        learn_ann(stores, people, 2)
     assert spent(people, "ann") == [3]
 
 
-def test_a_copy_from_before_the_last_start_is_told_also_after_a_crash(people: str, tmp_path: Path) -> None:
+def test_a_copy_from_before_the_last_start_is_told_also_after_a_crash(people: str, stores: str, tmp_path: Path) -> None:
     """One commit old, and the ledger does not know of that commit: what it has charged must not pay once more."""
-    stores = f"{tmp_path}/%s.db"
+    learn_ann(stores, people, 1)
+    copies = {path: path.read_bytes() for path in tmp_path.glob("late.db*")}
     with open_store(stores, "late", people) as store:
         admit(store, "ann")
-        commit(store, 1)
-    copies = {path: path.read_bytes() for path in tmp_path.glob("late.db*")}
-    with open_store(stores, "late", people) as store, pytest.MonkeyPatch.context() as patch:
-        break_at(patch, "after the commit")
-        admit(store, "ann")
-        with pytest.raises(Crashed):
+        with ending("after the commit"):
             commit(store, 2)
     for path, content in copies.items():
         path.write_bytes(content)
@@ -400,11 +394,8 @@ def test_a_copy_from_before_the_last_start_is_told_also_after_a_crash(people: st
     assert spent(people, "ann") == [3]
 
 
-def test_a_ledger_of_format_3_is_migrated(people: str, tmp_path: Path) -> None:
-    stores = f"{tmp_path}/%s.db"
-    with open_store(stores, "late", people) as store:
-        admit(store, "ann")
-        commit(store, 1)
+def test_a_ledger_of_format_3_is_migrated(people: str, stores: str) -> None:
+    learn_ann(stores, people, 1)
     if "://" in people:
         with psycopg.connect(people) as server:
             server.execute('ALTER TABLE "streamdp_:ledger".spans DROP COLUMN epoch')
@@ -417,18 +408,14 @@ def test_a_ledger_of_format_3_is_migrated(people: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for n in (2, 3):
-            with open_store(stores, "late", people) as store:
-                admit(store, "ann")
-                commit(store, n)
+            learn_ann(stores, people, n)
     assert spent(people, "ann") == [3]
 
 
-def test_a_claim_that_fails_in_the_store_loses_no_balance(people: str, tmp_path: Path) -> None:
-    stores = f"{tmp_path}/%s.db"
-    with open_store(stores, "late", people) as store, pytest.MonkeyPatch.context() as patch:
-        break_at(patch, "after the charge")
+def test_a_claim_that_fails_in_the_store_loses_no_balance(people: str, stores: str) -> None:
+    with open_store(stores, "late", people) as store:
         admit(store, "ann")
-        with pytest.raises(Crashed):
+        with ending("after the charge"):
             commit(store, 1)
     real = shared_module.SharedLedger.claim
     for _ in range(2):
@@ -444,8 +431,7 @@ def test_a_claim_that_fails_in_the_store_loses_no_balance(people: str, tmp_path:
     assert spent(people, "ann") == [1]
 
 
-def test_one_cap_for_all_jobs(people: str, tmp_path: Path) -> None:
-    stores = f"{tmp_path}/%s.db"
+def test_one_cap_for_all_jobs(people: str, stores: str, tmp_path: Path) -> None:
     with open_store(stores, "a", people) as store:
         admit(store, "ann")
         commit(store, 1)
@@ -484,8 +470,8 @@ def test_caps_of_subjects_hold_for_all_jobs(places: tuple[str, str]) -> None:
         assert admit(a, *["ann"] * 3) == [True, True, False]
 
 
-def test_a_cap_that_is_lowered_after_the_admission_refuses_the_charge(people: str, tmp_path: Path) -> None:
-    with open_store(f"{tmp_path}/%s.db", "a", people) as a:
+def test_a_cap_that_is_lowered_after_the_admission_refuses_the_charge(people: str, stores: str) -> None:
+    with open_store(stores, "a", people) as a:
         assert admit(a, "ann", "ann") == [True, True]
         operator = SharedDatabase(people)
         operator.set_caps({"ann": "eps=1"})
@@ -497,39 +483,39 @@ def test_a_cap_that_is_lowered_after_the_admission_refuses_the_charge(people: st
         commit(a, 2)
 
 
-def test_all_jobs_need_one_key(people: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_store(f"{tmp_path}/%s.db", "a", people).close()
+def test_all_jobs_need_one_key(people: str, stores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(stores, "a", people).close()
     assert not (tmp_path / "a.db.key").exists()
     if "://" not in people:
         assert (tmp_path / "people.db.key").stat().st_mode & 0o077 == 0
     monkeypatch.setenv("STREAMDP_SUBJECT_KEY", "66" * 32)
     with pytest.raises(StoreMismatchError, match="not the subject key"):
-        open_store(f"{tmp_path}/%s.db", "b", people)
+        open_store(stores, "b", people)
     assert not (tmp_path / "b.db").exists()
 
 
-def test_a_store_keeps_the_ledger_that_it_was_created_with(tmp_path: Path) -> None:
+def test_a_store_keeps_the_ledger_that_it_was_created_with(stores: str, tmp_path: Path) -> None:
     people, path = str(tmp_path / "people.db"), tmp_path / "a.db"
-    with open_store(f"{tmp_path}/%s.db", "a", people) as store:
-        admit(store, "ann")
-        commit(store, 1)
+    learn_ann(stores, people, 1, "a")
     with pytest.raises(StoreMismatchError):
         Store(path, "a", "print", cap=PureDP(3))
     with Store(tmp_path / "own.db", "own", "print", cap=PureDP(3)) as store:
         admit(store, "ann")
         commit(store, 1)
     with pytest.raises(StoreMismatchError, match="does not know this store"):
-        open_store(f"{tmp_path}/%s.db", "own", people)
+        open_store(stores, "own", people)
 
 
-def test_a_ledger_of_a_program_becomes_one_of_jobs_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_of_a_program_becomes_one_of_jobs_and_back(
+    stores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also one of format 2, with spends that are still in its log."""
     path = tmp_path / "people.db"
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.0)
     with Ledger("eps=3", path=path) as ledger:
         assert ledger.admit("ann", PureDP(2))
         with pytest.raises(StoreBusyError):
-            open_store(f"{tmp_path}/%s.db", "a", str(path))
+            open_store(stores, "a", str(path))
     with pytest.raises(StoreMismatchError, match="no job shares"):
         ledger_status(path)
     old = sqlite3.connect(path)
@@ -540,7 +526,7 @@ def test_a_ledger_of_a_program_becomes_one_of_jobs_and_back(tmp_path: Path, monk
     old.close()
     with pytest.raises(StoreMismatchError, match="no job shares"):
         ledger_status(path)
-    with open_store(f"{tmp_path}/%s.db", "a", str(path)) as store:
+    with open_store(stores, "a", str(path)) as store:
         assert admit(store, "ann", "ann") == [True, False]
         commit(store, 2)
         with pytest.raises(StoreBusyError):
@@ -552,10 +538,9 @@ def test_a_ledger_of_a_program_becomes_one_of_jobs_and_back(tmp_path: Path, monk
     assert spent(str(path), "ann") == [4]
 
 
-def test_status_and_export_count_people_and_name_none(people: str, tmp_path: Path) -> None:
+def test_status_and_export_count_people_and_name_none(people: str, stores: str) -> None:
     with pytest.raises(StoreError):
         ledger_status(people)
-    stores = f"{tmp_path}/%s.db"
     with open_store(stores, "late", people) as a, open_store(stores, "delay", people) as b:
         admit(a, *(f"p{i}" for i in range(10)), "p0", "p0")
         commit(a, 12)
@@ -579,10 +564,10 @@ def test_status_and_export_count_people_and_name_none(people: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("cap", [GaussianDP(2), ApproxDP(2, 1e-3)])
-def test_the_share_of_a_cap_is_that_of_its_largest_sum(tmp_path: Path, cap: Budget) -> None:
+def test_the_share_of_a_cap_is_that_of_its_largest_sum(stores: str, tmp_path: Path, cap: Budget) -> None:
     people = str(tmp_path / "people.db")
     whole = cap if isinstance(cap, GaussianDP) else GaussianDP.from_approx(cap)
-    with open_store(f"{tmp_path}/%s.db", "a", people, cap) as store:
+    with open_store(stores, "a", people, cap) as store:
         assert all(admit(store, "ann", budget=GaussianDP(0.8 * whole.mu)))
         assert all(admit(store, "bob", budget=whole))
         if isinstance(cap, ApproxDP):
@@ -591,9 +576,9 @@ def test_the_share_of_a_cap_is_that_of_its_largest_sum(tmp_path: Path, cap: Budg
     assert ledger_status(people).spent == ((0, 0, 0, 1, 1) if isinstance(cap, GaussianDP) else (0, 1, 0, 1, 1))
 
 
-def test_another_process_waits_for_a_transaction_only(people: str, tmp_path: Path) -> None:
+def test_another_process_waits_for_a_transaction_only(people: str, stores: str) -> None:
     """Between two commits the ledger is not locked: a program of its own can write to it."""
-    with open_store(f"{tmp_path}/%s.db", "a", people) as store:
+    with open_store(stores, "a", people) as store:
         admit(store, "ann")
         if "://" in people:
             with psycopg.connect(people) as other:
@@ -606,9 +591,9 @@ def test_another_process_waits_for_a_transaction_only(people: str, tmp_path: Pat
         commit(store, 1)
 
 
-def test_prepared_records_are_admitted_without_the_database(tmp_path: Path) -> None:
+def test_prepared_records_are_admitted_without_the_database(stores: str, tmp_path: Path) -> None:
     """Learners of batches prepare first, because admitting must not fail within a batch."""
-    with open_store(f"{tmp_path}/%s.db", "a", str(tmp_path / "people.db")) as store:
+    with open_store(stores, "a", str(tmp_path / "people.db")) as store:
         store.ledger.prepare(["ann", "bob", "ann"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared_rows.SharedRows, "refresh", crash)

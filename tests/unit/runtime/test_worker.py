@@ -62,11 +62,11 @@ def given() -> Streams:
 
 def work(path: Path, source: ScriptedShards, **options: Any) -> int:
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
+        return run_quietly(source, lambda: batched(store), store, **({"commit_records": 50} | options))
 
-        def build() -> PanPrivateRegressor:
-            return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
 
-        return run_quietly(source, build, store, **({"commit_records": 50} | options))
+def batched(store: Store) -> PanPrivateRegressor:
+    return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
 
 
 def model(store: Store) -> LDPASGDRegressor:
@@ -202,14 +202,15 @@ def fragile(path: Path) -> FragileStore:
     return FragileStore(path, "job", "f", cap=CAP, shared=True)
 
 
+def worker_of(source: ScriptedShards, store: Store, build: Callable[[], Any] | None = None, **options: Any) -> Worker:
+    """A worker on the clock of its source; of `model` if nothing else is built."""
+    return Worker(source, build or (lambda: model(store)), store, **(source.timing | options))
+
+
 def watched(source: ScriptedShards, store: Store, *, idle: float = 1.0, **options: Any) -> Watcher:
     watcher = Watcher(source.clock)
-    given: dict[str, Any] = {
-        "commit_records": 50,
-        "observers": [watcher],
-        "randomness": lambda low, high: high,
-    }
-    Worker(source, lambda: model(store), store, **(source.timing | given | options)).run(idle_seconds=idle)
+    given = {"commit_records": 50, "observers": [watcher], "randomness": lambda low, high: high}
+    worker_of(source, store, **(given | options)).run(idle_seconds=idle)
     return watcher
 
 
@@ -257,7 +258,7 @@ def test_a_worker_that_was_stopped_gives_an_outage_up(path: Path) -> None:
     given = streams(1, 500, 0)
     source = ScriptedShards(given)
     with fragile(path) as store:
-        worker = Worker(source, lambda: model(store), store, **source.timing)
+        worker = worker_of(source, store)
 
         def fail(number: int) -> None:
             worker.stop()
@@ -315,7 +316,7 @@ def assert_set(event: threading.Event) -> None:
 
 def slow_to_close(store: Store, closing: threading.Event, gate: threading.Event) -> PanPrivateRegressor:
     """A model that says when its open batch is to be closed, and closes it once the gate is open."""
-    estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
+    estimator = batched(store)
     close_batch = estimator.close_batch
 
     def close_slowly() -> None:
@@ -338,8 +339,7 @@ def test_a_worker_stays_in_its_group_while_its_last_batches_close(path: Path, gi
 
     source.while_paused = poll
     with fragile(path) as store:
-        timing = source.timing | {"wait": soon}
-        Worker(source, lambda: slow_to_close(store, closing, gate), store, **timing).run(idle_seconds=1.0)
+        worker_of(source, store, lambda: slow_to_close(store, closing, gate), wait=soon).run(idle_seconds=1.0)
     assert len(polls) >= 20
     check_exact(path, given)
 
@@ -357,8 +357,14 @@ def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(path: Path, g
     source.while_paused = lambda number: gate.set() if closing.is_set() else None
     with fragile(path) as store:
         watcher = Watcher(source.clock)
-        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
-        worker = Worker(source, lambda: slow_to_close(store, closing, gate), store, **(source.timing | options))
+        worker = worker_of(
+            source,
+            store,
+            lambda: slow_to_close(store, closing, gate),
+            wait=soon,
+            observers=[watcher],
+            commit_seconds=60.0,
+        )
         worker.run(idle_seconds=1.0)
     assert watcher.retries == ["store"]
     assert (watcher.mine[-1], watcher.rollbacks) == ({second}, 1)
@@ -370,12 +376,12 @@ def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Strea
     with fragile(path) as store:
 
         def build() -> PanPrivateRegressor:
-            estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
+            estimator = batched(store)
             estimator.close_batch = lambda: None
             return estimator
 
         source = ScriptedShards(given)
-        Worker(source, build, store, **source.timing).run(idle_seconds=1.0)
+        worker_of(source, store, build).run(idle_seconds=1.0)
         left = {shard: len(given[shard]) - total(snapshot.counts) for shard, snapshot in found(path).items()}
         assert {shard: snapshot.waiting for shard, snapshot in found(path).items()} == left
         assert all(left.values())
@@ -471,9 +477,7 @@ def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(p
     source, gate = Paused(given), threading.Event()
     gate.set()
     with fragile(path) as store:
-        worker = Worker(
-            source, lambda: slow(store, gate), store, commit_seconds=60.0, **(source.timing | {"wait": soon})
-        )
+        worker = worker_of(source, store, lambda: slow(store, gate), commit_seconds=60.0, wait=soon)
 
         def stop() -> None:
             close(gate, worker)
@@ -516,8 +520,9 @@ def test_a_rebalance_does_not_wait_for_a_slow_batch(path: Path, given: Streams) 
 
     with fragile(path) as store:
         watcher = Watcher(source.clock)
-        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
-        worker = Worker(source, lambda: slow(store, gate), store, **(source.timing | options))
+        worker = worker_of(
+            source, store, lambda: slow(store, gate), wait=soon, observers=[watcher], commit_seconds=60.0
+        )
         source.events = {6: lambda: close(gate, worker), 7: lambda: source.rebalance(revoked=[first])}
         source.while_paused = lambda number: gate.set()
         worker.run(idle_seconds=1.0)
@@ -668,8 +673,7 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(path: Path, gi
 
         source.events = {6: revoke}
         source.while_paused = poll
-        options: dict[str, Any] = {"wait": wait, "observers": [watcher], "commit_records": 10_000}
-        worker = Worker(source, lambda: model(store), store, **(source.timing | options))
+        worker = worker_of(source, store, wait=wait, observers=[watcher], commit_records=10_000)
         worker.run(idle_seconds=1.0)
         assert watcher.retries == ["store", "waiting", "waiting"]
         assert watcher.told[2][0] - watcher.told[1][0] == pytest.approx(REPORT_AFTER_S, abs=0.5)
@@ -704,8 +708,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(
         store.after = lambda number: returned.set() if number == 2 else None
         if within == "rebalance":
             source.events = {6: revoke}
-        options = {"wait": wait, "commit_records": 10_000 if within == "rebalance" else 50}
-        worker = Worker(source, lambda: model(store), store, **(source.timing | options))
+        worker = worker_of(source, store, wait=wait, commit_records=10_000 if within == "rebalance" else 50)
         with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
             worker.run()
         assert clock() - began[0] == pytest.approx(LEAVE_AFTER_S, abs=3.0)
@@ -786,7 +789,7 @@ def test_a_worker_that_is_stopped_before_it_joins_ends(tmp_path: Path) -> None:
 
     source.subscribe = away
     with fragile(tmp_path / "a.db") as store:
-        worker = Worker(source, lambda: model(store), store, **source.timing)
+        worker = worker_of(source, store)
         assert worker.run() == 0
 
 
@@ -842,7 +845,7 @@ def test_records_that_never_fit_are_counted_with_warnings_and_the_run_knows_it(p
     warnings: list[str] = []
     with fragile(path) as store:
         source = ScriptedShards(given)
-        worker = Worker(source, lambda: model(store), store, **source.timing, on_unfit=warnings.append)
+        worker = worker_of(source, store, on_unfit=warnings.append)
         assert worker.run(idle_seconds=1.0) == 160
     assert sum(snapshot.counts.dead for snapshot in found(path).values()) == 160
     assert 1 <= len(warnings) <= 2  # from 10 and from 100 on, or one from 100 on
@@ -854,7 +857,7 @@ def test_records_that_never_fit_are_counted_with_warnings_and_the_run_knows_it(p
 def test_a_run_of_some_records_ends_with_them(path: Path, given: Streams) -> None:
     with fragile(path) as store:
         source = ScriptedShards(given)
-        worker = Worker(source, lambda: model(store), store, **source.timing)
+        worker = worker_of(source, store)
         done = worker.run(300)
     assert 300 <= done <= 300 + 6 * SIZE
     assert sum(total(snapshot.counts) for snapshot in found(path).values()) == done
