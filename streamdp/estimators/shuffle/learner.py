@@ -49,13 +49,14 @@ class ShuffleLearner(DividedModel):
 
     calibration: Calibration
     cohort: Mapping[str, Any] | None
+    _people: int | None = None
+    _rounds: int | None = None
     _methods = ("newton", "ac-sa", "sgd")
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
         check_choice("calibration", self.calibration, CALIBRATIONS)
         self._rng = entropy(self.seed)
-        self._people, self._rounds = None, None
         if self.cohort is not None:
             self._set_up_cohort(self.cohort)
         super()._set_up()
@@ -64,10 +65,13 @@ class ShuffleLearner(DividedModel):
     def _set_up_cohort(self, cohort: Mapping[str, Any]) -> None:
         if not isinstance(cohort, Mapping) or not {"people"} <= cohort.keys() <= {"people", "rounds"}:
             raise ConfigError("cohort: expected people, the number of people, and maybe rounds")
-        self._people, self._rounds = cohort["people"], cohort.get("rounds")
-        check_whole("cohort.people", self._people, 1, 10**9)
-        if self._rounds is not None:
-            check_whole("cohort.rounds", self._rounds, 1, MOST_ROUNDS)
+        people, rounds = cohort["people"], cohort.get("rounds")
+        check_whole("cohort.people", people, 1, 10**9)
+        if rounds is not None:
+            check_whole("cohort.rounds", rounds, 1, MOST_ROUNDS)
+        self._people, self._rounds = int(people), None if rounds is None else int(rounds)
+        if self.features is None:
+            raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
         if self.method == "newton" or self.calibration == "paper":
             raise ConfigError('cohort: it needs method="ac-sa" or "sgd", and calibration="tight"')
         if self.horizon is not None or self.batch_size is not None or self.strong_convexity:
@@ -170,7 +174,7 @@ class ShuffleLearner(DividedModel):
     @property
     def finished(self) -> bool:
         """Whether all rounds of a cohort are done; False without a cohort."""
-        return isinstance(self._walk, Rounds) and self._walk.finished
+        return self._people is not None and isinstance(self._walk, Rounds) and self._walk.finished
 
     @property
     def randomizer(self) -> ShuffleRandomizer:

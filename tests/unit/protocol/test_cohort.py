@@ -338,11 +338,21 @@ def test_messages_that_were_noted_and_are_gone(world: Callable[..., World]) -> N
         ({"horizon": 5}, "leave out"),
         ({"batch_size": 5}, "leave out"),
         ({"strong_convexity": 0.1}, "leave out"),
+        ({"features": None}, "declared features"),
     ],
 )
 def test_what_a_cohort_does_not_have(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         model(**changes)
+
+
+def test_models_without_features_have_no_rounds() -> None:
+    assert not ShuffleClassifier().finished
+
+
+def test_whole_numbers_of_numpy_make_the_same_agreement() -> None:
+    counts = {"people": np.int64(PEOPLE), "rounds": np.int64(ROUNDS)}
+    assert Agreement(model(cohort=counts)).digest == Agreement(model()).digest
 
 
 def test_a_cohort_is_for_devices() -> None:
