@@ -6,7 +6,7 @@ The argument is in `streamdp.estimators.shuffle.estimators`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +23,11 @@ from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.user_averages import gradients
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
-from streamdp.privacy.guarantees import ApproxDP
+from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import Gaussian
 
 if TYPE_CHECKING:
+    from streamdp.data.records import Subject
     from streamdp.optim.record_kernel import RecordKernel
 
 _ROWS = 16_384
@@ -129,6 +130,20 @@ class ShuffleLearner(DividedModel):
     def _need_no_cohort(self, name: str) -> None:
         if self._people is not None:
             raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
+
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
+        self._need_no_cohort("learn_one")  # before the ledger is charged and a spend is counted
+        super()._learn_record(x, y, budget, subject)
+
+    def _learn_batch(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        amounts: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        self._need_no_cohort("learn_many, learn_arrays")
+        return super()._learn_batch(X, y, amounts, subjects)
 
     def _open(self) -> None:
         self._need_no_cohort("learn")

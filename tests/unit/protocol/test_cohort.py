@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from connectors.memory import END, MemorySource
-from streamdp import L2Ball, ShuffleClassifier
+from streamdp import ApproxDP, L2Ball, Ledger, ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Shuffled, Shuffler
 from streamdp.cli.shuffle_job import agreement
 from streamdp.config.job import make_config
@@ -377,14 +377,21 @@ def test_a_cohort_is_for_devices() -> None:
 
 def test_a_cohort_learns_no_raw_records() -> None:
     learner, X, y = model(), np.zeros((2, 2)), np.zeros(2)
+    ledger = Ledger(ApproxDP(8, 1e-3))
+    capped = model(ledger=ledger)
     for learn in (
-        lambda: learner.learn_one(RECORD, 1.0),
+        lambda: learner.learn_one(RECORD, True),
+        lambda: learner.learn_many(X, y.astype(bool)),
         lambda: learner.learn_arrays(X, y),
         lambda: learner.learn_cohort(X, y),
+        lambda: capped.learn_one(RECORD, True, subject="ann"),
+        lambda: capped.learn_arrays(X, y, subjects=["ann", "bob"]),
     ):
         with pytest.raises(ConfigError, match="by `absorb`"):
             learn()
     assert learner.n_seen == learner.batch[2] == 0
+    assert learner.guarantee.budgets == capped.guarantee.budgets == ()
+    assert ledger.spent("ann").records == 0
 
 
 def test_rounds_are_planned_as_in_one_process() -> None:
