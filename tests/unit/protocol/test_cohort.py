@@ -174,11 +174,31 @@ def test_the_smallest_round_decides_the_spend_and_the_first_one_counts_it() -> N
     assert alone.guarantee_for(PEOPLE - 4).epsilon < 0.8 * spends[-1].epsilon
 
 
-def test_a_state_goes_on_at_its_round() -> None:
-    learner = model()
+def make_round(learner: ShuffleClassifier) -> None:
     shuffler = Shuffler(learner.randomizer.params)
     shuffler.collect(learner.randomizer.messages_of(np.ones((PEOPLE, 2)), np.ones(PEOPLE)))
     learner.absorb(shuffler.forward())
+
+
+def test_a_merge_asks_nobody_again() -> None:
+    """Its people have answered in the rounds of the parts, whose noise is for these rounds alone."""
+    parts = model(), model()
+    for rounds, part in zip((ROUNDS, 1), parts, strict=True):
+        for _ in range(rounds):
+            make_round(part)
+    both = parts[0].merged(parts[1])
+    copy = model()
+    copy.load_state_dict(both.state_dict())
+    for one in (both, copy):
+        assert one.finished
+        np.testing.assert_allclose(one.theta, (parts[0].theta + parts[1].theta) / 2)
+        with pytest.raises(ConfigError, match="all rounds of the cohort are done"):
+            make_round(one)
+
+
+def test_a_state_goes_on_at_its_round() -> None:
+    learner = model()
+    make_round(learner)
     copy = model()
     copy.load_state_dict(learner.state_dict())
     assert copy.batch == learner.batch == (0, 0, 1)
