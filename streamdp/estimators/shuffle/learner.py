@@ -109,7 +109,8 @@ class ShuffleLearner(DividedModel):
     def _model(self) -> dict[str, Any]:
         model = super()._model() | {"method": self._method, "calibration": self.calibration}
         if self._people is not None:
-            model["plan"] = f"{self._people} people in each of {self._rounds or 'the planned'} rounds, {model['plan']}"
+            # A version that plans other rounds would go on with the noise of its own plan.
+            model["plan"] = f"{self._people} people in each of {self.phase.steps} rounds, {model['plan']}"
         return model
 
     def _noise(self, batch: int) -> float:

@@ -277,11 +277,19 @@ def test_devices_of_another_agreement() -> None:
 
 def test_a_later_version_with_another_plan_is_another_agreement(monkeypatch: Any) -> None:
     planned = {"people": PEOPLE}
-    before = Agreement(model(cohort=planned))
+    learner = model(cohort=planned)
+    before = Agreement(learner)
+    while not learner.finished:
+        make_round(learner)
     monkeypatch.setattr("streamdp.estimators.shuffle.learner._PLANS", 2)
-    after = Agreement(model(cohort=planned))
-    assert before.rounds != after.rounds
+    later = model(cohort=planned)
+    after = Agreement(later)
+    assert before.rounds is not None
+    assert after.rounds is not None
+    assert before.rounds < after.rounds
     assert before.digest != after.digest
+    with pytest.raises(ConfigError, match="rounds"):  # it would ask for more, and the spend would not say so
+        later.load_state_dict(learner.state_dict())
 
 
 def test_notes_of_these_people(world: Callable[..., World]) -> None:
