@@ -140,11 +140,11 @@ class CohortSimulator:
             parts.append((batch.X[willing], batch.y[willing]))
             declined += int(np.count_nonzero(~willing))
             dead += len(batch.dead)
+        cohort, people = self._agreement.params(self._agreement.first).users, sum(len(y) for _, y in parts)
+        if not 0 < people <= cohort:
+            raise ConfigError(f"the cohort has {cohort:,} people, and these records are of {people:,}")
         self._X = np.concatenate([X for X, _ in parts])
         self._y = np.concatenate([y for _, y in parts])
-        cohort = self._agreement.params(self._agreement.first).users
-        if not 0 < len(self._y) <= cohort:
-            raise ConfigError(f"the cohort has {cohort:,} people, and these records are of {len(self._y):,}")
         if notes.batch is not None and notes.answered != len(self._y):
             raise SourceError(f"{notes.answered:,} people have answered before, and these records are of others")
         notes.answered, notes.declined, notes.dead = len(self._y), declined, dead
@@ -186,7 +186,7 @@ class CohortSimulator:
         key = message_key(self._agreement.digest, place)
         if notes.batch is None or place > notes.batch:
             made = (os.urandom(NONCE_BYTES) + bits.tobytes() for bits in randomizer.messages_of(self._X, self._y))
-            write_durably(str(self._outbox), b"".join([key, b"\n", *made]))
+            self._write(b"".join([key, b"\n", *made]))
             notes.sent, notes.batch = 0, place
         elif place < notes.batch or notes.sent == notes.answered:
             return False
@@ -200,6 +200,12 @@ class CohortSimulator:
         self._outbox.unlink(missing_ok=True)
         self._tell("answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead=notes.dead)
         return True
+
+    def _write(self, content: bytes) -> None:
+        try:
+            write_durably(str(self._outbox), content)
+        except OSError as error:
+            raise SourceError(f"{self._outbox}: {(error.strerror or 'cannot be written').lower()}") from None
 
     def _noted(self, key: bytes) -> bytes:
         """The messages of the round that the notes name."""

@@ -306,6 +306,30 @@ def test_notes_of_these_people(world: Callable[..., World]) -> None:
         notes._lock.release()
 
 
+def test_an_empty_file_is_no_cohort(world: Callable[..., World]) -> None:
+    one = world()
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    source = MemorySource([END], ("a", "b"))
+    source.poll(1, 0.0)
+    assert source.finished  # at once, as a file with a header only
+    with pytest.raises(ConfigError, match="of 0"):
+        CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
+
+
+def test_a_full_disk_sends_no_message(world: Callable[..., World], monkeypatch: Any) -> None:
+    def full(path: str, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    one = world()
+    one.step("learner")
+    with monkeypatch.context() as patched:
+        patched.setattr("streamdp.protocol.cohort.write_durably", full)
+        with pytest.raises(SourceError, match=r"notes\.messages: no space"):
+            one.step("devices")
+    assert one.messages.items == []
+    check(one.run())
+
+
 def test_records_that_allow_less_decline_all_rounds(world: Callable[..., World]) -> None:
     one = world()
     items = [(RECORD, 0.0, None, allowed) for allowed in (None, 4.0, 3.9, 5.0)]
