@@ -270,6 +270,8 @@ class ShuffleLearner(DividedModel):
                 raise NotAtBoundaryError("a batch is open: call close_batch() first")
             X, y = self._matrix(X), floats("y", y)
             self._check_rows(X, y)
+            if not len(X):
+                return
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1
             distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound
             for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
