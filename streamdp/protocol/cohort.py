@@ -16,6 +16,7 @@ import numpy as np
 from streamdp.data.records import Source
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
+from streamdp.privacy.guarantees import amount
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Announcements, Notes
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
@@ -101,13 +102,12 @@ class CohortSimulator:
     notes
         Which rounds these people have answered. The messages of the last round are in a file beside it,
         `<notes>.messages`, until all are sent, so that after a crash the same bytes are sent again.
-    budget
-        If the source has budgets of records: a record that allows less than this amount declines all rounds.
     tell
         Is called with events.
 
-    Raises `ConfigError` if there are more people than the cohort has, and `SourceError` if there are others than in the
-    rounds before.
+    If the source has budgets of records, a record declines all rounds that allows less than it spends if no more people
+    answer than the agreement demands. Raises `ConfigError` if there are more people than the cohort has, and
+    `SourceError` if there are others than in the rounds before.
     """
 
     def __init__(
@@ -118,7 +118,6 @@ class CohortSimulator:
         messages: Outlet,
         notes: Notes,
         *,
-        budget: float = 0.0,
         tell: Tell = silent,
     ) -> None:
         self._agreement = agreement
@@ -126,17 +125,18 @@ class CohortSimulator:
         self._notes = notes
         self._tell = tell
         self._outbox = Path(f"{notes.path}.messages")
-        self._read(source, budget)
+        self._read(source)
         self._announced = Announcements(agreement, points, tell)
 
-    def _read(self, source: Source, budget: float) -> None:
+    def _read(self, source: Source) -> None:
         """Read all records."""
         notes, parts, declined, dead = self._notes, [], 0, 0
+        weakest = amount(self._agreement.weakest(self._agreement.first))
         while not source.finished:
             batch = source.poll(_ROWS, _POLL_S)
             willing = np.ones(len(batch), dtype=bool)
             if batch.budgets is not None:
-                willing = np.isnan(batch.budgets) | (batch.budgets >= budget)
+                willing = np.isnan(batch.budgets) | (batch.budgets >= weakest)
             parts.append((batch.X[willing], batch.y[willing]))
             declined += int(np.count_nonzero(~willing))
             dead += len(batch.dead)

@@ -336,13 +336,26 @@ def test_records_that_allow_less_decline_all_rounds(world: Callable[..., World])
     notes = Notes(str(one.folder / "other"), one.agreed)
     one.step("learner")
     source = MemorySource([*items, END], ("a", "b"))
-    crowd = CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes, budget=4.0)
+    crowd = CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
     assert crowd.step(0.0)
     assert (notes.answered, notes.declined, len(one.messages.items)) == (3, 1, 3)
     assert not crowd.step(0.0)
     one.points.add(None, announced(1, budget="eps=99,delta=1e-4"))
     assert not crowd.step(0.0)
     assert len(one.messages.items) == 3
+
+
+def test_records_that_allow_no_absent_people_decline(world: Callable[..., World]) -> None:
+    """With a share of .8 the others may spend more than the budget of the job."""
+    one = world(share=0.8)
+    weakest = one.agreed.weakest((0, 0, 0)).epsilon
+    assert weakest > 4.1
+    items = [(RECORD, 0.0, None, allowed) for allowed in (None, 4.0, weakest * 0.999, weakest)]
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    one.step("learner")
+    source = MemorySource([*items, END], ("a", "b"))
+    assert CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes).step(0.0)
+    assert (notes.answered, notes.declined, len(one.messages.items)) == (2, 2, 2)
 
 
 def test_a_round_whose_messages_are_gone_is_not_collected_again(world: Callable[..., World]) -> None:
