@@ -39,7 +39,8 @@ class CohortDevice:
     last
         The message that the record sent last, as `note` got it; None if it has not answered.
     note
-        Stores the message durably, with the record. `answer` calls it before it returns the message.
+        Stores the message durably, with the record. `answer` calls it before it returns the message. If it raises, the
+        next call for this round gives it the same message again.
 
     Raises `ConfigError` if the job has no cohort: there a record answers once, see `Device`.
 
@@ -60,7 +61,7 @@ class CohortDevice:
         self._agreement = agreement
         self._note = note
         self._lock = threading.Lock()
-        self._last = last
+        self._last, self._noted = last, True
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
     def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> Message:
@@ -79,15 +80,17 @@ class CohortDevice:
         with self._lock:
             randomizer = self._agreement.accept(announcement)
             place = randomizer.batch
-            if self._last is not None and self._place is not None and place <= self._place:
-                if place < self._place:
-                    raise NotAvailableError("this record has answered a later round; a round passes once")
-                return self._last
-            bits = randomizer.messages(x, y)
-            message = message_key(self._agreement.digest, place), os.urandom(NONCE_BYTES) + bits.tobytes()
-            self._note(message)  # before anything leaves the device; an exception here leaves the round unanswered
-            self._last, self._place = message, place
-            return message
+            if self._place is not None and place < self._place:
+                raise NotAvailableError("this record has answered a later round; a round passes once")
+            if self._last is None or place != self._place:
+                bits = randomizer.messages(x, y)
+                message = message_key(self._agreement.digest, place), os.urandom(NONCE_BYTES) + bits.tobytes()
+                self._noted = False
+                self._place, self._last = place, message  # before the note: it may have stored what it raises for
+            if not self._noted:
+                self._note(self._last)
+                self._noted = True
+            return self._last
 
 
 class CohortSimulator:
