@@ -13,7 +13,6 @@ from streamdp.cli.brokers import naming, need_clients
 from streamdp.cli.common import say
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
-from streamdp.privacy.guarantees import amount, parse_budget
 from streamdp.runtime.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -123,11 +122,10 @@ def run_devices(
             points = stack.enter_context(closing(_log(source, source.points)))
             messages = stack.enter_context(closing(_outlet(source, source.messages)))
             parties = agreed, records, points, messages, remembered
-            allowed = amount(parse_budget(config.model.budget))
             crowd = (
-                DeviceSimulator(*parties, per_batch=per_batch, budget=allowed, tell=_tell)
+                DeviceSimulator(*parties, per_batch=per_batch, tell=_tell)
                 if agreed.rounds is None
-                else CohortSimulator(*parties, budget=allowed, tell=_tell)
+                else CohortSimulator(*parties, tell=_tell)
             )
             crowd.run(stopping)
 

@@ -75,11 +75,9 @@ class DividedModel(BatchedModel):
     _schema_since = 2
     _gathered: _Gathered | None = None
 
-    @property
-    def looseness(self) -> float | None:
-        """See `ValidatedModel.looseness`; Newton's steps learn the spread of the target."""
-        walk = getattr(self, "_walk", None)
-        return walk.looseness if isinstance(walk, Newton) else super().looseness
+    def _seen_of_target(self) -> tuple[float, float, float]:
+        """See `ValidatedModel._seen_of_target`; Newton's steps learn the place of the target."""
+        return self._walk.target if isinstance(self._walk, Newton) else super()._seen_of_target()
 
     # -- a part of the records ---------------------------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ class ValidatedModel(LinearModel):
         """
         return 0.0, 1.0, np.inf
 
+    def _seen_of_target(self) -> tuple[float, float, float]:
+        """As `_place_of_target`, for `looseness` and `near_bound`."""
+        return self._place_of_target()
+
     @property
     def looseness(self) -> float | None:
         """How many times half the width of the target's declared bounds is its unit, where that is learned privately.
@@ -90,7 +94,7 @@ class ValidatedModel(LinearModel):
         """
         if self._features is None:
             return None
-        _, scale, half = self._place_of_target()
+        _, scale, half = self._seen_of_target()
         return half / scale if scale > 0 and np.isfinite(half) else None
 
     @property
@@ -98,7 +102,7 @@ class ValidatedModel(LinearModel):
         """The bound of the target within half a unit of its learned centre; None if neither is, or if unknown."""
         if self.looseness is None:
             return None
-        centre, unit, _ = self._place_of_target()
+        centre, unit, _ = self._seen_of_target()
         return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
 
     # -- learning ---------------------------------------------------------------------------------------------------

@@ -175,14 +175,16 @@ class Newton(Growing):
         return bool(self._scaled.size) and not self._units[1].any()
 
     @property
-    def looseness(self) -> float | None:
-        """Half the width of the target's bounds over its spread, as far as it is known: None with no search, or before.
+    def target(self) -> tuple[float, float, float]:
+        """The centre and the spread of the target, as far as they are known, and half the width of its bounds.
 
-        The spread is that of a target with independent columns of spread 1 in their units, and sigma.
+        The spread is that of a target with independent columns of spread 1 in their units, and sigma. It is 0 with no
+        search, or before.
         """
         if self._searching or len(self.state) == self._whole:
-            return None
-        return self._bounds[1] / float(np.linalg.norm(np.delete(inward(self.estimate, self._units), -2)))
+            return 0.0, 0.0, 0.0
+        point = inward(self.estimate, self._units)
+        return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
 
     def _begin_anew(self) -> None:
         """Forget the averages; the query point stays."""

@@ -188,3 +188,8 @@ class Rounds(Planned):
 
     def _turn(self) -> None:
         """After the last step nothing follows."""
+
+    def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
+        """See `Walk.merge`: no round follows, because the people of the parts have answered."""
+        super().merge(parts, average)
+        self.sequence.step = self._run.steps

@@ -56,8 +56,7 @@ class Agreement:
         self._loss = str(model["loss"])
         self.rounds: int | None = None if estimator.cohort is None else self._estimator.phase.steps
         """The number of rounds in which the same people answer; None: each record answers once."""
-        rounds = [] if self.rounds is None else [self.rounds]  # the plan of another version may be another one
-        agreed = json.dumps([about, self.minimum_share, model, *rounds], default=str, sort_keys=True)
+        agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
         self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
         self._at: Place | None = None
         try:

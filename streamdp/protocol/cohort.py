@@ -16,6 +16,7 @@ import numpy as np
 from streamdp.data.records import Source
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
+from streamdp.privacy.guarantees import amount
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Announcements, Notes
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
@@ -38,7 +39,8 @@ class CohortDevice:
     last
         The message that the record sent last, as `note` got it; None if it has not answered.
     note
-        Stores the message durably, with the record. `answer` calls it before it returns the message.
+        Stores the message durably, with the record. `answer` calls it before it returns the message. If it raises, the
+        next call for this round gives it the same message again.
 
     Raises `ConfigError` if the job has no cohort: there a record answers once, see `Device`.
 
@@ -59,7 +61,7 @@ class CohortDevice:
         self._agreement = agreement
         self._note = note
         self._lock = threading.Lock()
-        self._last = last
+        self._last, self._noted = last, True
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
     def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> Message:
@@ -78,15 +80,17 @@ class CohortDevice:
         with self._lock:
             randomizer = self._agreement.accept(announcement)
             place = randomizer.batch
-            if self._last is not None and self._place is not None and place <= self._place:
-                if place < self._place:
-                    raise NotAvailableError("this record has answered a later round; a round passes once")
-                return self._last
-            bits = randomizer.messages(x, y)
-            message = message_key(self._agreement.digest, place), os.urandom(NONCE_BYTES) + bits.tobytes()
-            self._note(message)  # before anything leaves the device; an exception here leaves the round unanswered
-            self._last, self._place = message, place
-            return message
+            if self._place is not None and place < self._place:
+                raise NotAvailableError("this record has answered a later round; a round passes once")
+            if self._last is None or place != self._place:
+                bits = randomizer.messages(x, y)
+                message = message_key(self._agreement.digest, place), os.urandom(NONCE_BYTES) + bits.tobytes()
+                self._noted = False
+                self._place, self._last = place, message  # before the note: it may have stored what it raises for
+            if not self._noted:
+                self._note(self._last)
+                self._noted = True
+            return self._last
 
 
 class CohortSimulator:
@@ -99,11 +103,10 @@ class CohortSimulator:
     notes
         Which rounds these people have answered. The messages of the last round are in a file beside it,
         `<notes>.messages`, until all are sent, so that after a crash the same bytes are sent again.
-    budget
-        If the source has budgets of records: a record that allows less than this amount declines all rounds.
 
-    Raises `ConfigError` if there are more people than the cohort has, and `SourceError` if there are others than in the
-    rounds before.
+    If the source has budgets of records, a record declines all rounds that allows less than it spends if no more people
+    answer than the agreement demands. Raises `ConfigError` if there are more people than the cohort has, and
+    `SourceError` if there are others than in the rounds before.
     """
 
     def __init__(
@@ -114,7 +117,6 @@ class CohortSimulator:
         messages: Outlet,
         notes: Notes,
         *,
-        budget: float = 0.0,
         tell: Tell = silent,
     ) -> None:
         self._agreement = agreement
@@ -122,25 +124,26 @@ class CohortSimulator:
         self._notes = notes
         self._tell = tell
         self._outbox = Path(f"{notes.path}.messages")
-        self._read(source, budget)
+        self._read(source)
         self._announced = Announcements(agreement, points, tell)
 
-    def _read(self, source: Source, budget: float) -> None:
+    def _read(self, source: Source) -> None:
         """Read all records."""
         notes, parts, declined, dead = self._notes, [], 0, 0
+        weakest = amount(self._agreement.weakest(self._agreement.first))
         while not source.finished:
             batch = source.poll(_ROWS, _POLL_S)
             willing = np.ones(len(batch), dtype=bool)
             if batch.budgets is not None:
-                willing = np.isnan(batch.budgets) | (batch.budgets >= budget)
+                willing = np.isnan(batch.budgets) | (batch.budgets >= weakest)
             parts.append((batch.X[willing], batch.y[willing]))
             declined += int(np.count_nonzero(~willing))
             dead += len(batch.dead)
+        cohort, people = self._agreement.params(self._agreement.first).users, sum(len(y) for _, y in parts)
+        if not 0 < people <= cohort:
+            raise ConfigError(f"the cohort has {cohort:,} people, and these records are of {people:,}")
         self._X = np.concatenate([X for X, _ in parts])
         self._y = np.concatenate([y for _, y in parts])
-        cohort = self._agreement.params(self._agreement.first).users
-        if not 0 < len(self._y) <= cohort:
-            raise ConfigError(f"the cohort has {cohort:,} people, and these records are of {len(self._y):,}")
         if notes.batch is not None and notes.answered != len(self._y):
             raise SourceError(f"{notes.answered:,} people have answered before, and these records are of others")
         notes.answered, notes.declined, notes.dead = len(self._y), declined, dead
@@ -182,7 +185,7 @@ class CohortSimulator:
         key = message_key(self._agreement.digest, place)
         if notes.batch is None or place > notes.batch:
             made = (os.urandom(NONCE_BYTES) + bits.tobytes() for bits in randomizer.messages_of(self._X, self._y))
-            write_durably(str(self._outbox), b"".join([key, b"\n", *made]))
+            self._write(b"".join([key, b"\n", *made]))
             notes.sent, notes.batch = 0, place
         elif place < notes.batch or notes.sent == notes.answered:
             return False
@@ -196,6 +199,12 @@ class CohortSimulator:
         self._outbox.unlink(missing_ok=True)
         self._tell("answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead=notes.dead)
         return True
+
+    def _write(self, content: bytes) -> None:
+        try:
+            write_durably(str(self._outbox), content)
+        except OSError as error:
+            raise SourceError(f"{self._outbox}: {(error.strerror or 'cannot be written').lower()}") from None
 
     def _noted(self, key: bytes) -> bytes:
         """The messages of the round that the notes name."""

@@ -20,6 +20,7 @@ from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
 from streamdp.estimators import ShuffleRandomizer
+from streamdp.privacy.guarantees import amount
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, place_text
@@ -191,8 +192,9 @@ class DeviceSimulator:
     ----------
     per_batch
         The number of these people who answer in one batch; None: as many as the batch takes.
-    budget
-        If the source has budgets of records: a record that allows less than this amount declines.
+
+    If the source has budgets of records, a record declines that allows less than it spends if no more people answer
+    than the agreement demands.
     """
 
     def __init__(
@@ -204,7 +206,6 @@ class DeviceSimulator:
         notes: Notes,
         *,
         per_batch: int | None = None,
-        budget: float = 0.0,
         tell: Tell = silent,
     ) -> None:
         self._agreement = agreement
@@ -212,7 +213,6 @@ class DeviceSimulator:
         self._messages = messages
         self._notes = notes
         self._per_batch = per_batch
-        self._budget = budget
         self._tell = tell
         self._announced = Announcements(agreement, points, tell)
         if notes.position is not None and notes.position != source.position:
@@ -246,7 +246,8 @@ class DeviceSimulator:
             return False
         willing = np.ones(len(batch), dtype=bool)
         if batch.budgets is not None:
-            willing = np.isnan(batch.budgets) | (batch.budgets >= self._budget)
+            weakest = amount(self._agreement.weakest(randomizer.batch))
+            willing = np.isnan(batch.budgets) | (batch.budgets >= weakest)
         people = int(np.count_nonzero(willing))
         notes.position = dict(self._source.position)
         notes.answered += people

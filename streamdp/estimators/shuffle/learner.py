@@ -6,7 +6,7 @@ The argument is in `streamdp.estimators.shuffle.estimators`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +23,11 @@ from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.user_averages import gradients
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
-from streamdp.privacy.guarantees import ApproxDP
+from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import Gaussian
 
 if TYPE_CHECKING:
+    from streamdp.data.records import Subject
     from streamdp.optim.record_kernel import RecordKernel
 
 _ROWS = 16_384
@@ -49,13 +50,14 @@ class ShuffleLearner(DividedModel):
 
     calibration: Calibration
     cohort: Mapping[str, Any] | None
+    _people: int | None = None
+    _rounds: int | None = None
     _methods = ("newton", "ac-sa", "sgd")
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
         check_choice("calibration", self.calibration, CALIBRATIONS)
         self._rng = entropy(self.seed)
-        self._people, self._rounds = None, None
         if self.cohort is not None:
             self._set_up_cohort(self.cohort)
         super()._set_up()
@@ -64,10 +66,13 @@ class ShuffleLearner(DividedModel):
     def _set_up_cohort(self, cohort: Mapping[str, Any]) -> None:
         if not isinstance(cohort, Mapping) or not {"people"} <= cohort.keys() <= {"people", "rounds"}:
             raise ConfigError("cohort: expected people, the number of people, and maybe rounds")
-        self._people, self._rounds = cohort["people"], cohort.get("rounds")
-        check_whole("cohort.people", self._people, 1, 10**9)
-        if self._rounds is not None:
-            check_whole("cohort.rounds", self._rounds, 1, MOST_ROUNDS)
+        people, rounds = cohort["people"], cohort.get("rounds")
+        check_whole("cohort.people", people, 1, 10**9)
+        if rounds is not None:
+            check_whole("cohort.rounds", rounds, 1, MOST_ROUNDS)
+        self._people, self._rounds = int(people), None if rounds is None else int(rounds)
+        if self.features is None:
+            raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
         if self.method == "newton" or self.calibration == "paper":
             raise ConfigError('cohort: it needs method="ac-sa" or "sgd", and calibration="tight"')
         if self.horizon is not None or self.batch_size is not None or self.strong_convexity:
@@ -104,7 +109,8 @@ class ShuffleLearner(DividedModel):
     def _model(self) -> dict[str, Any]:
         model = super()._model() | {"method": self._method, "calibration": self.calibration}
         if self._people is not None:
-            model["plan"] = f"{self._people} people in each of {self._rounds or 'the planned'} rounds, {model['plan']}"
+            # A version that plans other rounds would go on with the noise of its own plan.
+            model["plan"] = f"{self._people} people in each of {self.phase.steps} rounds, {model['plan']}"
         return model
 
     def _noise(self, batch: int) -> float:
@@ -125,6 +131,20 @@ class ShuffleLearner(DividedModel):
     def _need_no_cohort(self, name: str) -> None:
         if self._people is not None:
             raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
+
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
+        self._need_no_cohort("learn_one")  # before the ledger is charged and a spend is counted
+        super()._learn_record(x, y, budget, subject)
+
+    def _learn_batch(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        amounts: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        self._need_no_cohort("learn_many, learn_arrays")
+        return super()._learn_batch(X, y, amounts, subjects)
 
     def _open(self) -> None:
         self._need_no_cohort("learn")
@@ -170,7 +190,7 @@ class ShuffleLearner(DividedModel):
     @property
     def finished(self) -> bool:
         """Whether all rounds of a cohort are done; False without a cohort."""
-        return isinstance(self._walk, Rounds) and self._walk.finished
+        return self._people is not None and isinstance(self._walk, Rounds) and self._walk.finished
 
     @property
     def randomizer(self) -> ShuffleRandomizer:
@@ -250,6 +270,8 @@ class ShuffleLearner(DividedModel):
                 raise NotAtBoundaryError("a batch is open: call close_batch() first")
             X, y = self._matrix(X), floats("y", y)
             self._check_rows(X, y)
+            if not len(X):
+                return
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1
             distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound
             for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):

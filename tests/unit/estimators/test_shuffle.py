@@ -185,6 +185,14 @@ def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: py
     assert learner.n_seen == 5000
 
 
+@pytest.mark.parametrize("rounds", [None, 3])
+def test_a_cohort_of_nobody_spends_nothing(rounds: int | None) -> None:
+    learner = model(method="ac-sa")
+    learner.learn_cohort(np.empty((0, len(learner._names))), np.empty(0), rounds)
+    assert learner.n_seen == 0
+    assert learner.guarantee.budgets == ()
+
+
 def test_the_paper_splits_a_cohorts_budget_over_rounds() -> None:
     params = model(calibration="paper")._cohort_sum(1000, 8)
     assert params.budget.epsilon == pytest.approx(1 / (2 * math.sqrt(16 * math.log(1e6))))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from connectors.memory import END, MemorySource
-from streamdp import L2Ball, ShuffleClassifier
+from streamdp import ApproxDP, L2Ball, Ledger, ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Shuffled, Shuffler
 from streamdp.cli.shuffle_job import agreement
 from streamdp.config.job import make_config
@@ -174,11 +174,31 @@ def test_the_smallest_round_decides_the_spend_and_the_first_one_counts_it() -> N
     assert alone.guarantee_for(PEOPLE - 4).epsilon < 0.8 * spends[-1].epsilon
 
 
-def test_a_state_goes_on_at_its_round() -> None:
-    learner = model()
+def make_round(learner: ShuffleClassifier) -> None:
     shuffler = Shuffler(learner.randomizer.params)
     shuffler.collect(learner.randomizer.messages_of(np.ones((PEOPLE, 2)), np.ones(PEOPLE)))
     learner.absorb(shuffler.forward())
+
+
+def test_a_merge_asks_nobody_again() -> None:
+    """Its people have answered in the rounds of the parts, whose noise is for these rounds alone."""
+    parts = model(), model()
+    for rounds, part in zip((ROUNDS, 1), parts, strict=True):
+        for _ in range(rounds):
+            make_round(part)
+    both = parts[0].merged(parts[1])
+    copy = model()
+    copy.load_state_dict(both.state_dict())
+    for one in (both, copy):
+        assert one.finished
+        np.testing.assert_allclose(one.theta, (parts[0].theta + parts[1].theta) / 2)
+        with pytest.raises(ConfigError, match="all rounds of the cohort are done"):
+            make_round(one)
+
+
+def test_a_state_goes_on_at_its_round() -> None:
+    learner = model()
+    make_round(learner)
     copy = model()
     copy.load_state_dict(learner.state_dict())
     assert copy.batch == learner.batch == (0, 0, 1)
@@ -236,15 +256,31 @@ def test_a_device_refuses(text: bytes, error: type[Exception], said: str) -> Non
     device.answer(announced(point=(3.0, 0.0, 0.0)), RECORD, 1.0)  # on the border
 
 
-def test_a_device_whose_note_fails_has_not_answered() -> None:
-    def full(message: Any) -> None:
-        raise OSError("full")
+def test_a_device_whose_note_fails_has_one_message_for_the_round() -> None:
+    """The note may have stored it before it raised, and another thread may have sent what it stored."""
+    stored: list[Any] = []
 
-    device = CohortDevice(Agreement(model()), note=full)
-    with pytest.raises(OSError, match="full"):
-        device.answer(announced(), RECORD, 1.0)
+    def lost(message: Any) -> None:
+        stored.append(message)
+        if len(stored) in (1, 2, 4):
+            raise OSError("no answer")
+
+    device = CohortDevice(Agreement(model()), note=lost)
     with pytest.raises(SchemaError):
         device.answer(announced(), {"a": float("nan")}, 1.0)
+    assert stored == []
+    for _ in range(2):
+        with pytest.raises(OSError, match="no answer"):
+            device.answer(announced(), RECORD, 1.0)
+    message = device.answer(announced(point=(1.0, 0.0, 0.0)), RECORD, 1.0)
+    assert stored == [message] * 3
+    with pytest.raises(OSError, match="no answer"):
+        device.answer(announced(1), RECORD, 1.0)
+    with pytest.raises(NotAvailableError, match="later round"):
+        device.answer(announced(), RECORD, 1.0)
+    later = device.answer(announced(2), RECORD, 1.0)
+    assert stored[4:] == [later]
+    assert len({value for _, value in stored}) == 3
 
 
 def test_devices_of_another_agreement() -> None:
@@ -257,11 +293,19 @@ def test_devices_of_another_agreement() -> None:
 
 def test_a_later_version_with_another_plan_is_another_agreement(monkeypatch: Any) -> None:
     planned = {"people": PEOPLE}
-    before = Agreement(model(cohort=planned))
+    learner = model(cohort=planned)
+    before = Agreement(learner)
+    while not learner.finished:
+        make_round(learner)
     monkeypatch.setattr("streamdp.estimators.shuffle.learner._PLANS", 2)
-    after = Agreement(model(cohort=planned))
-    assert before.rounds != after.rounds
+    later = model(cohort=planned)
+    after = Agreement(later)
+    assert before.rounds is not None
+    assert after.rounds is not None
+    assert before.rounds < after.rounds
     assert before.digest != after.digest
+    with pytest.raises(ConfigError, match="rounds"):  # it would ask for more, and the spend would not say so
+        later.load_state_dict(learner.state_dict())
 
 
 def test_notes_of_these_people(world: Callable[..., World]) -> None:
@@ -278,19 +322,56 @@ def test_notes_of_these_people(world: Callable[..., World]) -> None:
         notes._lock.release()
 
 
+def test_an_empty_file_is_no_cohort(world: Callable[..., World]) -> None:
+    one = world()
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    source = MemorySource([END], ("a", "b"))
+    source.poll(1, 0.0)
+    assert source.finished  # at once, as a file with a header only
+    with pytest.raises(ConfigError, match="of 0"):
+        CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
+
+
+def test_a_full_disk_sends_no_message(world: Callable[..., World], monkeypatch: Any) -> None:
+    def full(path: str, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    one = world()
+    one.step("learner")
+    with monkeypatch.context() as patched:
+        patched.setattr("streamdp.protocol.cohort.write_durably", full)
+        with pytest.raises(SourceError, match=r"notes\.messages: no space"):
+            one.step("devices")
+    assert one.messages.items == []
+    check(one.run())
+
+
 def test_records_that_allow_less_decline_all_rounds(world: Callable[..., World]) -> None:
     one = world()
     items = [(RECORD, 0.0, None, allowed) for allowed in (None, 4.0, 3.9, 5.0)]
     notes = Notes(str(one.folder / "other"), one.agreed)
     one.step("learner")
     source = MemorySource([*items, END], ("a", "b"))
-    crowd = CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes, budget=4.0)
+    crowd = CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
     assert crowd.step(0.0)
     assert (notes.answered, notes.declined, len(one.messages.items)) == (3, 1, 3)
     assert not crowd.step(0.0)
     one.points.add(None, announced(1, budget="eps=99,delta=1e-4"))
     assert not crowd.step(0.0)
     assert len(one.messages.items) == 3
+
+
+def test_records_that_allow_no_absent_people_decline(world: Callable[..., World]) -> None:
+    """With a share of .8 the others may spend more than the budget of the job."""
+    one = world(share=0.8)
+    weakest = one.agreed.weakest((0, 0, 0)).epsilon
+    assert weakest > 4.1
+    items = [(RECORD, 0.0, None, allowed) for allowed in (None, 4.0, weakest * 0.999, weakest)]
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    one.step("learner")
+    source = MemorySource([*items, END], ("a", "b"))
+    assert CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes).step(0.0)
+    assert (notes.answered, notes.declined, len(one.messages.items)) == (2, 2, 2)
 
 
 def test_a_round_whose_messages_are_gone_is_not_collected_again(world: Callable[..., World]) -> None:
@@ -338,11 +419,21 @@ def test_messages_that_were_noted_and_are_gone(world: Callable[..., World]) -> N
         ({"horizon": 5}, "leave out"),
         ({"batch_size": 5}, "leave out"),
         ({"strong_convexity": 0.1}, "leave out"),
+        ({"features": None}, "declared features"),
     ],
 )
 def test_what_a_cohort_does_not_have(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         model(**changes)
+
+
+def test_models_without_features_have_no_rounds() -> None:
+    assert not ShuffleClassifier().finished
+
+
+def test_whole_numbers_of_numpy_make_the_same_agreement() -> None:
+    counts = {"people": np.int64(PEOPLE), "rounds": np.int64(ROUNDS)}
+    assert Agreement(model(cohort=counts)).digest == Agreement(model()).digest
 
 
 def test_a_cohort_is_for_devices() -> None:
@@ -367,14 +458,21 @@ def test_a_cohort_is_for_devices() -> None:
 
 def test_a_cohort_learns_no_raw_records() -> None:
     learner, X, y = model(), np.zeros((2, 2)), np.zeros(2)
+    ledger = Ledger(ApproxDP(8, 1e-3))
+    capped = model(ledger=ledger)
     for learn in (
-        lambda: learner.learn_one(RECORD, 1.0),
+        lambda: learner.learn_one(RECORD, True),
+        lambda: learner.learn_many(X, y.astype(bool)),
         lambda: learner.learn_arrays(X, y),
         lambda: learner.learn_cohort(X, y),
+        lambda: capped.learn_one(RECORD, True, subject="ann"),
+        lambda: capped.learn_arrays(X, y, subjects=["ann", "bob"]),
     ):
         with pytest.raises(ConfigError, match="by `absorb`"):
             learn()
     assert learner.n_seen == learner.batch[2] == 0
+    assert learner.guarantee.budgets == capped.guarantee.budgets == ()
+    assert ledger.spent("ann").records == 0
 
 
 def test_rounds_are_planned_as_in_one_process() -> None:

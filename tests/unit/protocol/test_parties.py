@@ -238,13 +238,26 @@ def test_records_that_allow_less_decline(world: Callable[..., World]) -> None:
     source = MemorySource([*items, END], ("a", "b"))
     notes = Notes(str(one.folder / "other"), one.agreed)
     one.step("learner")
-    crowd = DeviceSimulator(
-        one.agreed, source, Reader(one.points), Writer(one.messages), notes, budget=4.0, per_batch=7
-    )
+    crowd = DeviceSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes, per_batch=7)
     while crowd.step(0.0):
         pass
     assert (notes.answered, notes.declined) == (len(one.messages.items), notes.position["index"] - 7)
     assert notes.answered == 7
+
+
+def test_records_that_allow_no_absent_people_decline(world: Callable[..., World]) -> None:
+    """With a share of .8 the others may spend more than the budget of the job."""
+    one = world(records=0, share=0.8)
+    weakest = one.agreed.weakest(one.agreed.first).epsilon
+    assert weakest > 4.1
+    items = [({"a": 0.0}, 0.0, None, allowed) for allowed in (None, 4.0, weakest * 0.999, weakest)]
+    source = MemorySource([*items, END], ("a", "b"))
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    one.step("learner")
+    crowd = DeviceSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
+    while crowd.step(0.0):
+        pass
+    assert (notes.answered, notes.declined, len(one.messages.items)) == (2, 2, 2)
 
 
 def test_nothing_of_a_message_is_kept_by_the_shuffler(world: Callable[..., World]) -> None:

@@ -12,6 +12,8 @@ from streamdp import (
     LDPASGDClassifier,
     LDPASGDRegressor,
     PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleRegressor,
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
 )
@@ -70,6 +72,20 @@ def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
         for model in (LDPASGDRegressor(**given), UserLevelLDPRegressor(items_per_user=1, **given)):
             model.learn_arrays(X, y)
             assert any(said in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
+
+
+@pytest.mark.parametrize("estimator", [PanPrivateRegressor, ShuffleRegressor])
+def test_a_bound_is_near_only_if_the_learned_centre_is(estimator: type[PanPrivateRegressor]) -> None:
+    """Also a bound of 0, of which Newton's steps said so for every target."""
+    rng = np.random.default_rng(3)
+    X, noise = rng.uniform(-1, 1, (20_000, 1)), rng.normal(0, 4, 20_000)
+    for centre, near in ((500, None), (999.5, 1000.0)):
+        model = estimator(features={"a": (-1, 1)}, target=(0.0, 1000.0), budget="eps=4,delta=1e-6", seed=1)
+        model.learn_arrays(X, centre + noise)
+        model.close_batch()
+        assert model.near_bound == near
+        said = "50 times as wide as the spread" if near is None else "near its bound 1000, as far as"
+        assert any(said in doubt for doubt in doubts(model, Counts(20_000, 0, 0)))
 
 
 def test_noise_that_hides_many_columns_is_told() -> None:
