@@ -38,7 +38,8 @@ class CSVGrammar:
 
     A field that starts with a quote ends at the next quote that is not doubled, and a delimiter or line end follows.
     Any other field ends at the next delimiter or line end; quotes inside it are plain characters. A record that does
-    not fit is malformed; it ends with its first line. Lines end in LF or CRLF; a CR elsewhere is a plain character.
+    not fit is malformed; it ends with its first line. Lines end in LF or CRLF; a CR elsewhere is a plain character, but
+    none is in the header.
 
     The header is UTF-8, may begin with a byte order mark, and names columns, without the blanks around each name.
 
@@ -90,20 +91,25 @@ class CSVGrammar:
             line = records.raw([0])[0].decode()
         except UnicodeDecodeError:
             raise _bad_header("header is not UTF-8 text") from None
+        if "\r" in line.rstrip("\r\n").replace("\r\n", "\n"):  # such a header holds records, or all of them
+            raise _bad_header("header has a CR that ends no line: lines end in LF or CRLF, not in CR")
         self.header = self._fields(line)
         names = [name.strip() for name in self.header]
+        self.width = len(names)
         absent = [c for c in self._columns if c not in names]
         twice = [c for c in self._columns if names.count(c) > 1]
         if absent or twice:
             what, columns = ("lacks", absent) if absent else ("repeats", twice)
             usual = "; fix the header or the schema"
+            if len(absent) == len(self._columns):  # without a header this is a record, and no value of it is shown
+                usual = "; does the data begin with a line of column names?"
+                names = [name for name in names if name.lower() == absent[0].lower()]
             if line.lstrip().startswith(("{", "[")):
                 usual = "; it looks like JSON, and not like a header: is source.type right?"
-            elif len(names) == 1:
+            elif self.width == 1:
                 usual = f"; it is one column if cut at {self.delimiter!r}: is the delimiter right (source.delimiter)?"
             hint = (absent and suggestion(absent[0], names)) or usual
             raise SchemaError(f"the header {what} the declared {', '.join(map(repr, columns))}{hint}")
-        self.width = len(names)
         self.places = {c: names.index(c) for c in self._columns}
         self.head = blake2b(line.encode(), digest_size=8).hexdigest()
         return min(mark + int(records.ends[0]), whole)

@@ -10,6 +10,19 @@ import numpy as np
 from streamdp.errors import SchemaError
 
 
+def is_numeric(values: Any) -> bool:
+    """Return whether an array or a series may hold real numbers: no times, no complex numbers and nothing masked.
+
+    numpy makes floats of these, too: counts of nanoseconds, real parts, and what is under the mask.
+
+    Parameters
+    ----------
+    values
+        The array or series, or anything else.
+    """
+    return getattr(getattr(values, "dtype", None), "kind", "f") not in "cmM" and not np.ma.is_masked(values)
+
+
 def floats(what: str, values: Any) -> np.ndarray:
     """Return values as an array of floats, contiguous in memory; a new one only if it must be.
 
@@ -23,7 +36,8 @@ def floats(what: str, values: Any) -> np.ndarray:
     Raises `SchemaError` for anything else.
     """
     with contextlib.suppress(Exception):  # an object may raise anything when it is converted
-        return np.ascontiguousarray(values, dtype=float)
+        if is_numeric(values):
+            return np.ascontiguousarray(values, dtype=float)
     raise SchemaError(f"{what}: expected numbers")
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamdp.data.floats import number
+from streamdp.data.floats import is_numeric, number
 from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
@@ -141,9 +141,11 @@ class Features:
                 continue
             column = column_of(X, self.names, name)
             with contextlib.suppress(Exception):  # it may have a value in its message
-                given = column.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "iloc") else column
-                out[:, j] = np.asarray(given, dtype=float)
-                continue
+                if is_numeric(column):
+                    given = column.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "iloc") else np.asarray(column)
+                    if is_numeric(given):  # a column of polars shows its kind only as an array
+                        out[:, j] = given
+                        continue
             raise SchemaError(f"feature {name!r}: expected numbers")
         return out
 
@@ -298,11 +300,21 @@ class SchemaFeatures(Features):
             values = found.to_list() if hasattr(found, "to_list") else found.tolist()
             column = None
             with contextlib.suppress(Exception):  # it may have a value in its message
-                column = pl.Series(values, strict=False) if name in numbers else _texts(values)
-            if column is None or not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.String)):
+                column = _numbers(values) if name in numbers else _texts(values)
+            if column is None:
                 raise SchemaError(f"feature {name!r}: expected numbers or text")
             raw[name] = column
         return self._schema.encode_features(pl.DataFrame(raw))
+
+
+def _numbers(values: list[Any]) -> Any:
+    """Numbers, or their text, as they are; truth values and decimals as floats; null for None and pandas' NA."""
+    import polars as pl
+
+    column = pl.Series(values, strict=False)
+    if column.dtype in (pl.Float64, pl.Int64, pl.UInt64, pl.Null, pl.String):
+        return column
+    return pl.Series([None if _is_missing(value) else float(value) for value in values], dtype=pl.Float64)
 
 
 def _texts(values: list[Any]) -> Any:
@@ -311,8 +323,11 @@ def _texts(values: list[Any]) -> Any:
 
     from streamdp.data.columns import text_of
 
-    present = [None if value is None or repr(value) in ("nan", "NaT", "<NA>") else value for value in values]
-    return pl.Series([text_of(value) for value in present], dtype=pl.String)
+    return pl.Series([text_of(None if _is_missing(value) else value) for value in values], dtype=pl.String)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or repr(value) in ("nan", "NaT", "<NA>")
 
 
 def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:

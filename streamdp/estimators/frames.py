@@ -51,11 +51,14 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     X
         A frame with the column, or an array (n, p).
 
-    Raises `SchemaError` for an array of another shape.
+    Raises `SchemaError` for an array of another shape, and for a frame that has the column twice.
     """
-    if names_of(X) is not None:
+    found = names_of(X)
+    if found is not None:
+        if found.count(name) > 1:
+            raise SchemaError(f"X: has the column {name!r} twice; rename one of them or leave it out")
         return X[name]
-    array = floats("X", X) if isinstance(X, Sequence) else np.asarray(X)
+    array = floats("X", X) if isinstance(X, Sequence) else X if np.ma.is_masked(X) else np.asarray(X)
     if array.ndim != 2 or array.shape[1] != len(names):
         raise SchemaError(f"X: expected shape (n, {len(names)}), got {array.shape}")
     return array[:, list(names).index(name)]

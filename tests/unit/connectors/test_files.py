@@ -226,6 +226,21 @@ def test_a_json_array_is_no_file_of_json_lines(tmp_path, text):
         JSONLSource(write(tmp_path / "f", text), SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"cc,ab,s1,2013,epsi\n", r"lacks the declared .*'eps'; does the data begin with a line of column names\?"),
+        (b"ID,A,C,T,EPS\n1,2,x,3,4\n", r"did you mean 'A'\?"),
+        (b"id,a,c,t,eps\rcc,1,x,3,epsi\r", "CR that ends no line"),
+        (b"id,a,c,t\repsi,1,x,3\r", "CR that ends no line"),
+    ],
+)
+def test_a_hint_about_a_header_shows_no_value_of_a_record(tmp_path, text, says):
+    with pytest.raises((SchemaError, SourceError), match=says) as caught:
+        CSVSource(write(tmp_path / "f", text), SCHEMA)
+    assert "epsi" not in str(caught.value)
+
+
 def test_a_header_that_does_not_fit_is_refused_at_once(tmp_path):
     with pytest.raises(SchemaError, match=r"lacks the declared 'a', 'eps'"):
         CSVSource(write(tmp_path / "f", b"id,c,t\n1,2,3\n"), SCHEMA)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from streamdp import (
@@ -218,6 +221,38 @@ def test_a_bad_record_spends_nothing_and_is_not_shown(change: dict[str, Any], sa
     if change != {"age": float("nan")}:
         with pytest.raises(SchemaError, match=next(iter(change))):
             model.learn_many(pd.DataFrame(bad), pd.Series([1.0]))
+
+
+@pytest.mark.parametrize("features", [{"a": (0, 9), "b": (0, 1)}, ["a", "b"]])
+def test_columns_of_frames_are_taken_as_learn_one_takes_their_values(features: Any) -> None:
+    flags = pd.DataFrame({"a": [3, 2**70], "b": [True, False]})
+    for X in (
+        flags,
+        flags.convert_dtypes(),
+        np.array([[True, False]] * 2),
+        pl.DataFrame({"a": [Decimal("0.5")] * 2, "b": [1, 0]}),
+    ):
+        many = LDPASGDRegressor(features=features)
+        many.learn_many(X, [1.0, 2.0])
+        assert many.n_seen == 2
+    ones = np.ones((2, 2))
+    for X in (
+        pd.concat([flags, flags], axis=1),
+        flags.assign(a=pd.Timestamp("2020-01-01")),
+        pl.DataFrame({"a": [date(2020, 1, 1)] * 2, "b": [1, 0]}),
+        pd.DataFrame({"a": [3, None], "b": [1, 0]}).convert_dtypes(),
+        ones * 1j,
+        ones.astype("M8[s]"),
+        ones.astype("m8[s]"),
+        np.ma.masked_array(ones, [[True, False]] * 2),
+    ):
+        model = LDPASGDRegressor(features=features)
+        with pytest.raises(SchemaError):
+            model.learn_many(X, [1.0, 2.0])
+        assert model.n_seen == 0
+        if isinstance(X, np.ndarray):
+            with pytest.raises(SchemaError, match="X: expected numbers"):
+                model.learn_arrays(X, [1.0, 2.0])
 
 
 @pytest.mark.parametrize("features", [SCHEMA, ["age"]])
