@@ -91,7 +91,8 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
             several = len(set(self._labels)) == len(self._labels) > 1
         except TypeError:  # no list, or a label without a hash
             several = False
-        if isinstance(self.classes, str | bytes) or not several:
+        # Each process has its own order of a set, and states and reports number the labels.
+        if isinstance(self.classes, str | bytes | set | frozenset) or not several:
             raise ConfigError("classes: expected a list of at least two labels and no label twice")
         self._index = {label: float(k) for k, label in enumerate(self._labels)}
         super()._set_up()
