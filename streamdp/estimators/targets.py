@@ -111,7 +111,9 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         return loss
 
     def _model(self) -> dict[str, Any]:
-        return super()._model() | {"classes": [repr(label) for label in self._labels]}
+        # Labels of numpy as those of Python: they are equal, and each version of numpy shows them in its own way.
+        labels = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
+        return super()._model() | {"classes": [repr(label) for label in labels]}
 
     def _outputs(self) -> int:
         return len(self._labels) if isinstance(self._loss, Softmax) else 1
