@@ -48,7 +48,8 @@ def _about_bounds(loose: float, near: float | None) -> str:
     if near is not None:
         return (
             f"most values of the target lie near its bound {near:g}, as far as these were learned, or beyond it, where "
-            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can be"
+            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can "
+            "be. If most of them are the same, as for rare claims, a constant may be better: a holdout tells"
         )
     return (
         f"the declared bounds of the target are {min(loose, _RESOLVED):,.0f} times as wide as the spread of most of "

@@ -72,6 +72,16 @@ def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
             assert any(said in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
 
 
+def test_a_target_that_is_mostly_one_value_is_told_to_suit_a_constant() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.uniform(0, 1, (4000, 1))
+    y = np.where(rng.uniform(size=4000) < 0.08, rng.lognormal(7, 1, 4000), 0)
+    model = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 100_000), budget="eps=4", seed=1)
+    model.learn_arrays(X, y)
+    assert np.abs(y - model.predict_many(X)).mean() > np.abs(y - np.median(y)).mean()
+    assert any("a constant may be better" in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
+
+
 def test_noise_that_hides_many_columns_is_told() -> None:
     rng, names = np.random.default_rng(1), [f"x{j}" for j in range(60)]
     X, y = rng.normal(size=(30_000, 60)), rng.integers(0, 2, 30_000).astype(float)
