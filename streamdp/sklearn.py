@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
+from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, is_number
 from streamdp.estimators import LDPASGDClassifier, LDPASGDRegressor
 
 try:
@@ -50,6 +50,30 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         """
         return self._learn(X, y, first=True)
 
+    @property
+    def coef_(self) -> np.ndarray:
+        """The weights in original units, after a fit: (p,) of a regressor, (1, p) for two classes, (K, p) for K.
+
+        With `features`, a category has a column for each level but the first, as `model_.weights` names them.
+        """
+        return self._blocks()[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercept, after a fit: a number of a regressor, (1,) for two classes, (K,) for K."""
+        return self._blocks()[1]
+
+    def _blocks(self) -> tuple[np.ndarray, Any]:
+        check_is_fitted(self, "model_")
+        weights = self.model_.weights
+        several = any(isinstance(block, dict) for block in weights.values())
+        rows = [
+            [number for name, number in block.items() if name != "(scale)"]
+            for block in (weights.values() if several else [weights])
+        ]
+        found = np.array(rows if isinstance(self, PrivateClassifier) else rows[0])
+        return found[..., :-1], found[..., -1]
+
     def statement(self) -> str:
         """Return the guarantee in words, after a fit."""
         check_is_fitted(self, "model_")
@@ -83,7 +107,10 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             return names
         if not isinstance(self.bounds, tuple | list | np.ndarray):
             raise ConfigError(f"bounds: expected two numbers (low, high), got {type(self.bounds).__name__}")
-        return dict.fromkeys(names, tuple(self.bounds))
+        bounds = tuple(self.bounds)
+        if len(bounds) != 2 or not all(map(is_number, bounds)):
+            raise ConfigError("bounds: expected two numbers (low, high) for all columns; or `features`")
+        return dict.fromkeys(names, bounds)
 
     def _seed(self) -> int | None:
         return None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -98,7 +98,8 @@ def _print(report: dict[str, Any]) -> None:
             table.add_row(escape(name), *(f"{cell:,}" if cell else "-" for cell in cells))
         console.print(table)
     console.print()
-    console.print(_expectation(report["plan"]), soft_wrap=True)
+    if report["fit"]:
+        console.print(_expectation(report["plan"]), soft_wrap=True)
     for kind in ("problems", "warnings"):
         for sentence in report[kind]:
             console.print(escape(f"{kind[:-1]}: {sentence}"), soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from pydantic import ValidationError
@@ -38,7 +39,7 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
 
     Returns the path of keys to the problem, and one line that names this path and the problem.
     """
-    problems = error.errors(include_url=False, include_input=False)
+    problems = error.errors(include_url=False)
     # A mistyped setting is unknown under its name, and missing under the right one.
     hints = [_hint(str(p["loc"][-1]), known) if p["type"] == "extra_forbidden" else "" for p in problems]
     problem, hint = next(((p, hint) for p, hint in zip(problems, hints, strict=True) if hint), (problems[0], ""))
@@ -57,6 +58,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
             message = str(cause)
         case "model_type" | "model_attributes_type":
             message = "expected a mapping of settings"
+        case "literal_error" if choices := re.findall(r"'([^']*)'", problem["ctx"]["expected"]):
+            message = f"expected one of {', '.join(choices)}{suggestion(str(problem['input']), choices)}"
         case _:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)

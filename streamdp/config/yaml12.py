@@ -98,7 +98,7 @@ class Document:
     def __init__(self, text: str, name: str) -> None:
         self._root, self.data = _load(text, name)
         if not isinstance(self.data, dict):
-            raise ConfigError(f"{name}: expected a mapping of settings")
+            raise ConfigError(f"{name}: expected a job, a mapping of settings; `streamdp init DATA` writes one")
 
     def line(self, place: Sequence[str | int]) -> int:
         """Locate a setting.

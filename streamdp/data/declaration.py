@@ -65,6 +65,8 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
 
     Raises `SchemaError` if it is not that.
     """
+    if isinstance(categories, set | frozenset):  # each process has its own order, and the first is the baseline
+        raise SchemaError(f"{name!r}: expected a list of categories, got a set, which has no order")
     listed = (
         tuple(categories) if isinstance(categories, Iterable) and getattr(categories, "ndim", None) != 0 else (None,)
     )
@@ -208,7 +210,7 @@ def declaration(name: str, declared: Any) -> Declaration:
         raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
     values = list(declared)
     if any(isinstance(v, str) for v in values):
-        return _mapped(name, {"categories": values})
+        return _mapped(name, {"categories": declared if isinstance(declared, set | frozenset) else values})
     return _mapped(name, {"bounds": values})
 
 

@@ -93,9 +93,7 @@ class SQLiteFile:
         path = self.name
         if os.path.exists(path):
             if os.path.getsize(path) == 0:
-                raise StoreDamagedError(
-                    f"{path} is empty: restore the newest copy, or remove it if it never was a store"
-                )
+                raise _empty(path)
             return False
         if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
             raise StoreDamagedError(f"{path} is missing but {path}-wal exists; restore the former or remove the latter")
@@ -276,6 +274,10 @@ def _at_rest(path: str) -> bool:
     return empty and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
 
 
+def _empty(path: str) -> StoreDamagedError:
+    return StoreDamagedError(f"{path} is empty: restore the newest copy, or remove it if it never was a store")
+
+
 def _check_header(driver: sqlite3.Connection, path: str, form: Header, at_rest: bool) -> None:
     """Refuse a file that is not a database of this format.
 
@@ -284,6 +286,8 @@ def _check_header(driver: sqlite3.Connection, path: str, form: Header, at_rest: 
     (https://www.sqlite.org/howtocorrupt.html, section 2.2). Without the log, SQLite does not say which mode a file has.
     Raises `StoreDamagedError` or `StoreVersionError`.
     """
+    if pragma(driver, "page_count") == 0:
+        raise _empty(path)
     if pragma(driver, "application_id") != form.application_id:
         raise StoreDamagedError(f"{path} is an SQLite database but not a streamdp {form.name}")
     if not at_rest and pragma(driver, "journal_mode") != "wal":  # it would be read without its newest commits

@@ -92,4 +92,4 @@ def store_errors(name: str) -> Iterator[None]:
             raise StoreError(f"cannot use {name}: {cause}; committed data are unchanged") from error
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreDamagedError(f"{name} is not an SQLite database") from error
-        raise StoreDamagedError(f"{name} is damaged: {cause}") from error
+        raise StoreDamagedError(f"{name} is damaged: {cause}; restore the newest copy") from error

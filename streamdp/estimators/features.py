@@ -344,7 +344,8 @@ def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Feat
     """
     if isinstance(declared, Mapping):
         return SchemaFeatures(declared, owner)
-    if isinstance(declared, str) or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
+    unordered = isinstance(declared, str | set | frozenset)  # each process has its own order of a set
+    if unordered or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
         raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")
     return Features(list(declared), owner)
 

@@ -12,6 +12,8 @@ from dataclasses import asdict, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
+
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, StoreError
 from streamdp.optim.domains import Box, L2Ball, RealSpace
@@ -74,17 +76,20 @@ def _written(name: str, value: Any) -> Any:
             return next(known for known, kind in MECHANISMS.items() if kind is value)
         case _ if is_dataclass(value) and type(value).__name__ in DOMAINS:
             return {"domain": type(value).__name__, "parameters": asdict(value)}  # type: ignore[arg-type]
+    plain = _plain(value)
     try:
-        text = json.dumps(value, allow_nan=False)
+        text = json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError):
         raise ConfigError(f"save: expected {name} of plain values (text, numbers, lists, mappings)") from None
-    if _plain(value) != json.loads(text):
+    if plain != json.loads(text):
         raise ConfigError(f"save: expected {name} with text as names")
-    return value
+    return plain
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, as JSON reads them."""
+    """Tuples as lists, as JSON reads them, and numpy's arrays and scalars as lists and Python's scalars."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -91,7 +91,8 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
             several = len(set(self._labels)) == len(self._labels) > 1
         except TypeError:  # no list, or a label without a hash
             several = False
-        if isinstance(self.classes, str | bytes) or not several:
+        # Each process has its own order of a set, and states and reports number the labels.
+        if isinstance(self.classes, str | bytes | set | frozenset) or not several:
             raise ConfigError("classes: expected a list of at least two labels and no label twice")
         self._index = {label: float(k) for k, label in enumerate(self._labels)}
         super()._set_up()
@@ -110,7 +111,9 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         return loss
 
     def _model(self) -> dict[str, Any]:
-        return super()._model() | {"classes": [repr(label) for label in self._labels]}
+        # Labels of numpy as those of Python: they are equal, and each version of numpy shows them in its own way.
+        labels = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
+        return super()._model() | {"classes": [repr(label) for label in labels]}
 
     def _outputs(self) -> int:
         return len(self._labels) if isinstance(self._loss, Softmax) else 1

@@ -135,7 +135,7 @@ cdef void _rescale(Model* m) noexcept nogil:
     smaller: the steps of a column whose scale was ten times too large or too small begin almost anew, and those of one
     that was nearly right go on.
 
-    The average begins anew if a scale is less than a third, or more than 1.5 times, of what it was when the average last
+    The average begins anew if a scale is less than a third, or more than twice, of what it was when the average last
     did so. It is more sensitive to scales that rise: with few different values a coefficient is only noise, in original
     units noise over the scale, and the average would keep it.
     """
@@ -165,7 +165,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         column[CENTRE], column[SCALE] = mean, new
         told = m.clock[TOTAL] + first - column[SINCE]
         column[SINCE] = m.clock[TOTAL] + first - told * min(new / scale, scale / new) ** 2
-        restart |= not column[RESTARTED] / 3 <= new <= column[RESTARTED] * 1.5
+        restart |= not column[RESTARTED] / 3 <= new <= column[RESTARTED] * 2
     if changed:
         m.clock[CHANGES] += 1
         _fit(m)

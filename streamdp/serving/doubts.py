@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from streamdp.estimators.few_records import too_few
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.estimators.targets import LinearRegressor
+from streamdp.estimators.user.learner import UserLearner
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import unsettled, weights
 from streamdp.store.snapshot import Counts
@@ -38,17 +41,30 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if (few := too_few(estimator)) is not None:
         found.append(few)
     if counts.learned:
-        needed = unsettled(weights(estimator))
+        shown = weights(estimator)
+        needed = unsettled(shown)
         if needed is not None:
             found.append(needed)
+        if _begins_at_zero(estimator) and (needed is not None or shown[0].settled is None):
+            found.append(
+                "the target has no declared bounds: theta began at 0, with steps for values between about -1 and 1; if "
+                "its values are others, the model may be worse than a constant: declare the bounds of the target"
+            )
     return found
+
+
+def _begins_at_zero(estimator: Any) -> bool:
+    """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
+    local = isinstance(estimator, LDPLearner | UserLearner)
+    return local and isinstance(estimator, LinearRegressor) and estimator.target is None
 
 
 def _about_bounds(loose: float, near: float | None) -> str:
     if near is not None:
         return (
             f"most values of the target lie near its bound {near:g}, as far as these were learned, or beyond it, where "
-            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can be"
+            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can "
+            "be. If most of them are the same, as for rare claims, a constant may be better: a holdout tells"
         )
     return (
         f"the declared bounds of the target are {min(loose, _RESOLVED):,.0f} times as wide as the spread of most of "

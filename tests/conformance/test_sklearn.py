@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -116,7 +117,22 @@ def test_errors_show_no_values(kind: Any, rows: Any) -> None:
         assert caught.value.__cause__ is None
 
 
-@pytest.mark.parametrize("bounds", [5, "01", (1,), (0, 1, 2), (0, None), {0: 1}], ids=str)
+def test_coefficients_predict() -> None:
+    X, y = data(2_000)
+    regressor = PrivateRegressor(bounds=(0, 10), target=(-15, 15)).fit(X, y)
+    assert regressor.coef_.shape == (2,)
+    assert X @ regressor.coef_ + regressor.intercept_ == pytest.approx(regressor.predict(X))
+    for labels, rows in ((y > 0, 1), (np.digitize(y, [-2, 2]), 3)):
+        model = PrivateClassifier(bounds=(0, 10), classes=np.unique(labels)).fit(X, labels)
+        assert (model.coef_.shape, model.intercept_.shape) == ((rows, 2), (rows,))
+        scores = X @ model.coef_.T + model.intercept_
+        best = scores.argmax(axis=1) if rows > 1 else (scores[:, 0] > 0).astype(int)
+        assert np.array_equal(model.classes_[best], model.predict(X))
+    assert not hasattr(PrivateRegressor(), "coef_")
+    assert SelectFromModel(regressor, prefit=True, max_features=1).transform(X).shape == (2_000, 1)
+
+
+@pytest.mark.parametrize("bounds", [5, "01", (1,), (0, 1, 2), (0, None), {0: 1}, [(0, 1)] * 2], ids=str)
 def test_bounds_are_two_numbers(bounds: Any) -> None:
-    with pytest.raises((ConfigError, SchemaError), match="bounds"):
+    with pytest.raises(ConfigError, match=r"^bounds: expected two numbers \(low, high\)"):
         PrivateRegressor(bounds=bounds).fit(np.zeros((3, 2)), np.zeros(3))

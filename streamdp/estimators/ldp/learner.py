@@ -311,7 +311,7 @@ class LDPLearner(ValidatedModel):
         if self._features is None or not self.n_seen or self.clock == "records":
             return None
         total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked - self.n_paired
-        each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
+        each = total / max(gradients, 1) if total else float(self._default_rows[0, samplers.INFORMATION])
         later = 1 - float(self._arrays.frame[-1, k.SINCE] / self._arrays.spec[loops.OFFSET])
         return self.n_asked + math.ceil(EACH * len(self._arrays.state[0]) * later / each)
 

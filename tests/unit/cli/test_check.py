@@ -110,6 +110,7 @@ def test_run_stops_before_it_makes_a_store_if_no_record_fits(job: Path, quick: Q
         code, out, err = quick(command, "job.yaml")
         assert code == 3
         assert "none of the first 1,000 records fits" in " ".join((out + err).split())
+        assert "no plan for this estimator" not in out  # there is one, but no record
         assert "unknown category in column 'city'" in " ".join((out + err).split())
     assert not (job / "people.db").exists()
 

@@ -38,7 +38,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("estimator:", "estimater:", 2, "did you mean 'estimator'?"),
     ("budget:", "buget:", 2, "did you mean 'budget'?"),
     ("path:", "file:", 2, "source.path: missing setting"),
-    ("csv", "cvs", 2, "input should be 'csv', 'jsonl', 'parquet' or 'arrow'"),
+    ("csv", "cvs", 2, "expected one of csv, jsonl, parquet, arrow; did you mean 'csv'?"),
     ("csv", "parquet", 3, "is no parquet file"),
     ("csv, ", "arrow, ", 3, "is no arrow file"),
     ("type: csv", "type: jsonl", 3, "none of the first 81 records fits the schema: not json (81); fix"),
@@ -151,7 +151,7 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
 COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("check", 2, "Missing argument"),
     ("check nowhere.yaml", 2, "nowhere.yaml: no such file or directory"),
-    ("check people.csv", 2, "people.csv"),
+    ("check people.csv", 2, "people.csv: expected a job, a mapping of settings; `streamdp init DATA` writes one"),
     ("run nowhere.csv", 2, "--target and at least one --feature must be given"),
     ("run job.yaml --target wage", 2, "holds the whole job"),
     ("run people.csv --target wage --feature age", 2, "expected COLUMN=LOW:HIGH or COLUMN=A|B|C"),

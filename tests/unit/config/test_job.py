@@ -75,7 +75,8 @@ def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
         ("{name: logistic, clip: 1e0}", "huber", 10, "model: LDPASGDClassifier: loss must be one of"),
         ("eta: 0.3", "eta: -1", 10, "model: eta: expected a positive"),
         ("eta: 0.3", "etta: 0.3", 14, "model.etta: unknown setting"),
-        ("LDPASGDClassifier", "SGD", 11, "model.estimator: input should be 'LDPASGDClassifier'"),
+        ("LDPASGDClassifier", "SGD", 11, "model.estimator: expected one of LDPASGDClassifier, LDPASGDRegressor"),
+        ("LDPASGDClassifier", "LDPASGDClasifier", 11, "did you mean 'LDPASGDClassifier'?"),
         ("LDPASGDClassifier", "LDPASGDRegressor", 10, "model: LDPASGDRegressor needs"),
         ("eps=1.0", "esp=1", 13, "model.budget: expected eps=E"),
         ("eps=1.0", "eps=-1", 13, "model.budget: epsilon must be positive"),
@@ -126,7 +127,7 @@ def test_files_that_are_no_job(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="UTF-8"):
         load_config(tmp_path / "bytes.yaml")
     for text in ("", "just text", "- a\n- b"):
-        with pytest.raises(ConfigError, match="expected a mapping"):
+        with pytest.raises(ConfigError, match="expected a job, a mapping"):
             load_config(write(tmp_path, text))
 
 

@@ -186,11 +186,15 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
         ({"features": {"a": {"bounds": (0, 1), "typical": (0.5, 0)}}}, "positive spread"),
         ({"features": {"a": (0, 1e-70)}}, "distance from"),
         ({"features": "age"}, "expected a list of names or a schema, got str"),
+        ({"features": {"age", "income"}}, "expected a list of names or a schema, got set"),
         ({"features": 3}, "expected a list of names or a schema, got int"),
         ({"domain": 3}, "expected an L2Ball, a Box or None, got int"),
         ({"alpha": "fast"}, "alpha: expected a number, got 'fast'"),
         ({"eta": None}, "eta: expected a number, got None"),
         ({"classes": "ab"}, "expected a list of at least two labels"),
+        ({"classes": {"a", "b"}}, "expected a list of at least two labels"),
+        ({"features": {"city": {"Paris", "Lyon"}}}, "expected a list of categories, got a set, which has no order"),
+        ({"features": {"city": {"categories": frozenset("ab")}}}, "got a set, which has no order"),
     ],
 )
 def test_mistakes_are_refused_at_once(options: dict[str, Any], said: str) -> None:

@@ -77,6 +77,17 @@ def test_only_the_owner_may_read_it_and_no_draft_stays(tmp_path: Path) -> None:
         learned(MODELS[0]).save(tmp_path / "no" / "model.json")
 
 
+def test_parameters_that_numpy_made(tmp_path: Path) -> None:
+    made = {"classes": np.unique([2, 0, 1]), "eta": np.float32(0.5)}
+    for classes in (made["classes"], list(made["classes"])):
+        model = LDPASGDClassifier(features={"a": np.array([0, 1])}, **made | {"classes": classes})
+        model.learn_one({"a": 0.5}, 2)
+        model.save(tmp_path / "m")
+        read = streamdp.load(tmp_path / "m")
+        assert read.weights == model.weights
+        assert read.predict_proba_one({"a": 0.1}) == model.predict_proba_one({"a": 0.1})
+
+
 def test_no_state_within_a_batch_and_no_ledger(tmp_path: Path) -> None:
     pan = PanPrivateClassifier(features=["a"], budget=DELTA)
     pan.learn_one({"a": 0.5}, True)

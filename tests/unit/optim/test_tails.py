@@ -115,8 +115,8 @@ def test_learning_with_rare_events_is_far_better_than_the_constant() -> None:
 
 def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
     """It is at its lower bound for half of the stream, then its spread is a third, and its scale rises tenfold or more.
-    The mean missed share of what the columns explain was 5.0 when clock and average went on, and .1 when the average
-    went on unless the scale rose threefold."""
+    Of 60 draws four missed more than a third of what the columns explain when the average went on unless the scale rose
+    threefold."""
     missed = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
         assert model._arrays.frame[0, k.SCALE] > 0.1
         held = np.column_stack([np.clip(rng.normal(size=(2000, 3)) / 3, -1, 1), np.ones(2000)])
         missed.append(np.mean((held @ (model.theta[:4] - [0, 3, -3, 0])) ** 2) / 2)
-    assert np.mean(missed) < 0.05
+    assert np.count_nonzero(np.array(missed) > 1 / 3) <= 1
 
 
 def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() -> None:

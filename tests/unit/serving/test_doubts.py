@@ -88,6 +88,31 @@ def test_a_bound_is_near_only_if_the_learned_centre_is(estimator: type[PanPrivat
         assert any(said in doubt for doubt in doubts(model, Counts(20_000, 0, 0)))
 
 
+def test_a_target_without_bounds_is_told_while_its_weights_are_not_settled() -> None:
+    rng = np.random.default_rng(4)
+    X, near = rng.uniform(0, 1, (5000, 1)), rng.normal(0, 1, 5000)
+    given: Any = {"features": {"a": (0, 1)}, "budget": "eps=4", "seed": 1}
+    for model, y, told in (
+        (LDPASGDRegressor(**given), near + 500, True),
+        (LDPASGDRegressor(**given), near, False),
+        (LDPASGDRegressor(target=(0, 1000), **given), near + 500, False),
+        (UserLevelLDPRegressor(items_per_user=1, **given), near + 500, True),
+        (LDPASGDClassifier(**given), near > 0, False),
+    ):
+        model.learn_arrays(X, y)
+        assert any("no declared bounds" in doubt for doubt in doubts(model, Counts(5000, 0, 0))) == told
+
+
+def test_a_target_that_is_mostly_one_value_is_told_to_suit_a_constant() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.uniform(0, 1, (4000, 1))
+    y = np.where(rng.uniform(size=4000) < 0.08, rng.lognormal(7, 1, 4000), 0)
+    model = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 100_000), budget="eps=4", seed=1)
+    model.learn_arrays(X, y)
+    assert np.abs(y - model.predict_many(X)).mean() > np.abs(y - np.median(y)).mean()
+    assert any("a constant may be better" in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
+
+
 def test_noise_that_hides_many_columns_is_told() -> None:
     rng, names = np.random.default_rng(1), [f"x{j}" for j in range(60)]
     X, y = rng.normal(size=(30_000, 60)), rng.integers(0, 2, 30_000).astype(float)

@@ -671,6 +671,8 @@ def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(path: Pa
     make(path)
     os.truncate(path, 0)
     refuses(path, StoreDamagedError)
+    with pytest.raises(StoreDamagedError, match="is empty: restore the newest copy"):
+        Store.snapshot(path)
     path.unlink()
     (tmp_path / "job.db-wal").write_bytes(b"frames")
     with pytest.raises(StoreDamagedError):
