@@ -72,7 +72,10 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
         "plan": None if plan is None else asdict(plan),
         "problems": problems,
-        "warnings": [*stopped(config, found), *found.warnings(), *found.never_seen()] if found.fit else [],
+        "warnings": [
+            *found.padded(),
+            *([*stopped(config, found), *found.warnings(), *found.never_seen()] if found.fit else []),
+        ],
     }
 
 

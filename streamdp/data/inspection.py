@@ -35,6 +35,8 @@ class ColumnCounts:
         Empty ones.
     unknown
         Texts that are no declared category or class.
+    padded
+        Those of them that are one but for blanks around it.
     outside
         Numbers below or above the declared bounds.
     seen
@@ -46,6 +48,7 @@ class ColumnCounts:
     values: int = 0
     missing: int = 0
     unknown: int = 0
+    padded: int = 0
     outside: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     dropped: str = ""
@@ -128,6 +131,15 @@ class Inspection:
                 )
         return out
 
+    def padded(self) -> list[str]:
+        """The columns of which many values are declared ones with blanks around them, one sentence each."""
+        return [
+            f"{name!r}: {100 * found.padded / found.values:.0f} % of the values are declared ones with blanks around "
+            "them; take these out of the data, or declare the values with them"
+            for name, found in self.columns_found.items()
+            if found.values and found.padded >= OFTEN * found.values
+        ]
+
     def never_seen(self) -> list[str]:
         """The declared categories that no record has, one sentence for each column."""
         out = []
@@ -155,7 +167,10 @@ def _count(
     if code_of:
         levels = [str(level) for level in declared or ()]
         code = codes(column.cast(pl.String), code_of)
-        found.unknown += int(((code < 0) & ~missing).sum())
+        unknown = (code < 0) & ~missing
+        found.unknown += int(unknown.sum())
+        if unknown.any():
+            found.padded += int((unknown & (codes(text.cast(pl.String), code_of) >= 0)).sum())
         counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()
         own = (MISSING, OTHER)
         found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}

@@ -104,6 +104,16 @@ def test_run_warns_of_what_does_not_fit_and_of_nothing_that_is_private(job: Path
     assert SECRET not in err
 
 
+def test_blanks_around_declared_values_are_told(job: Path, quick: Quick) -> None:
+    """A header may have them, and so may numbers."""
+    data = job / "people.csv"
+    assert "blanks around" not in quick("check", "job.yaml")[1]
+    data.write_text(data.read_text().replace(",", ", "))
+    code, out, _ = quick("check", "job.yaml")
+    assert code == 3
+    assert "'city': 75 % of the values are declared ones with blanks around them" in " ".join(out.split())
+
+
 def test_run_stops_before_it_makes_a_store_if_no_record_fits(job: Path, quick: Quick) -> None:
     (job / "job.yaml").write_text(JOB.replace("[Paris, Lyon, Rome]", "[Oslo, Rome]"))
     for command in ("check", "run"):
