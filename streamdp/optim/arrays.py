@@ -153,6 +153,7 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
         or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
         or scales[:, k.SINCE].max() > progress[k.TOTAL]
         or scales[:, k.SINCE].min() < -_MOST_COUNTED
+        or scales[-1, k.SINCE] > 0
         or min(scales[:, k.RESTARTED].min(), told[:, 1:].min(initial=0.0), far[:, tails.TOLD].min(initial=0.0)) < 0
         or max(np.abs(told).max(initial=0.0), np.abs(far).max(initial=0.0)) > _MOST_COUNTED
     ):

@@ -128,9 +128,8 @@ cdef void _rescale(Model* m) noexcept nogil:
     A scale becomes r (`tails`) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
     centre moves along, or if it is off by half a scale and by three deviations of m.
 
-    The clock of a column shows T - SINCE, and began at minus the SINCE of the last row. What it has shown since then is
-    what gradients told. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2
-    times their information. If s > scale, records far away had small weights, or there were none, and noise moved the
+    The clock of a column shows T - SINCE. It began at minus the SINCE of the last row, and the rest is what gradients
+    told. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2 times their information. If s > scale, records far away had small weights, or there were none, and noise moved the
     coefficient s/scale times as far. So a new scale changes the clock by the factor new^2/scale^2 or its inverse, the
     smaller: the steps of a column whose scale was ten times too large or too small begin almost anew, and those of one
     that was nearly right go on.

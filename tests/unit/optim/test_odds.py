@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDClassifier, LDPSGDClassifier
+from streamdp.errors import ConfigError
 from streamdp.estimators.few_records import too_few
 from streamdp.optim import frame as k
 from streamdp.optim import loops, questions
@@ -150,10 +151,20 @@ def test_a_merge_of_bits_begins_where_all_of_them_say() -> None:
 
 
 @pytest.mark.parametrize("told", [(1e15, 1.0), (-1e15, 1e-300), (1e15, 0.0), (0.0, 1e300)])
-def test_forged_states_stay_finite(told: tuple[float, float]) -> None:
+def test_forged_bits_stay_finite(told: tuple[float, float]) -> None:
     learner = model()
     state = learner.state_dict()
     state["progress"][[k.CLASS, k.TARGET]] = told
     learner.load_state_dict(state)
     learner.learn_arrays(np.zeros((50, 1)), np.zeros(50))
     assert np.isfinite(learner.theta).all()
+
+
+def test_clocks_that_begin_later_than_now_are_refused() -> None:
+    learner = model()
+    learner.learn_arrays(np.zeros((50, 1)), np.arange(50) % 2.0)
+    for row, since in ((-1, 1e-3), (0, -1e16), (0, 1e9)):
+        state = learner.state_dict()
+        state["scales"][row, k.SINCE] = since
+        with pytest.raises(ConfigError, match="scales of columns"):
+            model().load_state_dict(state)
