@@ -75,7 +75,9 @@ Normal columns and, for Huber, a target, in bounds at three spreads around their
 the columns explain that a model misses: 1 for the best constant. "Known" has the true centres and spreads and asks no
 record about them; it is otherwise the same learner. "Price" is how much larger the error is with private scaling, by
 draw, with its Monte Carlo error; 80 draws, 24 for 100,000 records. "Of the records" is the part of the price that no
-use of the bits can avoid: the error of "known" with as many records fewer as answered with bits. "Beside none" compares
+use of the bits can avoid: the error of "known" with as many records fewer as answered with bits. "From true scales" is
+the price of a private learner whose columns and target begin in the true units, and which then asks about the columns
+as any other: what is left of the price when units need not be found. "Beside none" compares
 with `scaling="none"` on columns and target that were standardised before: its steps and the first scale of Huber's loss
 are those of a target without bounds. The goal was a price of a tenth at most: it is missed where the column says so.
 
@@ -298,19 +300,23 @@ def errors(share: float) -> Iterator[list[str]]:
 def priced(how: str, loss: str, d: int, budget: str, X: np.ndarray, y: np.ndarray, seed: int) -> Any:
     """A model of normal columns within three spreads of their centres, and of a target that is as well scaled.
 
-    `how` is "private", or "known": centres and spreads are the true ones, and no record is asked about them.
+    `how` is "private", "known": centres and spreads are the true ones, and no record is asked about them, or "told":
+    they are the true ones at first, and records are asked about columns.
     """
     spread = float(np.sqrt(d + SIGMA**2))
-    column: Any = (-3.0, 3.0) if how == "private" else {"bounds": (-3.0, 3.0), "typical": (0.0, 1.0)}
+    column: Any = {"bounds": (-3.0, 3.0), "typical": (0.0, 1.0)} if how == "known" else (-3.0, 3.0)
     options: dict[str, Any] = {"features": {f"x{j}": column for j in range(d)}, "budget": budget, "seed": seed}
-    options["scaling"] = "private" if how == "private" else "declared"
+    options["scaling"] = "declared" if how == "known" else "private"
     if loss == "logistic":
         model: Any = LDPASGDClassifier(**options)
     else:
         model = LDPASGDRegressor(**options, target=(1 - 3 * spread, 1 + 3 * spread))
-        if how == "known":
+        if how != "private":
             model._arrays.frame[-1, [k.CENTRE, k.SCALE]] = 1.0, spread
-            k.refresh(model._arrays)
+            model._arrays.clock[k.TARGET] = k.DONE
+    if how == "told":
+        model._arrays.frame[:-1, [k.SCALE, k.RESTARTED]] = 1 / 3
+    k.refresh(model._arrays)
     model.learn_arrays(np.clip(X / 3, -1, 1), y)
     return model
 
@@ -329,7 +335,7 @@ def price(share: float) -> Iterator[list[str]]:
         simulation, budget, found, bits = Simulation(loss, d), f"eps={epsilon}", [], 0
         for draw in range(max(2, int(share * (24 if n == 100_000 else 80)))):
             X, y = simulation.draw(n, 100 + draw)
-            private, known = (priced(how, loss, d, budget, X, y, draw) for how in ("private", "known"))
+            private, known, told = (priced(how, loss, d, budget, X, y, draw) for how in ("private", "known", "told"))
             asked, centre, spread = private.n_asked, 0.0, 1.0
             fewer = priced("known", loss, d, budget, X[asked:], y[asked:], draw)
             if loss == "huber":
@@ -338,12 +344,12 @@ def price(share: float) -> Iterator[list[str]]:
             plain.learn_arrays(X, (y - centre) / spread)
             theta = plain.theta * spread
             theta[d] += centre
-            thetas = [known.theta, private.theta, fewer.theta, theta]
+            thetas = [known.theta, private.theta, fewer.theta, told.theta, theta]
             found.append([missed(simulation, one) for one in thetas])
             bits += asked
         errors = np.array(found)
         cells = [f"{errors[:, i].mean():.4f}" for i in (0, 1)]
-        for i, base in ((1, 0), (2, 0), (1, 3)):
+        for i, base in ((1, 0), (2, 0), (3, 0), (1, 4)):
             more = (errors[:, i] - errors[:, base]) / errors[:, base].mean()
             cells.append(f"{100 * more.mean():+.0f} ± {100 * more.std() / len(more) ** 0.5:.0f} %")
         yield [loss, str(d), budget, f"{n:,}", f"{bits / len(found):,.0f}", *cells]
@@ -565,6 +571,7 @@ def price_section(share: float) -> str:
         "private",
         "price",
         "of the records",
+        "from true scales",
         "beside none",
     ]
     return PRICE.format(table=table(head, list(price(share))))
