@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.data.records import Batch
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
-from streamdp.privacy.guarantees import ApproxDP
+from streamdp.privacy.guarantees import ApproxDP, amount
 from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement, write_announcement
 
 Learning = ShuffleRegressor | ShuffleClassifier
@@ -97,6 +98,17 @@ class Agreement:
         """The guarantee of a record if only the needed number of people answer."""
         params, needed = self.params(place), self.needed(place)
         return params.budget if needed == params.users else params.guarantee_for(needed)
+
+    def willing(self, place: Place, records: Batch) -> np.ndarray:
+        """Which records answer in a batch: (n,) of bool.
+
+        A record with a budget of its own declines if it allows less than it spends if only the needed number of people
+        answer.
+        """
+        if records.budgets is None:
+            return np.ones(len(records), dtype=bool)
+        spent = amount(self.weakest(place))
+        return np.asarray(np.isnan(records.budgets) | (records.budgets >= spent))
 
     def after(self, place: Place) -> Place:
         """The next batch."""

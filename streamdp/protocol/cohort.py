@@ -16,7 +16,6 @@ import numpy as np
 from streamdp.data.records import Source
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
-from streamdp.privacy.guarantees import amount
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Announcements, Notes
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
@@ -130,12 +129,9 @@ class CohortSimulator:
     def _read(self, source: Source) -> None:
         """Read all records."""
         notes, parts, declined, dead = self._notes, [], 0, 0
-        weakest = amount(self._agreement.weakest(self._agreement.first))
         while not source.finished:
             batch = source.poll(_ROWS, _POLL_S)
-            willing = np.ones(len(batch), dtype=bool)
-            if batch.budgets is not None:
-                willing = np.isnan(batch.budgets) | (batch.budgets >= weakest)
+            willing = self._agreement.willing(self._agreement.first, batch)
             parts.append((batch.X[willing], batch.y[willing]))
             declined += int(np.count_nonzero(~willing))
             dead += len(batch.dead)

@@ -20,7 +20,6 @@ from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
 from streamdp.estimators import ShuffleRandomizer
-from streamdp.privacy.guarantees import amount
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, place_text
@@ -244,10 +243,7 @@ class DeviceSimulator:
         batch = self._source.poll(min(wanted, _ROWS, max(1, _BYTES // randomizer.params.message_bytes)), timeout_s)
         if not (len(batch) or batch.dead):
             return False
-        willing = np.ones(len(batch), dtype=bool)
-        if batch.budgets is not None:
-            weakest = amount(self._agreement.weakest(randomizer.batch))
-            willing = np.isnan(batch.budgets) | (batch.budgets >= weakest)
+        willing = self._agreement.willing(randomizer.batch, batch)
         people = int(np.count_nonzero(willing))
         notes.position = dict(self._source.position)
         notes.answered += people
