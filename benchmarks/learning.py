@@ -74,7 +74,7 @@ PRICE = """## The price of private scaling
 Normal columns and, for Huber, a target, in bounds at three spreads around their centres. The error is the share of what
 the columns explain that a model misses: 1 for the best constant. "Known" has the true centres and spreads and asks no
 record about them; it is otherwise the same learner. "Price" is how much larger the error is with private scaling, by
-draw, with its Monte Carlo error; 80 draws, 24 for 100,000 records. "Of the records" is the part of the price that no
+draw, with its Monte Carlo error; 80 draws. "Of the records" is the part of the price that no
 use of the bits can avoid: the error of "known" with as many records fewer as answered with bits. "From true scales" is
 the price of a private learner whose columns and target begin in the true units, and which then asks about the columns
 as any other: what is left of the price when units need not be found. "Beside none" compares
@@ -333,7 +333,7 @@ def price(share: float) -> Iterator[list[str]]:
     """Rows of the price of private scaling."""
     for loss, d, epsilon, n in product(("huber", "logistic"), (5, 20), (1, 4), (1_000, 3_000, 10_000, 100_000)):
         simulation, budget, found, bits = Simulation(loss, d), f"eps={epsilon}", [], 0
-        for draw in range(max(2, int(share * (24 if n == 100_000 else 80)))):
+        for draw in range(max(2, int(share * 80))):
             X, y = simulation.draw(n, 100 + draw)
             private, known, told = (priced(how, loss, d, budget, X, y, draw) for how in ("private", "known", "told"))
             asked, centre, spread = private.n_asked, 0.0, 1.0
