@@ -73,7 +73,7 @@ def run_command() -> int:
 def _unexpected(error: Exception) -> int:
     # The classes of Typer's usage errors depend on its version; all of them can format themselves.
     if hasattr(error, "format_message"):
-        return _fail(f"{error.format_message()} Try --help.", 2)
+        return _fail(f"{error.format_message().rstrip('.')}. Try --help.", 2)
     if os.environ.get("STREAMDP_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and error.filename is None and error.strerror:  # errors of files have a name

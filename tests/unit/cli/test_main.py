@@ -221,6 +221,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["run", "data.csv", *FLAGS, "--feature", "delay=0:1"], 2, "--feature: a column is given twice"),
         (["run", "data.csv", "--target", "late", "--feature", "delay=nan:0"], 2, "expected two numbers"),
         (["run", "data.csv", *FLAGS, "--classes", "True,True"], 2, "got 2, 1 distinct"),
+        (["run", "data.csv", *FLAGS, "--classes", "no|yes"], 2, "--classes: expected two or more classes as A,B"),
         (["run", "data.csv", *FLAGS, "--store", "."], 2, "store: expected a file, got a folder"),
         (["run", "/dev", *FLAGS], 3, "/dev has no file that ends in .csv"),
         (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
@@ -233,6 +234,11 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"], 2, "--error"),
         (["plan", "--loss", "huber"], 2, "--d"),
         (["plan", "--loss", "huber", "--d", "100000", "--budget", "eps=1", "--error", "1"], 2, "d: expected 1 to"),
+        (["plan", "--loss", "huber", "--d", "0"], 2, "equal to 1. Try --help."),
+        (["status"], 2, "Missing argument 'STORE'. Try --help."),
+        (["run", "--flight"], 2, "No such option: --flight. Try --help."),
+        ([], 2, "streamdp: Missing command. Try --help."),
+        (["ledger"], 2, "streamdp: Missing command. Try --help."),
         (["fly"], 2, "fly"),
         (["run"], 2, "JOB.YAML"),
     ],
@@ -240,7 +246,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
 def test_mistakes(trained: Path, tmp_path: Path, arguments: list[str], code: int, message: str, quick: Quick) -> None:
     shutil.copy(trained / "data.csv", tmp_path)
     shutil.copy(trained / "data.db", tmp_path)
-    if arguments[0] == "run" and len(arguments) > 1:
+    if arguments[:1] == ["run"] and len(arguments) > 1:
         arguments = [*arguments, "--job", "other"] if arguments[1].endswith(".csv") else arguments
     got, _, err = quick(*arguments)
     assert got == code, err
