@@ -201,7 +201,11 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["run", "data.csv", *FLAGS, "--cap", "eps=1"], 2, "schema.subject"),
         (["run", "data.csv", *PAN, "--set", "model.eta=0.1"], 2, "PanPrivateClassifier has no eta"),
         (["run", "data.csv", *PAN, "--set", "model.alpha=0.5"], 2, "PanPrivateClassifier has no alpha"),
-        (["run", "data.csv", *PAN, "--budget", "eps=1"], 2, "Gaussian serves ApproxDP or GaussianDP"),
+        (
+            ["run", "data.csv", *PAN, "--budget", "eps=1"],
+            2,
+            "Gaussian serves a budget eps=E,delta=D or mu=M, got eps=1",
+        ),
         (["run", "data.csv", *PAN, "--set", "model.mechanism=privunit"], 2, "expected one of auto, gaussian, none"),
         (["run", "data.csv", *PAN, "--set", "model.batch_size=0"], 2, "batch_size: expected a whole number"),
         (["run", "data.csv", *PAN, "--set", "model.horizon=1" + "0" * 30], 2, "horizon: expected a whole number"),
