@@ -350,7 +350,7 @@ class StreamEstimator(river_base.Estimator):
         self._need_no_account("learn_arrays")
         with self._rng.lock:
             X = self._matrix(X)
-            y = floats("y", y)
+            y = floats("y (for a classifier, the index of each class)", y)
             subjects = None if subjects is None else subject_list(subjects, len(X))
             self._need_subjects(subjects)
             if budgets is not None:
