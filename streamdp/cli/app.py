@@ -20,6 +20,7 @@ learns what was not committed. Errors are one line on standard error and never s
 )
 
 app = typer.Typer(
+    no_args_is_help=True,
     rich_markup_mode=None,  # loading rich takes half of the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

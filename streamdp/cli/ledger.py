@@ -13,7 +13,9 @@ import typer
 from streamdp.cli.common import AsJSON, need_stdin
 from streamdp.errors import ConfigError
 
-ledger_app = typer.Typer(rich_markup_mode=None, help="A ledger that several jobs share: one cap over all of them.")
+ledger_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="A ledger that several jobs share: one cap over all of them."
+)
 Place = Annotated[str, typer.Argument(metavar="LEDGER", help="people.db or postgresql://HOST/DATABASE.")]
 
 

@@ -10,6 +10,7 @@ from streamdp.cli.common import IdleSeconds
 
 shuffle_app = typer.Typer(
     rich_markup_mode=None,
+    no_args_is_help=True,
     help="Learn without trusting the learner: devices, a shuffler and the learner communicate over Kafka."
     " Each party runs its own command with the same JOB.YAML.",
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamdp.config.job import Accepted, JobConfig
     from streamdp.store.snapshot import Counts, Snapshot
 
-spark_app = typer.Typer(rich_markup_mode=None, help="Jobs that a Spark cluster learns.")
+spark_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Jobs that a Spark cluster learns.")
 
 
 @spark_app.command(epilog="Example: streamdp spark run late-spark.yaml --master 'local[4]'")

@@ -241,8 +241,6 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["plan", "--loss", "huber", "--d", "0"], 2, "equal to 1. Try --help."),
         (["status"], 2, "Missing argument 'STORE'. Try --help."),
         (["run", "--flight"], 2, "No such option: --flight. Try --help."),
-        ([], 2, "streamdp: Missing command. Try --help."),
-        (["ledger"], 2, "streamdp: Missing command. Try --help."),
         (["fly"], 2, "fly"),
         (["run"], 2, "JOB.YAML"),
     ],
@@ -250,7 +248,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
 def test_mistakes(trained: Path, tmp_path: Path, arguments: list[str], code: int, message: str, quick: Quick) -> None:
     shutil.copy(trained / "data.csv", tmp_path)
     shutil.copy(trained / "data.db", tmp_path)
-    if arguments[:1] == ["run"] and len(arguments) > 1:
+    if arguments[0] == "run" and len(arguments) > 1:
         arguments = [*arguments, "--job", "other"] if arguments[1].endswith(".csv") else arguments
     got, _, err = quick(*arguments)
     assert got == code, err
@@ -258,6 +256,13 @@ def test_mistakes(trained: Path, tmp_path: Path, arguments: list[str], code: int
     assert err.startswith("streamdp: ")
     assert err.count("\n") == 1
     assert SECRET not in err
+
+
+@pytest.mark.parametrize("group", [[], ["ledger"]])
+def test_a_group_without_a_command_shows_its_help(group: list[str], quick: Quick) -> None:
+    code, out, err = quick(*group)
+    assert (code, out) == (2, "")
+    assert err == quick(*group, "--help")[1]
 
 
 def test_a_damaged_store_is_refused_and_left_alone(trained: Path, tmp_path: Path, quick: Quick) -> None:
