@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import ascii_delimiter, say
+from streamdp.cli.common import ascii_delimiter, say, warn
 from streamdp.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a job for a data file, with comments and places to fill in. It holds no value of data that are private."""
-    from streamdp.config.draft import draft
+    from streamdp.config.draft import draft, may_lack_header
     from streamdp.config.file import file_type
     from streamdp.config.peek import ROWS, delimiter_of, peek
     from streamdp.database.durable import write_durably
@@ -44,6 +44,8 @@ def init(
     columns = peek(data, source, delimiter, None if public else ROWS)
     folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
     path = os.path.relpath(data, folder)
+    if source == "csv" and not public and may_lack_header(columns):
+        warn(f"a column of {data} has a number as its name: without a line of column names, the job holds a record")
     text = draft(columns, source, path, target=target, subject=subject, delimiter=delimiter, public=public)
     if output == "-":
         typer.echo(text, nl=False)

@@ -73,7 +73,11 @@ def run_command() -> int:
 def _unexpected(error: Exception) -> int:
     # The classes of Typer's usage errors depend on its version; all of them can format themselves.
     if hasattr(error, "format_message"):
-        return _fail(f"{error.format_message()} Try --help.", 2)
+        text = error.format_message()
+        if "\n" in text:  # the help, for a command that needs more
+            typer.echo(text, err=True)
+            return 2
+        return _fail(f"{text.rstrip('.')}. Try --help.", 2)
     if os.environ.get("STREAMDP_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and error.filename is None and error.strerror:  # errors of files have a name

@@ -9,7 +9,7 @@ import typer
 
 from streamdp.cli.app import app
 from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, Trace, need_stdin, say, warn, warn_if_not_private
-from streamdp.cli.settings import job_config, parse_bounds, parse_features
+from streamdp.cli.settings import job_config, parse_bounds, parse_classes, parse_features
 from streamdp.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def run(
         "schema": {
             "target": {
                 "column": target,
-                "classes": None if classes is None else classes.split(","),
+                "classes": None if classes is None else parse_classes(classes),
                 "bounds": None if target_bounds is None else parse_bounds("--target-bounds", target_bounds),
             },
             "features": parse_features(feature or ()),

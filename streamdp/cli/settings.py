@@ -106,6 +106,20 @@ def parse_features(texts: Sequence[str]) -> dict[str, Any]:
     return features
 
 
+def parse_classes(text: str) -> list[str]:
+    """Parse the value of `--classes`.
+
+    Parameters
+    ----------
+    text
+        `A,B,C`.
+    """
+    classes = text.split(",")
+    if len(classes) < 2:
+        raise ConfigError(f"--classes: expected two or more classes as A,B, got {text!r}")
+    return classes
+
+
 def parse_bounds(option: str, text: str) -> list[float]:
     """Parse a pair of bounds.
 

@@ -129,7 +129,7 @@ def first_block(job: JobConfig) -> list[str]:
     if problem is not None:
         return [] if source.follow else [f"{source.name}: {problem}"]
     return [
-        f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema for"
+        f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema:"
         f" {in_words(*reason)}; see `streamdp check`"
         for reason, count in inspection.reasons.items()
         if count >= OFTEN * inspection.rows

@@ -73,6 +73,11 @@ class DraftColumn:
         return "text"
 
 
+def may_lack_header(columns: Sequence[DraftColumn]) -> bool:
+    """Whether the name of a column is a number, so that the names may be the values of a record."""
+    return any(re.fullmatch(r"[-+]?[0-9]*[.]?[0-9]+", column.name.strip()) for column in columns)
+
+
 def draft(
     columns: Sequence[DraftColumn],
     source: str,
@@ -105,7 +110,9 @@ def draft(
     by_name = {column.name: column for column in columns}
     for option, name in (("--target", target), ("--subject", subject)):
         if name is not None and name not in by_name:
-            raise ConfigError(f"{option}: the data have no column {name!r}{suggestion(name, by_name)}")
+            hint = "; does the data begin with a line of column names?"
+            hint = hint if may_lack_header(columns) else suggestion(name, by_name)
+            raise ConfigError(f"{option}: the data have no column {name!r}{hint}")
     if target is not None and target == subject:
         raise ConfigError("--subject: expected another column than --target")
     lines = [*_head(path, public), f"job: {text(_stem(path))}", "source:", f"  type: {source}", f"  path: {text(path)}"]

@@ -350,7 +350,7 @@ class StreamEstimator(river_base.Estimator):
         self._need_no_account("learn_arrays")
         with self._rng.lock:
             X = self._matrix(X)
-            y = floats("y", y)
+            y = floats("y (for a classifier, the index of each class)", y)
             subjects = None if subjects is None else subject_list(subjects, len(X))
             self._need_subjects(subjects)
             if budgets is not None:
@@ -530,14 +530,14 @@ class StreamEstimator(river_base.Estimator):
         """
         if self.ledger is not None:
             cap, several_jobs = self.ledger.cap, self.ledger.several_jobs
-        alone = "it speaks of this model alone and of each record given to it once"
+        alone = "this model alone, and each record as if it was given once"
         if cap is None:
-            spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
+            spends = f"the spends of a person's {self._unit.several} add up (epsilons add, deltas add, mu^2 add)"
             people = f"no cap is kept, so {spends}"
         else:
             people = refusals(cap, " over all jobs of its ledger" if several_jobs else "")
             if several_jobs:
-                alone = f"of a person's total it speaks for every job and pass that charges the ledger; else {alone}"
+                alone = f"every job and pass that charges the ledger for a person's total, and for all else {alone}"
         caveats = []
         if not self._rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
@@ -551,10 +551,10 @@ class StreamEstimator(river_base.Estimator):
             caveats.append(SPELLING)
         caveats += [*self._caveats(cap is not None), *self._about_validation()]
         if (few := too_few(self)) is not None:
-            caveats.append(f"of its use, not of its privacy: {few}")
+            caveats.append(f"about the use of the model, not about privacy: {few}")
         caveats.append(
-            f"{alone}: further models (streamdp.account), further passes, and steps of a pipeline that learn "
-            "(streamdp.preprocessing.check_pipeline) are not in it"
+            f"this statement covers {alone}; it does not cover further models (streamdp.account), further passes, and "
+            "steps of a pipeline that learn (streamdp.preprocessing.check_pipeline)"
         )
         return statement(
             self.guarantee,

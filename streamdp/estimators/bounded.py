@@ -17,7 +17,7 @@ from streamdp.estimators.linear import LinearModel
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber
-from streamdp.privacy.guarantees import ApproxDP, Budget, amount
+from streamdp.privacy.guarantees import FORMS, ApproxDP, Budget, amount
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -140,8 +140,8 @@ class BoundedModel(LinearModel):
     def _allowed(self, budget: Budget) -> bool:
         mine = self.record_budget
         if type(budget) is not type(mine):
-            kind = type(mine).__name__
-            raise BudgetError(f"expected a {kind}, the kind that all records of this estimator spend, got {budget}")
+            form = FORMS[type(mine)]
+            raise BudgetError(f"expected {form}, the kind that all records of this estimator spend, got {budget}")
         return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
 
     def _learn_batch(

@@ -171,7 +171,7 @@ class ValidatedModel(LinearModel):
             return []
         answers = self._validator.quality().total.answers
         if self._plan.share is None:
-            paid = f"each spent {self._plan.budget} on it beside its gradient, which is counted above"
+            paid = f"each spent {self._plan.budget} on it beside its gradient or bit, and the spend above has both"
         else:
             paid = "each spent its budget on it in place of a gradient; which ones is public"
         return [f"{answers:,} records answered one randomised question about the model's error or the target: {paid}"]

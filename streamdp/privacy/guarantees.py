@@ -243,6 +243,10 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     return float(max(0.0, first - second))
 
 
+FORMS = {PureDP: "eps=E", ApproxDP: "eps=E,delta=D", GaussianDP: "mu=M"}
+"""How budgets are written as text, by kind."""
+
+
 def parse_budget(text: str | Budget) -> Budget:
     """Read a budget from text.
 
@@ -258,7 +262,7 @@ def parse_budget(text: str | Budget) -> Budget:
     """
     if isinstance(text, PureDP | ApproxDP | GaussianDP):
         return text
-    expected = "expected eps=E, eps=E,delta=D or mu=M"
+    expected = "expected {}, {} or {}".format(*FORMS.values())
     if not isinstance(text, str):
         raise BudgetError(f"{expected}, got {type(text).__name__}")
     parts: dict[str, float] = {}

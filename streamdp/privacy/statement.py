@@ -67,6 +67,23 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
             )
 
 
+def arithmetic_note(delta: float) -> str:
+    """The note on the arithmetic of PrivUnit.
+
+    Parameters
+    ----------
+    delta
+        See `arithmetic_delta`.
+
+    >>> arithmetic_note(5.2e-9)
+    'PrivUnit is computed in floating-point numbers; if their rounding is counted, it adds a delta of about 6e-09'
+    """
+    return (
+        "PrivUnit is computed in floating-point numbers; if their rounding is counted, it adds a delta of about "
+        f"{_up(delta, 1)}"
+    )
+
+
 def statement(
     guarantee: Guarantee,
     *,
@@ -88,7 +105,10 @@ def statement(
         Further notes; phrases.
     """
     head = f"Privacy statement after {learned:,} records learned and {refused:,} refused."
-    return in_lines(head, guarantee, f"The strongest spend of any {unit.single}:", per_subject, caveats, unit)
+    spend = f"The strongest spend of any {unit.single}:"
+    if len(guarantee.budgets) > 1:
+        spend = f"Any {unit.single} spends at most one of these:"
+    return in_lines(head, guarantee, spend, per_subject, caveats, unit)
 
 
 def in_lines(

@@ -37,7 +37,8 @@ def in_words(reason: str, column: str | None) -> str:
     column
         The column; None for the record as a whole.
     """
-    return reason.replace("_", " ") + ("" if column is None else f" in column {column!r}")
+    words = "no positive number as budget" if reason == "bad_budget" else reason.replace("_", " ")
+    return words + ("" if column is None else f" in column {column!r}")
 
 
 def by_reason(reasons: Counter[tuple[str, str | None]]) -> str:

@@ -27,6 +27,7 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
+from streamdp.privacy.statement import arithmetic_note
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -276,10 +277,9 @@ class LDPLearner(ValidatedModel):
         budgets = [b for b in self._spent if mechanism_for(self._kind, b).code == PrivUnit.code]
         if budgets:
             delta = arithmetic_delta(max(budgets, key=amount), self._arrays.state.shape[1])
-            notes.append(
-                f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
-            )
-        bits = {"the target, or the centre and the scale of a column": self.n_asked, "two columns": self.n_paired}
+            notes.append(arithmetic_note(delta))
+        target = "class" if self._index is not None else "centre and the scale of the target"
+        bits = {f"the {target}, or the centre and the scale of a column": self.n_asked, "two columns": self.n_paired}
         if any(bits.values()):
             told = ", ".join(
                 f"{count:,} spent their budget on one bit about {what}" for what, count in bits.items() if count
@@ -294,7 +294,7 @@ class LDPLearner(ValidatedModel):
 
     @property
     def n_asked(self) -> int:
-        """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
+        """Records that answered with one bit about the class, or about the centre and scale of target or column."""
         return 0 if self._features is None else int(self._arrays.clock[k.BITS])
 
     @property

@@ -27,7 +27,7 @@ from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
-from streamdp.privacy.statement import REPORT, Unit
+from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -350,8 +350,5 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             "before the crash and sees the model after it, these users spend twice",
         ]
         if self._names and isinstance(self._mean.fine, PrivUnit) and not self._mean.pure:
-            delta = arithmetic_delta(self._budget, self._d)
-            caveats.append(
-                f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
-            )
+            caveats.append(arithmetic_note(arithmetic_delta(self._budget, self._d)))
         return caveats

@@ -12,6 +12,7 @@ import numpy as np
 from streamdp.errors import BudgetError, ConfigError, is_number
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import (
+    FORMS,
     SERVICEABLE,
     ApproxDP,
     Budget,
@@ -54,8 +55,8 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, self.serves):
-            kinds = " or ".join(kind.__name__ for kind in self.serves)
-            raise BudgetError(f"{type(self).__name__} serves {kinds}, got {type(self.budget).__name__}")
+            forms = " or ".join(FORMS[kind] for kind in self.serves)
+            raise BudgetError(f"{type(self).__name__} serves a budget {forms}, got {self.budget}")
         check_serviceable(self.budget)
         # The limits are far from where squares of gradients and noise leave the doubles.
         if not (is_number(self.bound) and 1e-60 <= self.bound <= 1e60):

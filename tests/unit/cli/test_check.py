@@ -99,7 +99,7 @@ def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
 def test_run_warns_of_what_does_not_fit_and_of_nothing_that_is_private(job: Path, quick: Quick) -> None:
     code, _, err = quick("run", "job.yaml")
     assert code == 3  # too many bad records, as before
-    assert "25 % of the first 1,000 records do not fit the schema for unknown category in column 'city'" in err
+    assert "25 % of the first 1,000 records do not fit the schema: unknown category in column 'city'" in err
     assert "outside" not in err
     assert SECRET not in err
 

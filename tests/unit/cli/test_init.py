@@ -38,6 +38,16 @@ def test_a_draft_names_columns_and_types_and_no_value(data: Path, quick: Quick) 
     assert job["model"] == {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
 
 
+def test_a_file_that_may_lack_a_header_is_told_without_its_values(data: Path, quick: Quick) -> None:
+    (data / "headless.csv").write_text(DATA.split("\n", 1)[1])
+    err = quick.error(2, "init", "headless.csv", "--target", "pariss")
+    assert err.endswith("the data have no column 'pariss'; does the data begin with a line of column names?\n")
+    assert "without a line of column names, the job holds a record" in err
+    assert "Paris" not in err
+    assert "warning" in quick.error(0, "init", "headless.csv")
+    assert "warning" not in quick.error(0, "init", "headless.csv", "--public", "-o", "public.yaml")
+
+
 def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
     quick("init", "people.csv", "--target", "wage")
     code, out, err = quick("check", "job.yaml")

@@ -201,7 +201,11 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["run", "data.csv", *FLAGS, "--cap", "eps=1"], 2, "schema.subject"),
         (["run", "data.csv", *PAN, "--set", "model.eta=0.1"], 2, "PanPrivateClassifier has no eta"),
         (["run", "data.csv", *PAN, "--set", "model.alpha=0.5"], 2, "PanPrivateClassifier has no alpha"),
-        (["run", "data.csv", *PAN, "--budget", "eps=1"], 2, "Gaussian serves ApproxDP or GaussianDP"),
+        (
+            ["run", "data.csv", *PAN, "--budget", "eps=1"],
+            2,
+            "Gaussian serves a budget eps=E,delta=D or mu=M, got eps=1",
+        ),
         (["run", "data.csv", *PAN, "--set", "model.mechanism=privunit"], 2, "expected one of auto, gaussian, none"),
         (["run", "data.csv", *PAN, "--set", "model.batch_size=0"], 2, "batch_size: expected a whole number"),
         (["run", "data.csv", *PAN, "--set", "model.horizon=1" + "0" * 30], 2, "horizon: expected a whole number"),
@@ -221,6 +225,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["run", "data.csv", *FLAGS, "--feature", "delay=0:1"], 2, "--feature: a column is given twice"),
         (["run", "data.csv", "--target", "late", "--feature", "delay=nan:0"], 2, "expected two numbers"),
         (["run", "data.csv", *FLAGS, "--classes", "True,True"], 2, "got 2, 1 distinct"),
+        (["run", "data.csv", *FLAGS, "--classes", "no|yes"], 2, "--classes: expected two or more classes as A,B"),
         (["run", "data.csv", *FLAGS, "--store", "."], 2, "store: expected a file, got a folder"),
         (["run", "/dev", *FLAGS], 3, "/dev has no file that ends in .csv"),
         (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
@@ -233,6 +238,9 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"], 2, "--error"),
         (["plan", "--loss", "huber"], 2, "--d"),
         (["plan", "--loss", "huber", "--d", "100000", "--budget", "eps=1", "--error", "1"], 2, "d: expected 1 to"),
+        (["plan", "--loss", "huber", "--d", "0"], 2, "equal to 1. Try --help."),
+        (["status"], 2, "Missing argument 'STORE'. Try --help."),
+        (["run", "--flight"], 2, "No such option: --flight. Try --help."),
         (["fly"], 2, "fly"),
         (["run"], 2, "JOB.YAML"),
     ],
@@ -248,6 +256,13 @@ def test_mistakes(trained: Path, tmp_path: Path, arguments: list[str], code: int
     assert err.startswith("streamdp: ")
     assert err.count("\n") == 1
     assert SECRET not in err
+
+
+@pytest.mark.parametrize("group", [[], ["ledger"]])
+def test_a_group_without_a_command_shows_its_help(group: list[str], quick: Quick) -> None:
+    code, out, err = quick(*group)
+    assert (code, out) == (2, "")
+    assert err == quick(*group, "--help")[1]
 
 
 def test_a_damaged_store_is_refused_and_left_alone(trained: Path, tmp_path: Path, quick: Quick) -> None:

@@ -235,7 +235,7 @@ def test_a_statement_speaks_of_one_model_and_of_each_record_once() -> None:
     for kind in (LDPASGDClassifier, PanPrivateClassifier, ShuffleClassifier, UserLevelLDPClassifier,
                  WindowedClassifier):  # fmt: skip
         said = kind(features=["a", "b"]).statement()
-        assert "this model alone and of each record given to it once" in said
+        assert "this model alone, and each record as if it was given once" in said
 
 
 def test_a_statement_says_what_further_cohorts_spend() -> None:

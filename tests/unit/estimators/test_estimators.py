@@ -302,6 +302,9 @@ def test_wrong_arguments_are_named() -> None:
         "subjects: expected a list with .* got int": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects=5),
         "subjects: expected a list with .* got str": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects="ab"),
         "subjects: expected 2, got 1": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects=iter(["ann"])),
+        "y .for a classifier, the index of each class.: expected numbers$": lambda: classifier().learn_arrays(
+            ROWS, ["no", "yes"]
+        ),
         "y: expected the targets of the rows, got int": lambda: classifier().learn_many(ROWS, 5),
         "X: expected a frame or an array, got ndarray": lambda: classifier().learn_many(np.array(5), [1]),
         "X: expected numbers$": lambda: classifier().predict_many([[1], [2, 3]]),

@@ -645,7 +645,7 @@ def test_a_record_that_allows_less_is_refused_and_one_that_allows_more_spends_no
     assert (spent.records, spent.epsilon, spent.delta) == (3, 3.0, pytest.approx(3e-6))
     assert model.guarantee.budgets == (ApproxDP(1, 1e-6),)
     for other in (PureDP(0.5), PureDP(9), GaussianDP(0.1), "eps=1"):
-        with pytest.raises(BudgetError, match="expected a ApproxDP"):
+        with pytest.raises(BudgetError, match="expected eps=E,delta=D, the kind"):
             model.learn_one(x, 1.0, budget=other, subject="ann")
     assert (model.n_seen, model.n_refused, ledger.spent("ann").records) == (3, 3, 3)
 

@@ -93,7 +93,7 @@ def test_with_a_budget_the_guarantee_and_the_cap_count_both() -> None:
     assert model.quality is not None
     assert model.quality.total.answers == 4
     assert model.guarantee.budgets == (PureDP(1.5),)
-    assert "each spent eps=0.5 on it beside its gradient" in model.statement()
+    assert "each spent eps=0.5 on it beside its gradient or bit, and the spend above has both" in model.statement()
 
 
 @pytest.mark.parametrize("kind", [PanPrivateClassifier, ShuffleClassifier])

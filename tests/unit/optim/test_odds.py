@@ -32,6 +32,7 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     learner = model(estimator)
     learner.learn_arrays(np.zeros((30, 1)), np.zeros(30))
     assert learner.n_asked == 30
+    assert "of the 30 records, 30 spent their budget on one bit about the class, or" in learner.statement()
     total, information = learner._arrays.clock[[k.CLASS, k.TARGET]]
     assert information == pytest.approx(30 * (2 * KEEP - 1) ** 2)
     yes = round((30 + total / (2 * KEEP - 1)) / 2)

@@ -10,7 +10,7 @@ import pytest
 
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError
-from streamdp.runtime.bad_records import BadRecords, Unlearned
+from streamdp.runtime.bad_records import BadRecords, Unlearned, in_words
 from streamdp.store.snapshot import Counts
 
 SHARD = Shard("t", 3)
@@ -118,3 +118,7 @@ def test_the_last_records_of_a_job_that_has_learned_may_be_bad() -> None:
     unlearned.note(lacking("a"), Counts(1, 0, 9), Counts(1, 0, 10))
     with pytest.raises(NothingLearnedError, match="10 records do not fit"):
         unlearned.check()
+
+
+def test_a_bad_budget_is_told_with_what_was_expected() -> None:
+    assert in_words("bad_budget", "eps") == "no positive number as budget in column 'eps'"

@@ -133,7 +133,7 @@ def test_noise_that_hides_many_columns_is_told() -> None:
     few = few.clone()
     few.learn_arrays(X[:1500, :5], y[:1500])
     assert any("from about 8,500 records on that is likely" in doubt for doubt in doubts(few, Counts(1500, 0, 0)))
-    assert "of its use, not of its privacy: 1,500 records are few" in few.statement()
+    assert "about the use of the model, not about privacy: 1,500 records are few" in few.statement()
 
 
 def test_records_that_answered_about_scale_count_once() -> None:
