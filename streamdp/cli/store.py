@@ -77,7 +77,7 @@ def weights(
     from dataclasses import asdict
 
     from streamdp.estimators.few_records import too_few
-    from streamdp.serving.publish import committed, unsettled
+    from streamdp.serving.publish import committed, needs
     from streamdp.serving.publish import weights as list_weights
 
     model = committed(store, job)
@@ -95,7 +95,7 @@ def weights(
         compared = "" if baseline is None else f"  beside {baseline}"
         typer.echo(f"{name:{width}}  {w.value:+.4f}{'  not settled' if w.settled is False else interval}{compared}")
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
-    if (needed := unsettled(found)) is not None:
+    for needed in needs(model.estimator, found):
         typer.echo(needed)
     if (few := too_few(model.estimator)) is not None:
         typer.echo(few)

@@ -18,6 +18,7 @@ FIRST_SCALE = 0.44
 """Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for evenly spread values."""
 _LARGEST_SCALE = 1e100
 _MOST_COUNTED = 1e15
+_FINEST = -5.75 * math.log(2)  # a spread nearer to the finest one of `location_scale` than to the next
 _LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 bits
 
 
@@ -122,6 +123,20 @@ def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
     arrays.tails[:] = sum(part.tails for part in parts)
     arrays.told[:] = sum(part.told for part in parts)
     k.refresh(arrays)
+
+
+def unresolved(arrays: Arrays) -> list[int]:
+    """The columns whose spread may be any number below the finest one that bits tell from others, by two deviations.
+
+    Parameters
+    ----------
+    arrays
+        What is known.
+    """
+    summary = arrays.summary
+    low = summary[:, location_scale.REACH] - 2.0 * np.sqrt(summary[:, location_scale.REACH_VARIANCE])
+    found: list[int] = summary[low <= _FINEST, k.COLUMN].astype(int).tolist()
+    return [j for j in found if j < len(arrays.frame) - 1]
 
 
 def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:

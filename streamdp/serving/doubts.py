@@ -9,7 +9,7 @@ from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.targets import LinearRegressor
 from streamdp.estimators.user.learner import UserLearner
 from streamdp.runtime.bad_records import dropped
-from streamdp.serving.publish import unsettled, weights
+from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
 
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
@@ -42,10 +42,9 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         found.append(few)
     if counts.learned:
         shown = weights(estimator)
-        needed = unsettled(shown)
-        if needed is not None:
-            found.append(needed)
-        if _begins_at_zero(estimator) and (needed is not None or shown[0].settled is None):
+        needed = needs(estimator, shown)
+        found += needed
+        if _begins_at_zero(estimator) and (needed or shown[0].settled is None):
             found.append(
                 "the target has no declared bounds: theta began at 0, with steps for values between about -1 and 1; if "
                 "its values are others, the model may be worse than a constant: declare the bounds of the target"

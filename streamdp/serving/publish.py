@@ -112,6 +112,28 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
     return f"{len(waiting)} of {len(shown)} weights have no interval yet: {enough}"
 
 
+def needs(estimator: Any, shown: Sequence[Weight]) -> list[str]:
+    """Say in sentences what the weights without an interval need: narrower bounds of columns, and records.
+
+    Parameters
+    ----------
+    estimator
+        The model.
+    shown
+        Its `weights`.
+    """
+    blind = getattr(estimator, "unresolved", [])
+    found = []
+    if blind:
+        found.append(
+            f"the declared bounds of {', '.join(map(repr, blind))} may be 50 times as wide as the spread of the values,"
+            " or any number of times more, or nearly all values are the same, as far as these were learned: such a "
+            "weight may stay near 0, and it has no interval; narrower bounds need fewer records"
+        )
+    needed = unsettled([w for w in shown if w.name not in blind])
+    return found if needed is None else [*found, needed]
+
+
 def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:
     for key, value in named.items():
         if isinstance(value, dict):

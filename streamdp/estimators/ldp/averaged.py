@@ -12,6 +12,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops, pair_bits
+from streamdp.optim.arrays import unresolved
 from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
@@ -24,11 +25,22 @@ class AveragedLearner(LDPLearner):
 
     _averaged = True
 
+    @property
+    def unresolved(self) -> list[str]:
+        """Columns that may be spread by any amount below 1/64 of half their declared bounds, as far as bits tell.
+
+        The scale of such a column is too large by an unknown factor. Gradients tell the less about its coefficient: it
+        may stay at 0 however many records come, and it has no interval. Columns of which nearly all values are the same
+        belong to them.
+        """
+        return [] if self._features is None else [self._names[j] for j in unresolved(self._arrays)]
+
     def interval(self, level: float = 0.95) -> np.ndarray:
         """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
 
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
-        interval would say no more than what was expected of the parameter. More records settle it.
+        interval would say no more than what was expected of the parameter. More records settle it. So is a coefficient
+        of a column that is `unresolved`: narrower bounds settle it.
         Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide
         where neither the path nor bits about pairs of columns (`pair_bits`) exclude that two columns are correlated.
 
@@ -93,6 +105,9 @@ class AveragedLearner(LDPLearner):
             self._signs(d),
             level,
         )
+        for block in (limits, times):  # how fast such coefficients move is not known
+            for start in range(0, self._blocks(theta).size, p + bool(self.intercept)):
+                block[start + np.array(unresolved(arrays), dtype=int)] = np.nan
         more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         return limits, self.n_seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
 

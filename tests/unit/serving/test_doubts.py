@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from streamdp import (
@@ -86,6 +87,37 @@ def test_a_bound_is_near_only_if_the_learned_centre_is(estimator: type[PanPrivat
         assert model.near_bound == near
         said = "50 times as wide as the spread" if near is None else "near its bound 1000, as far as"
         assert any(said in doubt for doubt in doubts(model, Counts(20_000, 0, 0)))
+
+
+def test_columns_with_bounds_far_too_wide_have_no_interval_and_are_told() -> None:
+    """They had narrow intervals around 0, because a scale that is too large made gradients seem to tell much."""
+    rng = np.random.default_rng(6)
+    near, amount = rng.uniform(-1, 1, (2, 20_000))
+    y = near + amount + rng.normal(0, 0.3, 20_000)
+    for width, told in ((3.0, False), (10_000.0, True)):
+        model = LDPASGDRegressor(
+            features={"near": (-1, 1), "amount": (-width, width)}, target=(-4, 4), budget="eps=8", seed=1
+        )
+        assert model.unresolved == []
+        model.learn_many(pl.DataFrame({"near": near, "amount": amount}), pl.Series(y))
+        assert model.unresolved == ["amount"] * told
+        shown = {w.name: w for w in weights(model)}
+        assert (shown["amount"].settled, shown["near"].settled) == (not told, True)
+        said = doubts(model, Counts(20_000, 0, 0))
+        assert [doubt.startswith("the declared bounds of 'amount' may be") for doubt in said] == [True] * told
+
+
+def test_a_rare_event_that_bits_find_has_an_interval_and_a_constant_column_has_none() -> None:
+    rng = np.random.default_rng(7)
+    X = (rng.uniform(size=(30_000, 2)) < [0.1, 0.0]).astype(float)
+    y = rng.integers(0, 3, 30_000).astype(float)
+    model = LDPASGDClassifier(
+        "softmax", features={"rare": (0, 1), "never": (0, 1)}, classes=[0, 1, 2], budget="eps=8", seed=1
+    )
+    model.learn_many(pl.DataFrame(X, schema=["rare", "never"]), pl.Series(y.astype(int)))
+    assert model.unresolved == ["never"]
+    assert np.isnan(model.interval()[:, 0]).reshape(3, 3)[:, 1].all()
+    assert {w.name for w in weights(model) if w.settled is False} == {"never"}
 
 
 def test_a_target_without_bounds_is_told_while_its_weights_are_not_settled() -> None:
