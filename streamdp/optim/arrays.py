@@ -125,6 +125,19 @@ def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
     k.refresh(arrays)
 
 
+def average_in_units(arrays: Arrays) -> np.ndarray:
+    """The average of theta in the units in which it is learned, as a new array (d,).
+
+    Parameters
+    ----------
+    arrays
+        What is known.
+    """
+    out = np.empty(len(arrays.state[1]))
+    k.inward(arrays, arrays.state[1], out)
+    return out
+
+
 def unresolved(arrays: Arrays) -> list[int]:
     """The columns whose spread may be any number below the finest one that bits tell from others, by two deviations.
 

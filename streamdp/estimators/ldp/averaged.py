@@ -12,7 +12,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops, pair_bits
-from streamdp.optim.arrays import unresolved
+from streamdp.optim.arrays import average_in_units, unresolved
 from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
@@ -93,8 +93,7 @@ class AveragedLearner(LDPLearner):
         deviations = np.sqrt(np.diagonal(covariance))
         original = noises @ units**2
         rates = (rates * noises) @ units**2 / original
-        theta = np.empty(d)
-        k.inward(arrays, arrays.state[1], theta)
+        theta = average_in_units(arrays)
         limits, times = path_intervals(
             segments,
             rates,

@@ -12,11 +12,12 @@ import numpy as np
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.estimators.features import Features
+from streamdp.estimators.few_records import rarity
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops, odds, pair_bits, path, questions
-from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
+from streamdp.optim.arrays import FIRST_SCALE, Arrays, average_in_units, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, first_theta, weighted_by_norm, without_shift
@@ -313,6 +314,8 @@ class LDPLearner(ValidatedModel):
         total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked - self.n_paired
         each = total / max(gradients, 1) if total else float(self._default_rows[0, samplers.INFORMATION])
         later = 1 - float(self._arrays.frame[-1, k.SINCE] / self._arrays.spec[loops.OFFSET])
+        if self._outputs() > 1 and self.intercept:
+            later = rarity(self._blocks(average_in_units(self._arrays))[:, -1])
         return self.n_asked + math.ceil(EACH * len(self._arrays.state[0]) * later / each)
 
     @property
