@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
@@ -58,7 +57,7 @@ def rarity(intercepts: np.ndarray) -> float:
     >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2)
     4.63
     """
-    share = min(max(float(softmax(intercepts).max()), 0.5), 1 - 1e-6)
+    share = min(max(1.0 / float(np.exp(intercepts - intercepts.max()).sum()), 0.5), 1 - 1e-6)
     return float((4 * share * (1 - share)) ** -1.5)
 
 
