@@ -18,7 +18,7 @@ source: {type: csv, path: d.csv}
 schema:
   features: {delay: [-30, 60], origin: [EWR, JFK, LGA]}
   target: {column: late, classes: [false, true]}
-model: {estimator: LDPASGDClassifier, budget: eps=4}
+model: {estimator: LDPASGDClassifier, budget: eps=1}
 commit: {records: 500}
 holdout: holdout.csv
 """
@@ -57,7 +57,7 @@ def test_pictures_in_three_formats(trained: Path, quick: Quick) -> None:
     assert np.std(pixels) > 0.05  # not empty
     ET.parse(trained / "error.svg")
     page = (trained / "error.html").read_text()
-    assert "epsilon = 4" in page
+    assert "epsilon = 1" in page
     found = json.loads(quick("status", "late.db", "--json")[1])["doubts"]
     assert found
     assert all(doubt in page for doubt in found)
