@@ -143,7 +143,7 @@ soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --write
 
 campaign: $(SPARK)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --hypothesis-profile=campaign
 
 # 1,000 kills and other faults under every kind of job, also in several runs; rewrites the last section of benchmarks/campaign.md.
 campaign-kills: $(STAMP)

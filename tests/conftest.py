@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,18 +16,46 @@ from sqlalchemy.engine import make_url
 
 from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
+from streamdp.config.definition import SEEDS_ALLOWED
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
+from tests.support.noise import NOISE
 from tests.support.proxy import Proxy
 from tests.support.servers import RunningBroker, RunningPostgres
 
-settings.register_profile("streamdp", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+os.environ[SEEDS_ALLOWED] = "1"  # jobs of tests may have seeds
+
+# Machines may be busy. The suite tries the same examples in every run, and the campaign others each time.
+PROFILE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("streamdp", **PROFILE, derandomize=True)
+settings.register_profile("campaign", **PROFILE)
 settings.load_profile("streamdp")
 
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: a quarter of the time, tests wait for servers and processes."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The noise of a test follows from its name, so that no result depends on luck."""
+    if item.get_closest_marker("real_noise"):
+        NOISE.end()
+    else:
+        NOISE.begin(item.nodeid)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> Iterator[None]:
+    """The noise of a fixture that several tests share does not depend on the test that comes first."""
+    name = NOISE.name
+    if name and fixturedef.scope != "function":
+        NOISE.begin(f"{fixturedef.baseid} {fixturedef.argname} {request.param_index}")
+        yield
+        NOISE.begin(name)
+    else:
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import blake2b
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 
 CapText = Annotated[str, BeforeValidator(lambda value: str(parse_cap(value)))]
+SEEDS_ALLOWED = "STREAMDP_TEST_SEEDS"
+"""The environment variable without which a job has no seed; the test suite sets it to 1."""
 SHARED = "shared"
 """What a store keeps in place of the path or URL of a ledger, which may change."""
 
@@ -106,8 +109,17 @@ class Definition(Settings):
         if own and self.schema_.budget is not None:
             need = "records with budgets of their own (schema.budget) allow no more than these: set validation.share"
             raise MisfitError("validation", need)
+        self._check_seed()
         self._check_cap(estimator.record_budget)
         return self
+
+    def _check_seed(self) -> None:
+        """Refuse a seed outside of tests: its noise can be computed, so the model would protect no record."""
+        if self.model.seed is not None and os.environ.get(SEEDS_ALLOWED) != "1":
+            need = (
+                f"seed is for tests: the model would not be private. Leave it out, or set {SEEDS_ALLOWED}=1 in a test"
+            )
+            raise MisfitError("model", need)
 
     def _check_cap(self, spent: Budget) -> None:
         """Refuse a cap that cannot count what a record spends now, not at the first record."""
@@ -289,6 +301,9 @@ class StoredDefinition(Definition):
             return super().fingerprint()
         first = {"cap": self.earlier[0].cap, "earlier": ()}
         return self.model_copy(update=first).fingerprint()
+
+    def _check_seed(self) -> None:
+        """A store has it, so it was checked."""
 
     def _check_cap(self, spent: Budget) -> None:
         """A store has it, so it was checked."""

@@ -72,7 +72,8 @@ class ModelConfig(Settings):
     domain
         The set of allowed parameters theta.
     seed
-        For tests only: a model with a seed is not private.
+        For tests only: a model with a seed is not private. A job with a seed is refused unless the environment has
+        `STREAMDP_TEST_SEEDS=1`.
     cohort
         `{people: n, rounds: T}`, with a source of type: shuffle: the same n people answer in each of T rounds. Without
         `rounds`, T is planned.

@@ -30,6 +30,7 @@ from tests.support import intruder, memory_dump
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 from tests.support.intruder import CLOSING_NOISE, GRADIENT, RELEASE, SUM_WITH, SUM_WITHOUT, Seen
 
+pytestmark = pytest.mark.real_noise
 TRIALS, CAMPAIGN_TRIALS = 100_000, 1_000_000
 BATCH, BATCHES = 4, 3
 MINE, PLACE = 1, 1  # the record that differs is the second of the second batch

@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from streamdp.cli.main import main
+from streamdp.config.definition import SEEDS_ALLOWED
 from tests.support.paths import ROOT
 from tests.support.zygote import Forked
 
@@ -69,7 +70,7 @@ class Quick:
 def environment(bootstrap: str | None, **more: str) -> dict[str, str]:
     """The environment without variables of streamdp but those given; `bootstrap` names the brokers."""
     given = {key: value for key, value in os.environ.items() if not key.startswith("STREAMDP_")}
-    given |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
+    given |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200", SEEDS_ALLOWED: "1"} | more
     return given if bootstrap is None else given | {"STREAMDP_KAFKA": bootstrap}
 
 

@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
+from tests.support.noise import NOISE, SEED
 from tests.support.paths import ROOT
 
 _SUBREAPER = 36
@@ -68,7 +69,7 @@ class Forked:
                 (stdin or nothing).fileno(),
                 *(end if file is None else file.fileno() for file, end in zip((stdout, stderr), theirs, strict=True)),
             ]
-            request = {"arguments": ["streamdp", *arguments], "cwd": str(cwd), "env": dict(env)}
+            request = {"arguments": ["streamdp", *arguments], "cwd": str(cwd), "env": dict(env) | NOISE.of_process()}
             self.pid = _fork(json.dumps(request).encode(), given)
         for end in theirs:
             os.close(end)
@@ -170,8 +171,10 @@ def _serve(line: socket.socket) -> list[str]:
 
 
 def _disturb(environment: Mapping[str, str]) -> None:
-    """What a campaign does to a command: files may have so many bytes; SIGUSR1 moves the clock by so many seconds; a
+    """What a test does to a command: its noise has these words; files may have so many bytes; SIGUSR1 moves the clock by so many seconds; a
     service adds a shard after so many seconds."""
+    if name := environment.get(SEED):
+        NOISE.begin(name)
     if most := environment.get("TESTS_FILE_BYTES"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
     if shard_seconds := environment.get("TESTS_SHARD_SECONDS"):

@@ -165,6 +165,16 @@ def test_a_seeded_job_never_becomes_a_private_one(tmp_path: Path) -> None:
     assert prints[0] == prints[1] != prints[2]
 
 
+def test_a_job_has_a_seed_in_tests_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = write(tmp_path, JOB.replace("eta: 0.3", "seed: 1"))
+    config = load_config(job)
+    assert "NOT PRIVATE" in config.build_estimator().statement()
+    monkeypatch.delenv("STREAMDP_TEST_SEEDS")
+    with pytest.raises(ConfigError, match="seed is for tests: .* STREAMDP_TEST_SEEDS=1"):
+        load_config(job)
+    assert read_definition(config.text()).model.seed == 1  # what a store has is read, and says that it is not private
+
+
 def test_the_stored_text_gives_the_same_model_and_no_paths(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, JOB))
     assert str(tmp_path) not in config.text()

@@ -36,6 +36,7 @@ from streamdp.privacy.mechanisms import Mechanism
 from streamdp.privacy.mechanisms.base import randomize_rows
 from streamdp.privacy.subsampling import sample
 
+pytestmark = pytest.mark.real_noise
 FALSE_ALARM = 1e-6
 
 
