@@ -171,8 +171,8 @@ def _serve(line: socket.socket) -> list[str]:
 
 
 def _disturb(environment: Mapping[str, str]) -> None:
-    """What a test does to a command: its noise has these words; files may have so many bytes; SIGUSR1 moves the clock by so many seconds; a
-    service adds a shard after so many seconds."""
+    """What a test does to a command: its noise has these words; files may have so many bytes; SIGUSR1 moves the clock
+    by so many seconds; a service adds a shard after so many seconds."""
     if name := environment.get(SEED):
         NOISE.begin(name)
     if most := environment.get("TESTS_FILE_BYTES"):

@@ -38,7 +38,8 @@ def _theta() -> list[float]:
 
 def test_commands_have_the_noise_of_their_test_and_no_two_the_same(tmp_path: Path) -> None:
     job = (
-        "job: one\nsource: {path: ../data.csv}\nmodel: {estimator: LDPASGDRegressor, scaling: declared}\nstore: job.db\n"
+        "job: one\nsource: {path: ../data.csv}\nstore: job.db\n"
+        "model: {estimator: LDPASGDRegressor, scaling: declared}\n"
         "schema:\n  target: {column: y, bounds: [0, 1]}\n  features: {a: [0, 1]}\n"
     )
     (tmp_path / "data.csv").write_text("a,y\n" + "0.5,1\n" * 2000)
