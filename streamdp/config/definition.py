@@ -116,9 +116,7 @@ class Definition(Settings):
     def _check_seed(self) -> None:
         """Refuse a seed outside of tests: its noise can be computed, so the model would protect no record."""
         if self.model.seed is not None and os.environ.get(SEEDS_ALLOWED) != "1":
-            need = (
-                f"seed is for tests: the model would not be private. Leave it out, or set {SEEDS_ALLOWED}=1 in a test"
-            )
+            need = f"seed is for tests, the model is not private with it: leave it out (tests set {SEEDS_ALLOWED}=1)"
             raise MisfitError("model", need)
 
     def _check_cap(self, spent: Budget) -> None:
