@@ -1,1 +1,1 @@
-"""One job's tables in an SQLite file or a PostgreSQL schema: locks, transactions, migrations, durable files."""
+"""One job's tables in an SQLite file or a PostgreSQL schema: locks, transactions, durable files."""

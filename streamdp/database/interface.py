@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from streamdp.errors import StoreDamagedError, StoreVersionError
+from streamdp.errors import StoreVersionError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, MetaData
@@ -24,7 +24,7 @@ class Header:
     application_id
         The number in the header of an SQLite file that tells this kind from others.
     version
-        The version that this program writes, from 1. Every older version can be read.
+        The version that this program writes and reads.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Header:
     version: int
 
     def check_version(self, name: str, version: int) -> None:
-        """Refuse a database of another version, unless it can be read.
+        """Refuse a database of another version.
 
         Parameters
         ----------
@@ -41,20 +41,17 @@ class Header:
         version
             The version that the database says it has.
 
-        Raises `StoreVersionError` for a newer version and `StoreDamagedError` for one that never existed.
+        Raises `StoreVersionError` for another version.
         """
-        if version > self.version:
+        if version != self.version:
             raise StoreVersionError(
-                f"{name} has format {version}, but this program knows formats up to {self.version}; use a newer"
-                " streamdp"
+                f"{name} has format {version}, and this program reads format {self.version}: use the one that wrote it"
             )
-        if version < 1:
-            raise StoreDamagedError(f"{name} says format {version}, which does not exist")
 
 
 @dataclass(frozen=True)
 class Format(Header):
-    """The format of a database: its tables, its version and the migrations from older versions.
+    """The format of a database: its tables and its version.
 
     Parameters
     ----------
@@ -62,29 +59,15 @@ class Format(Header):
         See `Header`.
     tables
         The tables. One whose `info` has the entry `only` is created in databases of that dialect alone.
-    migrations
-        `migrations[v]` takes version v to v + 1, inside the one transaction that takes the database to `version`.
     """
 
     tables: MetaData
-    migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
 
     def create_tables(self, connection: Connection) -> None:
         """Create the tables of the connection's dialect, in an empty database."""
         here = connection.dialect.name
         tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
         self.tables.create_all(connection, tables)
-
-    def migrate(self, connection: Connection, version: int) -> None:
-        """Take the tables to this format's version, inside the caller's transaction.
-
-        Parameters
-        ----------
-        version
-            The version that it has.
-        """
-        for step in range(version, self.version):
-            self.migrations[step](connection)
 
 
 class Lock(Protocol):
@@ -137,10 +120,10 @@ class Database(Protocol):
         """
 
     def reading(self, form: Format) -> AbstractContextManager[Connection]:
-        """Return a connection that cannot write and sees the last commit, of this or an older version, without a lock.
+        """Return a connection that cannot write and sees the last commit, without a lock.
 
         Raises `StoreError` if there is no such database, `StoreDamagedError` if it has another format,
-        `StoreVersionError` if it has a newer version, and `StoreLostError` if it has lost commits, unless `accept_loss`
+        `StoreVersionError` if it has another version, and `StoreLostError` if it has lost commits, unless `accept_loss`
         is set.
         """
 
@@ -151,7 +134,7 @@ class Database(Protocol):
         """
 
     def open_for_writing(self, form: Format) -> Connection:
-        """Migrate the tables to `form.version` and return a connection whose commits are on disk when they return."""
+        """Return a connection whose commits are on disk when they return."""
 
     def within(self, connection: Connection) -> AbstractContextManager[None] | None:
         """Return a context in which statements on a connection for writing, of another database, use these tables.

@@ -115,6 +115,13 @@ def _line(last: LastCommit) -> bytes:
     return b"%s %s\n" % (content, blake2b(content, digest_size=16, person=b"streamdp-last").hexdigest().encode())
 
 
+TABLE = (
+    "CREATE TABLE last_commit (number INTEGER NOT NULL, losses INTEGER NOT NULL)",
+    "INSERT INTO last_commit VALUES (0, 0)",
+)
+"""The statements that make the table of the last commit in a new database."""
+
+
 class CountingConnection(sqlite3.Connection):
     """A connection that counts its commits as the module describes, once `count_commits` was called.
 
@@ -130,8 +137,6 @@ class CountingConnection(sqlite3.Connection):
         """Count every commit from now on, after the last known one."""
         self._file, self._moved_at = file, time.monotonic()
         self.execute("BEGIN IMMEDIATE")
-        self.execute("CREATE TABLE IF NOT EXISTS last_commit (number INTEGER NOT NULL, losses INTEGER NOT NULL)")
-        self.execute("INSERT INTO last_commit SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM last_commit)")
         behind = "number < :number OR losses < :losses"
         self.execute(
             "UPDATE last_commit SET number = max(number, :number), losses = max(losses, :losses) WHERE " + behind,

@@ -172,7 +172,7 @@ class PostgresNamespace:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             if not _exists(connection):
                 raise StoreError(f"{self.name} has no such job")
-            self._checked_version(connection, form)
+            self._check_version(connection, form)
             yield connection
 
     def check(self, connection: Connection) -> None:
@@ -184,22 +184,17 @@ class PostgresNamespace:
             connection = self._engine.connect()
             try:
                 with connection.begin():
-                    version = self._checked_version(connection, form)
-                    form.migrate(connection, version)
-                    if version < form.version:
-                        connection.execute(text("UPDATE format SET version = :version"), {"version": form.version})
+                    self._check_version(connection, form)
             except BaseException:
                 connection.close()
                 raise
             return connection
 
-    def _checked_version(self, connection: Connection, form: Format) -> int:
+    def _check_version(self, connection: Connection, form: Format) -> None:
         rows = connection.execute(text("SELECT name, version FROM format")).all()
         if len(rows) != 1 or rows[0].name != form.name:
             raise StoreDamagedError(f"{self.name} is not a streamdp {form.name}")
-        version: int = rows[0].version
-        form.check_version(self.name, version)
-        return version
+        form.check_version(self.name, rows[0].version)
 
     def within(self, connection: Connection) -> AbstractContextManager[None] | None:
         """See `Database.within`. Two URLs that differ, also by the user, are taken for two databases."""

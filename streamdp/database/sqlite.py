@@ -1,4 +1,4 @@
-"""One job's tables in an SQLite file: checked before it is opened, created whole or not at all, migrated."""
+"""One job's tables in an SQLite file: checked before it is opened, created whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
 from streamdp.database.interface import Format, Header
+from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
 from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError, check_path
@@ -153,6 +154,8 @@ class SQLiteFile:
         try:
             with connection.begin():
                 form.create_tables(connection)
+                for statement in LAST_COMMIT:
+                    connection.exec_driver_sql(statement)
                 fill(connection)
                 connection.exec_driver_sql(f"PRAGMA application_id = {form.application_id}")
                 connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
@@ -199,13 +202,10 @@ class SQLiteFile:
 
     def _check_complete(self, driver: sqlite3.Connection, last: LastCommit | None) -> None:
         """Raise `StoreLostError` if the database is older than the file that holds its last commit."""
-        found = LastCommit()
-        made = "SELECT * FROM sqlite_master WHERE type = 'table' AND name = 'last_commit'"
-        if driver.execute(made).fetchall():  # older versions of this program did not make it
-            rows = driver.execute("SELECT number, losses FROM last_commit").fetchall()
-            if len(rows) != 1 or not all(isinstance(value, int) for value in rows[0]):
-                raise StoreDamagedError(f"{self.name} is damaged: its last commit has no number")
-            found = LastCommit(*rows[0])
+        rows = driver.execute("SELECT number, losses FROM last_commit").fetchall()
+        if len(rows) != 1 or not all(isinstance(value, int) for value in rows[0]):
+            raise StoreDamagedError(f"{self.name} is damaged: its last commit has no number")
+        found = LastCommit(*rows[0])
         last = last or LastCommit()
         if found.number < last.number:
             self._lose(
@@ -235,11 +235,6 @@ class SQLiteFile:
                 pragma(driver, "synchronous = FULL")
                 pragma(driver, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 driver.count_commits(self._file, self._known)
-                with connection.begin():
-                    version = pragma(driver, "user_version")
-                    form.migrate(connection, version)
-                    if version < form.version:
-                        connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
             except BaseException:
                 close(connection)
                 raise

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text, inspect
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
 
 from streamdp.database.interface import Format
-from streamdp.ledger.spends import add_caps
 from streamdp.ledger.tables import add_tables
 
 _metadata = MetaData()
@@ -46,9 +45,8 @@ SPANS = Table(  # of each shard of a job: who may charge, and what is prepaid af
     Column("position", Text, nullable=False),
     Column("prepaid", LargeBinary, nullable=False),
     Column("remaining", LargeBinary, nullable=False),
-    Column("epoch", BigInteger, nullable=False),  # since format 4: that of the claim in the store; 0: not known
+    Column("epoch", BigInteger, nullable=False),  # that of the claim in the store; 0: not known
 )
-_SHARING = (VERSION, CAPS, JOBS, SPANS)
 
 
 def first_version(connection: Connection) -> None:
@@ -56,17 +54,4 @@ def first_version(connection: Connection) -> None:
     connection.execute(VERSION.insert().values(version=0))
 
 
-def _add_sharing(connection: Connection) -> None:
-    """From format 2, which one process has for itself."""
-    for table in _SHARING:
-        table.create(connection)
-    first_version(connection)
-
-
-def _add_epochs(connection: Connection) -> None:
-    """From format 3, which did not know the epochs of stores."""
-    if all(column["name"] != "epoch" for column in inspect(connection).get_columns("spans")):  # the table may be new
-        connection.exec_driver_sql("ALTER TABLE spans ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0")
-
-
-LEDGER_FORMAT = Format("ledger", 0x7344506C, 4, _metadata, {1: add_caps, 2: _add_sharing, 3: _add_epochs})
+LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, _metadata)

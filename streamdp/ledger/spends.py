@@ -1,4 +1,4 @@
-"""Stored spends: the interface that the ledger uses, its implementation for a database, and the migration to it."""
+"""Stored spends: the interface that the ledger uses, and its implementation for a database."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import Connection
 
 from streamdp.ledger.rows import Expected
-from streamdp.ledger.tables import add_tables
 
 
 class Spends(Protocol):
@@ -83,18 +82,6 @@ class Log(Protocol):
 
     def clear(self, connection: Connection) -> None:
         """Remove all rows, inside the caller's transaction, which also writes them to the table."""
-
-
-def add_caps(connection: Connection) -> None:
-    """Migrate from spends without caps, in a transaction. An SQLite file gets pages; rows of PostgreSQL stay valid."""
-    if connection.dialect.name == "sqlite":
-        from streamdp.ledger import sqlite_pages
-
-        metadata = MetaData()
-        add_tables(metadata)
-        for name in ("spend_pages", "spend_log"):
-            metadata.tables[name].create(connection)
-        sqlite_pages.take_rows(connection)
 
 
 def spends_in(connection: Connection) -> Spends:

@@ -153,20 +153,6 @@ class SpendPages:
             self.clear(connection)
 
 
-def take_rows(connection: Connection) -> None:
-    """Move the spends of an older format, one row for each subject (see `postgres_rows`), to pages."""
-    from streamdp.ledger.postgres_rows import unpack
-
-    pages, last = SpendPages(), b""
-    while old := fetch(
-        connection, "SELECT subject, spend FROM spends WHERE subject > ? ORDER BY subject LIMIT 65536", (last,)
-    ):
-        keys, rows = unpack(old)
-        pages.write(connection, np.arange(len(keys)), keys, rows)
-        last = old[-1][0]
-    connection.exec_driver_sql("DROP TABLE spends")
-
-
 def _chunks(connection: Connection, end: int = 1 << 62) -> Iterator[list[tuple[Any, ...]]]:
     """The numbers and the content of all pages before a number, in ascending order, some at a time.
 

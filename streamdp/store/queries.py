@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, inspect, select, text
+from sqlalchemy import Connection, Row, select, text
 
 from streamdp.store.snapshot import Commit, Snapshot
-from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, only_job, read_commit, snapshots_of
-from streamdp.store.tables import COMMITS, JOBS, has_checksums
+from streamdp.store.snapshot_codec import ALL_SHARDS, only_job, read_commit, snapshots_of
+from streamdp.store.tables import COMMITS, JOBS
 
 _JOB = select(JOBS)
 
@@ -28,7 +28,7 @@ def read_job(connection: Connection, name: str) -> Row[Any]:
 
 
 def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
-    """Return the last snapshot of every shard, in the order of the shards; also from an older format.
+    """Return the last snapshot of every shard, in the order of the shards.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
 
     Raises `StoreDamagedError` if a checksum fails.
     """
-    rows = connection.execute(text(ALL_SHARDS if _has_shards(connection) else OLDER_SHARDS)).all()
+    rows = connection.execute(text(ALL_SHARDS)).all()
     return snapshots_of(rows, read_job(connection, name), name)
 
 
 def read_history(connection: Connection, limit: int, name: str) -> list[Commit]:
-    """Return the last commits, oldest first; none from a format before 3.
+    """Return the last commits, oldest first.
 
     Parameters
     ----------
@@ -51,16 +51,9 @@ def read_history(connection: Connection, limit: int, name: str) -> list[Commit]:
     name
         The database, for messages.
 
-    Raises `StoreDamagedError` if a checksum fails. Rows of a format before 5 have none.
+    Raises `StoreDamagedError` if a checksum fails.
     """
-    if not _has_shards(connection):
-        return []
     newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
-    columns = [column for column in COMMITS.c if column.name != "checksum" or has_checksums(connection)]
-    rows = connection.execute(select(*columns).order_by(*newest).limit(limit)).all()
+    rows = connection.execute(select(COMMITS).order_by(*newest).limit(limit)).all()
     job = read_job(connection, name).job
     return [read_commit(row._asdict(), job, name) for row in reversed(rows)]
-
-
-def _has_shards(connection: Connection) -> bool:
-    return inspect(connection).has_table("shards")

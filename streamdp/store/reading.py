@@ -11,7 +11,7 @@ from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import StoreMismatchError
 from streamdp.store.snapshot import Snapshot
-from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, STORE_HEADER, only_job, snapshots_of
+from streamdp.store.snapshot_codec import ALL_SHARDS, STORE_HEADER, only_job, snapshots_of
 
 
 def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
@@ -42,8 +42,7 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
 def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
     """As `queries.read_snapshots`. Raises `StoreMismatchError` if the job has another name than expected."""
     driver.row_factory = _row
-    older = not driver.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'shards'").fetchall()
-    rows = driver.execute(OLDER_SHARDS if older else ALL_SHARDS).fetchall()
+    rows = driver.execute(ALL_SHARDS).fetchall()
     job = only_job(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), name)
     if expected not in (None, job.job):
         raise StoreMismatchError(f"{name} belongs to job {job.job!r}, not to {expected!r}")

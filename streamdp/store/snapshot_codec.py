@@ -15,13 +15,11 @@ from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
 
-STORE_HEADER = Header("store", 0x73445073, 6)
+STORE_HEADER = Header("store", 0x73445073, 1)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 """The columns of a commit that a snapshot and the history share."""
 ALL_SHARDS = "SELECT * FROM shards ORDER BY topic, partition"
-"""Reads all shards, without `waiting` from a format before 6."""
-OLDER_SHARDS = f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(NAMES)}, state, checksum FROM snapshot"
-"""Reads the one shard of formats 1 and 2, which have no table `shards`."""
+"""Reads all shards."""
 
 _LETTERS = "dead_letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
@@ -111,7 +109,7 @@ def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
     columns = {column: getattr(row, column) for column in NAMES}
     try:
         intact = _checksum(job.job, job.fingerprint, columns, row.state) == row.checksum
-        waiting = int(getattr(row, "waiting", 0))
+        waiting = int(row.waiting)
     except (TypeError, ValueError):  # a damaged column may be read as bytes, or as invalid text
         intact = False
     if not intact:
@@ -161,11 +159,11 @@ def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:
     name
         The database, for messages.
 
-    Raises `StoreDamagedError` if the checksum fails. Rows of a format before 5 have none.
+    Raises `StoreDamagedError` if the checksum fails.
     """
-    shard, known = Shard(row["topic"], row["partition"]), row.get("checksum")
+    shard = Shard(row["topic"], row["partition"])
     try:
-        intact = known is None or history_checksum(job, shard, row) == known
+        intact = history_checksum(job, shard, row) == row["checksum"]
     except (TypeError, ValueError):  # a damaged column may be read as bytes, or as invalid text
         intact = False
     if not intact:

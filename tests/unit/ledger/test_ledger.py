@@ -38,7 +38,7 @@ from streamdp.errors import (
     StoreError,
     StoreMismatchError,
 )
-from streamdp.ledger import admission, page_codec, paging, postgres_rows, row_cache, sqlite_pages
+from streamdp.ledger import admission, paging, row_cache, sqlite_pages
 from streamdp.ledger import ledger as ledger_module
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
@@ -432,35 +432,6 @@ def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
     with Ledger("eps=1", path=path) as ledger:
         assert ledger.n_subjects == 300
         assert not ledger.admit_many(subjects, PureDP(0.6)).any()
-
-
-def test_a_file_with_a_row_for_each_subject_is_migrated(tmp_path: Path) -> None:
-    path = tmp_path / "spends.db"
-    subjects = [f"s{i}" for i in range(5000)]
-    with Ledger("eps=2", path=path) as ledger:
-        ledger.admit_many(subjects, PureDP(0.5), np.linspace(0.1, 1.9, 5000))
-    old = sqlite3.connect(path)
-    ((blob,),) = old.execute("SELECT spends FROM spend_log").fetchall()
-    keys, rows = page_codec.unpack([0], [blob])
-    spends = list(zip(postgres_rows._hashes(keys), postgres_rows._packed(keys, rows), strict=True))
-    assert {len(spend) for _, spend in spends} == {48}
-    for table in ("spend_pages", "spend_log", "version", "caps", "jobs", "spans"):
-        old.execute(f"DROP TABLE {table}")
-    old.execute("PRAGMA user_version = 1")
-    old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
-    old.executemany("INSERT INTO spends VALUES (?, ?)", spends)
-    old.execute("UPDATE spends SET spend = x'00' WHERE subject = ?", [spends[7][0]])
-    old.commit()
-    with pytest.raises(StoreDamagedError):
-        Ledger("eps=2", path=path)
-    old.execute("UPDATE spends SET spend = ? WHERE subject = ?", spends[7][::-1])
-    old.commit()
-    old.close()
-    with Ledger("eps=2", path=path) as ledger:
-        assert ledger.n_subjects == 5000
-        assert [ledger.spent(s).epsilon for s in subjects] == np.linspace(0.1, 1.9, 5000).tolist()
-        ledger.set_cap("s4999", "eps=3")
-        assert ledger.admit_many(["s4999", "s4998", "s0"], PureDP(1)).tolist() == [True, False, True]
 
 
 def test_wrong_or_missing_keys_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import random
@@ -394,24 +393,6 @@ def test_a_copy_from_before_the_last_start_is_told_also_after_a_crash(people: st
     assert spent(people, "ann") == [3]
 
 
-def test_a_ledger_of_format_3_is_migrated(people: str, stores: str) -> None:
-    learn_ann(stores, people, 1)
-    if "://" in people:
-        with psycopg.connect(people) as server:
-            server.execute('ALTER TABLE "streamdp_:ledger".spans DROP COLUMN epoch')
-            server.execute('UPDATE "streamdp_:ledger".format SET version = 3')
-    else:
-        with contextlib.closing(sqlite3.connect(people)) as file:
-            file.execute("ALTER TABLE spans DROP COLUMN epoch")
-            file.execute("PRAGMA user_version = 3")
-            file.commit()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n in (2, 3):
-            learn_ann(stores, people, n)
-    assert spent(people, "ann") == [3]
-
-
 def test_a_claim_that_fails_in_the_store_loses_no_balance(people: str, stores: str) -> None:
     with open_store(stores, "late", people) as store:
         admit(store, "ann")
@@ -509,21 +490,13 @@ def test_a_store_keeps_the_ledger_that_it_was_created_with(stores: str, tmp_path
 def test_a_ledger_of_a_program_becomes_one_of_jobs_and_back(
     stores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one of format 2, with spends that are still in its log."""
+    """Its spends may still be in its log."""
     path = tmp_path / "people.db"
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.0)
     with Ledger("eps=3", path=path) as ledger:
         assert ledger.admit("ann", PureDP(2))
         with pytest.raises(StoreBusyError):
             open_store(stores, "a", str(path))
-    with pytest.raises(StoreMismatchError, match="no job shares"):
-        ledger_status(path)
-    old = sqlite3.connect(path)
-    for table in ("version", "caps", "jobs", "spans"):
-        old.execute(f"DROP TABLE {table}")
-    old.execute("PRAGMA user_version = 2")
-    old.commit()
-    old.close()
     with pytest.raises(StoreMismatchError, match="no job shares"):
         ledger_status(path)
     with open_store(stores, "a", str(path)) as store:

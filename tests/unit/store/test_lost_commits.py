@@ -223,20 +223,6 @@ def test_the_file_keeps_the_newest_of_several_workers_and_survives_a_write_that_
         file.read()
 
 
-def test_a_store_of_an_earlier_version_opens_and_gets_a_number(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
-    with open_store(path) as store:
-        learn(store, 2)
-    with sqlite3.connect(path) as old:
-        old.execute("DROP TABLE last_commit")
-    old.close()
-    path.with_name("job.db.last").unlink()
-    open_store(path).close()
-    assert LastCommitFile(str(path)).read() is not None
-    with open_store(path) as store:
-        assert store.losses == 0
-
-
 def test_the_log_is_moved_into_the_database_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.db"
     for seconds, moved in ((1e9, False), (0.0, True)):
