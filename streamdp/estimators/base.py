@@ -83,8 +83,6 @@ class StreamEstimator(river_base.Estimator):
     """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
     scales_columns: ClassVar[bool] = False
     """Whether centres and scales of columns are learned: then `features` is the public schema."""
-    _schema_since: ClassVar[int] = 1
-    """The format of states from which jobs pass the schema. Before, they named encoded columns, which are the same."""
     shuffled: ClassVar[bool] = False
     """Whether the estimator can learn from the messages of a separate shuffler."""
     _unit: ClassVar[Unit] = RECORD

@@ -71,8 +71,6 @@ class DividedModel(BatchedModel):
     """An estimator whose batch is one sum: see the text of the module."""
 
     scales_columns = True
-    _formats = (1, 2)
-    _schema_since = 2
     _gathered: _Gathered | None = None
 
     def _seen_of_target(self) -> tuple[float, float, float]:

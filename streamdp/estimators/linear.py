@@ -23,6 +23,9 @@ from streamdp.optim.losses import Huber, Loss, Squared, loss_for, without_shift
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.validation.tasks import Task
 
+FORMAT = 1
+"""The format of states."""
+
 
 class LinearModel(StreamEstimator):
     """Loss, domain, weights and state of a linear predictor."""
@@ -31,8 +34,6 @@ class LinearModel(StreamEstimator):
     _default_domain: ClassVar[Domain] = RealSpace()
     _counts: ClassVar[tuple[str, ...]] = ("n_seen", "n_refused")
     """The attributes that count, in the order of the state."""
-    _formats: ClassVar[tuple[int, ...]] = (1,)
-    """The formats of states that are read; the last one is written."""
     _weighed_by: ClassVar[str] = "n_seen"
     """The count that `merged` weighs by."""
 
@@ -244,7 +245,7 @@ class LinearModel(StreamEstimator):
                     f"{self.to_boundary} that are missing, or call close_batch()"
                 )
             return {
-                "format": self._formats[-1],
+                "format": FORMAT,
                 **self._model(),
                 **self._learned(),
                 **self._learned_beside(),
@@ -313,13 +314,12 @@ class LinearModel(StreamEstimator):
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Take over a state, in a copy that an error discards. Raises what `_read` raises."""
-        if state["format"] not in self._formats:
-            raise ConfigError(f"state: expected format {self._formats[-1]}, got {state['format']}")
+        if state["format"] != FORMAT:
+            raise ConfigError(f"state: expected format {FORMAT}, got {state['format']}")
         if self._features is None:
             self._declare(list(state["features"]))
         for what, mine in self._model().items():
-            older = what == "units" and (state["format"] < self._schema_since or what not in state)
-            if not older and state[what] != mine:
+            if state[what] != mine:
                 raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
         self._set_spent([parse_budget(text) for text in state["spent"]])
         counts = {name: int(state[name]) for name in self._counts}

@@ -24,7 +24,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     path
         The file.
 
-    Raises `StoreError` if it cannot be read, `StoreVersionError` for a newer format, and `StoreDamagedError` for any
+    Raises `StoreError` if it cannot be read, `StoreVersionError` for another format, and `StoreDamagedError` for any
     other file and for a damaged one.
     """
     name = check_path("load", path)
@@ -38,7 +38,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     except (ValueError, RecursionError):
         raise StoreDamagedError(f"{name}: expected a file that the method save of a model wrote") from None
     if document.get("version") != VERSION:
-        raise StoreVersionError(f"{name} has a newer format; use a newer streamdp")
+        raise StoreVersionError(f"{name} has another format: use the version of streamdp that wrote it")
     text = document.get("model")
     if not isinstance(text, str) or document.get("checksum") != checksum(text):
         raise StoreDamagedError(f"{name} fails its checksum: it is damaged, or was changed; restore a copy")

@@ -160,8 +160,8 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
     arrays
         Those of a model of the same parameters.
     state
-        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,), the posteriors (c, ...) and maybe `pairs`
-        (m, 3), what the bits about pairs told, and `tails` (c, `tails.TAILS`).
+        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,), the posteriors (c, ...), `tails`
+        (c, `tails.TAILS`) and, where pairs of columns are asked about, `pairs` (m, 3).
     posterior
         The name of the entry with the posteriors.
 
@@ -170,9 +170,8 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
     scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
     progress = finite_array(state, "progress", arrays.clock.shape)
     cells = read_posterior(state, posterior, arrays.posterior)
-    nothing = {"pairs": np.zeros(arrays.told.shape), "tails": np.zeros(arrays.tails.shape)}  # as in earlier states
-    told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
-    far = finite_array({**nothing, **state}, "tails", arrays.tails.shape)
+    told = finite_array(state, "pairs", arrays.told.shape) if len(arrays.told) else arrays.told
+    far = finite_array(state, "tails", arrays.tails.shape)
     if (
         np.delete(progress, k.CLASS).min() < 0
         or progress[k.SEGMENT] > SEGMENTS - 1

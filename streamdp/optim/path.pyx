@@ -64,21 +64,3 @@ cdef void forget(Model* m) noexcept nogil:
     m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
     for i in range(m.many * width(m)):
         m.segments[i] = 0.0
-
-
-def measure(arrays):
-    """Write the rates and the noises of all segments, given that no column was scaled while they were summed.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    """
-    cdef Model m
-    cdef Py_ssize_t i
-    model_of(arrays, &m)
-    cdef double end = m.clock[TOTAL]
-    for i in range(<Py_ssize_t> m.clock[SEGMENT], -1, -1):
-        if i < m.many and m.segments[i * width(&m) + m.d] > 0.0:
-            _measure(&m, m.segments + i * width(&m), end)
-            end -= m.segments[i * width(&m) + m.d]

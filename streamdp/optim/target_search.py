@@ -13,7 +13,6 @@ Everything here follows from noisy bits and public numbers. It is about accuracy
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -29,7 +28,6 @@ from streamdp.optim.states import finite_array
 
 _NARROW, _REACH, _LEAST = 1 / 16, 6.0, 2.0**-30
 _PLACE = [k.ORIGIN, k.UNIT, k.CENTRE, k.SCALE]
-_OLDER = 5  # so many more numbers had older states
 
 
 class Question(NamedTuple):
@@ -118,11 +116,7 @@ class TargetSearch:
 
         Raises `ConfigError` for numbers out of range.
         """
-        numbers = finite_array(state, "search", np.shape(state["search"]))
-        if len(numbers) == len(_PLACE) + 2 + _OLDER:
-            numbers = self._of_older(numbers)
-        if numbers.shape != (len(_PLACE) + 2,):
-            raise ConfigError("state: expected another number of values in its search for the spread of the target")
+        numbers = finite_array(state, "search", (len(_PLACE) + 2,))
         place, (told, asked) = np.split(numbers, [len(_PLACE)])
         if min(place[1], place[3]) <= 0 or min(told, asked) < 0:
             raise ConfigError("state: its search for the spread of the target is out of range")
@@ -132,18 +126,6 @@ class TargetSearch:
             arrays.posterior[:] = read_posterior(state, "posterior", arrays.posterior)
         k.refresh(arrays)
         self._arrays, self.asked = arrays, int(asked)
-
-    def _of_older(self, numbers: np.ndarray) -> np.ndarray:
-        """Those of a state from when 60 more bits looked for the unit: a unit that was found stays."""
-        numbers, tail = np.split(numbers, [-_OLDER])
-        if numbers[4] < k.DONE:
-            return numbers
-        if numbers[1] == self._whole and numbers[3] >= self._whole / 8:
-            numbers[2:4] = self._middle, self._whole
-        elif tail[2] >= 60 and tail[3] > 0:
-            unit = 1.5 * math.exp(min(tail[4] / tail[3], 700.0))
-            numbers[2:4] = (numbers[2], unit) if unit < self._whole / 4 else (self._middle, self._whole)
-        return numbers
 
 
 def _search_in(middle: float, half: float) -> Arrays:

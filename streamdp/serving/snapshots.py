@@ -183,7 +183,7 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
             state=decode_state(item["state"]),
             shard=Shard(item["topic"], item["partition"]),
             epoch=item["epoch"],
-            waiting=item.get("waiting", 0),  # absent in snapshots of earlier versions
+            waiting=item["waiting"],
         )
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("expected a streamdp snapshot as JSON") from None

@@ -16,7 +16,7 @@ from streamdp.estimators.few_records import rarity
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops, odds, pair_bits, path, questions
+from streamdp.optim import location_scale, loops, odds, pair_bits, questions
 from streamdp.optim.arrays import FIRST_SCALE, Arrays, average_in_units, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
@@ -50,7 +50,6 @@ class LDPLearner(ValidatedModel):
     )
     _averaged: ClassVar[bool] = False
     _stays = True
-    _formats = (3, 4)
     scales_columns = True
     _arrays: Arrays
 
@@ -361,9 +360,7 @@ class LDPLearner(ValidatedModel):
     def _read(self, state: Mapping[str, Any]) -> None:
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
-        segments, d, earlier = np.zeros(arrays.segments.shape), numbers.shape[1], state["format"] == 3
-        own = segments[:, : d + 1] if earlier else segments  # without rates and noises
-        own[:] = finite_array(state, "segments", own.shape)
+        segments, d = finite_array(state, "segments", arrays.segments.shape), numbers.shape[1]
         measured = segments[:, d + 1 :] > 0
         if (
             np.abs(numbers).max() > _LARGEST_THETA
@@ -375,8 +372,6 @@ class LDPLearner(ValidatedModel):
         self._check_theta(numbers[0])
         arrays.state[:], arrays.segments[:] = numbers, segments
         read(arrays, state, "posterior")
-        if earlier:
-            path.measure(arrays)
         self._merged = bool(state["merged"])
 
     def _numbers(self) -> np.ndarray:

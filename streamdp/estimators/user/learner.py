@@ -51,8 +51,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
     )
     _unit: ClassVar[Unit] = REPORT
     _counts = ("n_seen", "n_refused", "n_users")
-    _formats = (1, 2, 3)
-    _schema_since = 3
     scales_columns = True
 
     centre: str
@@ -304,10 +302,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def _older_method(self, state: Mapping[str, Any]) -> str | None:
-        planned = "plan" in state and not str(state["plan"]).startswith("('asgd'")
-        return "ac-sa" if self._method == "asgd" and planned else None
-
     def _model(self) -> dict[str, Any]:
         return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}
 
@@ -334,8 +328,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
         self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
         self._centre, self._total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
-        if state["format"] < 3:  # of steps with T_0 = 10, whose batches were longer for d < 3
-            answered = min(answered, mean.users - 1)
         if window_at < 0 or not 0 <= answered < mean.users:
             raise ConfigError("state: its counts are out of range")
         self._answered, self._people.at = answered, window_at % self._people.window

@@ -112,23 +112,6 @@ class UserRecords(TargetUnits):
         """Take clean records; return the mask (n,) of those that were taken, or None for all."""
         raise NotImplementedError
 
-    if TYPE_CHECKING:
-
-        def _use(self, method: str) -> None: ...
-
-    def _older_method(self, state: Mapping[str, Any]) -> str | None:
-        """The method of a state that was written when "auto" meant another one than now; None for today's."""
-        raise NotImplementedError
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        """With "auto", a state of the method that was the default before goes on with it."""
-        older = self._older_method(state) if self.method == "auto" else None
-        if older is not None:
-            self._use(older)
-            if self._features is not None:
-                self._allocate(len(self._features.names))
-        super()._load(state)
-
 
 def _check_subjects(people: Sequence[Subject | None]) -> None:
     kinds = set(map(type, people))

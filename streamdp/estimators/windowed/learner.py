@@ -331,9 +331,6 @@ class WindowLearner(UserRecords):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def _older_method(self, state: Mapping[str, Any]) -> str | None:
-        return _PLANNED if self._method.name == NEWTON and "memory" not in state else None
-
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: the open window is not in it."""
         with self._rng.lock:
@@ -356,7 +353,7 @@ class WindowLearner(UserRecords):
 
     def _read(self, state: Mapping[str, Any]) -> None:
         theta = finite_array(state, "theta", (self._d,))
-        kept = finite_array({"memory": np.zeros(0), **state}, "memory", (self._kept - self._d,))
+        kept = finite_array(state, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)
         self._method.check(self._task(1), released, self._check_theta)
         self._bounds = self._read_bounds(state)

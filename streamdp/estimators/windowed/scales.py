@@ -45,7 +45,7 @@ class Scales:
         return np.append(np.repeat([0.0, 1.0], len(self)), 0.0)
 
     def read(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Return (2 k + 1,), as `start`, of a stored state; `start` if it is from before there were scales.
+        """Return (2 k + 1,), as `start`, of a stored state.
 
         Parameters
         ----------

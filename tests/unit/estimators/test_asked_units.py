@@ -269,24 +269,6 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
     assert model._walk.since.max() > 0
 
 
-def test_a_state_from_before_goes_on_with_columns_as_they_are() -> None:
-    """A job of before declared the names of encoded columns."""
-    X, y, people = encoded(3000)
-    new = wide()
-    old = new.clone({"features": list(new.weights)[:4]})
-    old.learn_arrays(X[:2000], y[:2000], subjects=people[:2000])
-    state = old.state_dict()
-    assert "scales" not in state
-    with pytest.raises(ConfigError, match="units"):
-        new.load_state_dict(state)
-    new.load_state_dict(state | {"format": 2})
-    assert new._columns is None
-    for each in (old, new):
-        each._rng = type(old._rng)(11)
-        each.learn_arrays(X[2000:], y[2000:], subjects=people[2000:])
-    np.testing.assert_allclose(new._estimate(), old._estimate())
-
-
 def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
     parts = []
     for seed in (5, 6):

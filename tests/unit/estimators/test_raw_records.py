@@ -87,19 +87,6 @@ def closed_and_loaded(model: Any) -> Any:
     return other
 
 
-def test_an_ldp_sgd_state_of_an_older_version_predicts_by_its_theta() -> None:
-    """Then the second row of `state` was the first theta, and not the present one in original units."""
-    X, y = frame(600)
-    model = LDPSGDClassifier(features=SCHEMA, seed=1)
-    model.learn_many(X, y > 60)
-    state = model.state_dict()
-    state["state"][1] = 0.0
-    other = LDPSGDClassifier(features=SCHEMA)
-    other.load_state_dict(state)
-    np.testing.assert_array_equal(other.theta, model.theta)
-    assert other.predict_proba_one(RAW) == model.predict_proba_one(RAW)
-
-
 def test_keys_may_come_in_any_order_and_as_any_objects() -> None:
     """Keys in their declared order that are known objects are not looked up."""
     names = ["a", "b", "c"]
@@ -368,8 +355,6 @@ def test_models_of_other_bounds_are_not_mixed(kind: Any, options: dict[str, Any]
         other.load_state_dict(state)
     with pytest.raises(ConfigError, match="expected one units"):
         model.merged(other)
-    same.load_state_dict(state)
-    del state["units"]  # as states of before
     same.load_state_dict(state)
 
 

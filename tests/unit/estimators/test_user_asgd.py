@@ -149,26 +149,6 @@ def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
 # --- states
 
 
-def test_a_state_of_the_planned_steps_goes_on_with_them() -> None:
-    """It was the only method once, so "auto" takes it over."""
-    X, y, subjects = data(60, 4)
-    planned, learner = (model(items_per_user=4, method=method, seed=5) for method in ("ac-sa", "auto"))
-    planned.learn_arrays(X[:200], y[:200], subjects=subjects[:200])
-    state = planned.state_dict()
-    learner.load_state_dict(state)
-    assert isinstance(learner._walk, Planned)
-    assert (learner._loss, str(learner._domain)) == (planned._loss, str(planned._domain))
-    for each in (learner, other := model(items_per_user=4, method="ac-sa", seed=5)):
-        if each is other:
-            each.load_state_dict(state)
-        each._rng = SeededEntropy(9)
-        each.learn_arrays(X[200:], y[200:], subjects=subjects[200:])
-    np.testing.assert_array_equal(learner._total, other._total)
-    np.testing.assert_array_equal(learner.theta, other.theta)
-    with pytest.raises(ConfigError, match="plan"):
-        model(items_per_user=4, method="asgd").load_state_dict(state)
-
-
 def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     X, y, subjects = data(260, 4)
     whole, first, second = (model(items_per_user=4, seed=5) for _ in range(3))

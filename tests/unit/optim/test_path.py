@@ -80,18 +80,6 @@ def test_the_average_begins_anew_when_a_scale_falls_threefold_or_doubles(ratio: 
     assert (arrays.frame[0, frame.RESTARTED] == arrays.frame[0, frame.SCALE]) == again
 
 
-def test_states_of_before_keep_their_path() -> None:
-    """Format 3 had no rates and noises. They follow, because the path began when columns were scaled last."""
-    model = LDPASGDRegressor(features=["a", "b"], budget="eps=4", seed=1)
-    model.learn_arrays(*records(4000))
-    state, new = model.state_dict(), LDPASGDRegressor(features=["a", "b"], budget="eps=4")
-    d = len(model.theta)
-    new.load_state_dict(state | {"format": 3, "segments": state["segments"][:, : d + 1]})
-    at = int(model._arrays.clock[frame.SEGMENT])
-    np.testing.assert_allclose(new._arrays.segments[:at], state["segments"][:at], rtol=1e-9)
-    np.testing.assert_allclose(new.settles_at(), model.settles_at(), rtol=0.2)
-
-
 def test_forged_segments_are_refused_or_read() -> None:
     model = model_of(3000)
     state, rng, refused = model.state_dict(), np.random.default_rng(0), 0
