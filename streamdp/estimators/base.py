@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
-    from streamdp.ledger.record_cap import RecordCap
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 NEIGHBOURS = (
@@ -92,7 +91,6 @@ class StreamEstimator(river_base.Estimator):
     ledger: Ledger | None
     seed: int | None
     _rng: Entropy | SeededEntropy | FreshWords
-    _record_cap: RecordCap | None = None  # of its account, which its clones and copies share
     _quick: RecordLearner | None = None
     _looks = _LOOKS  # records that are yet to be compared
     _meetings = 0  # records that another estimator had learned just before
@@ -150,9 +148,7 @@ class StreamEstimator(river_base.Estimator):
             known = self._get_params()
             if new_params is not None and not (isinstance(new_params, Mapping) and all(n in known for n in new_params)):
                 raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
-            new = super().clone(None if new_params is None else dict(new_params))
-            new._record_cap = self._record_cap  # noqa: SLF001 - the same class
-            return new
+            return super().clone(None if new_params is None else dict(new_params))
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
         return copy.deepcopy(self)
@@ -205,9 +201,6 @@ class StreamEstimator(river_base.Estimator):
         Not always recognised: ensembles behind a transformer or of pipelines. Never: equal records in several objects,
         and a record that the same estimator learns again. That would need the values.
         """
-        if self._record_cap is not None:  # it counts them
-            self._looks = 0
-            return
         self._looks -= 1
         record, estimator = getattr(_last, "ids", (0, 0))
         before, self._record = self._record, id(x)
@@ -256,7 +249,7 @@ class StreamEstimator(river_base.Estimator):
         if self._looks > 0:
             self._compare(x)
         with self._rng.lock:
-            plain = budget is None and subject is None and self._record_cap is None
+            plain = budget is None and subject is None
             if not plain or self._quick is None or not self._quick.learn(x, y, self._rng):
                 self._learn_record(x, y, budget, subject)
                 if plain and self._quick is None and self._counted is self.record_budget:
@@ -265,8 +258,6 @@ class StreamEstimator(river_base.Estimator):
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
         self._need_subjects((subject,))
-        if self._record_cap is not None and self.per_record_budgets:
-            budget = self._record_cap.scaled(budget, self.record_budget)
         target = self._encode_target(y)
         record = self._features or self._adopt(check_record(x))
         try:
@@ -275,9 +266,7 @@ class StreamEstimator(river_base.Estimator):
             if budget is not None:
                 spend = parse_budget(budget)
                 self._check(spend)
-            if (self._record_cap is not None and not self._record_cap.admit(spend)) or (
-                self.ledger is not None and not self.ledger.admit(subject, spend)
-            ):
+            if self.ledger is not None and not self.ledger.admit(subject, spend):
                 self.n_refused += 1
                 return
             if spend is not self._counted:
@@ -311,7 +300,6 @@ class StreamEstimator(river_base.Estimator):
         Raises `SchemaError` for bad records, and if there is a ledger, because the rows have no subjects; both before
         anything is learned or spent.
         """
-        self._need_no_account("learn_many")
         self._need_subjects(None)
         with self._rng.lock:
             names = names_of(X)
@@ -345,7 +333,6 @@ class StreamEstimator(river_base.Estimator):
         Raises `SchemaError` for wrong shapes, values that are not finite and, if there is a ledger, records without a
         subject, before anything is learned or spent.
         """
-        self._need_no_account("learn_arrays")
         with self._rng.lock:
             X = self._matrix(X)
             y = floats("y (for a classifier, the index of each class)", y)
@@ -361,14 +348,6 @@ class StreamEstimator(river_base.Estimator):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
                     raise SchemaError(f"budgets: expected {expected}")
             return self._learn_batch(X, y, budgets, subjects)
-
-    def _need_no_account(self, name: str) -> None:
-        """Raise `ConfigError` if the estimator is in an account with a cap, which this method would pass by."""
-        if self._record_cap is not None:
-            raise ConfigError(
-                f"{name}: this estimator is in an account with a cap, which counts what is given to its learn_one and "
-                "learn_many; load a state before you make the account"
-            )
 
     def _need_subjects(self, subjects: Iterable[Subject | None] | None) -> None:
         """Raise `SchemaError` if there is a ledger and a record without a subject, which no cap would limit."""

@@ -273,8 +273,6 @@ class BatchedModel(BoundedModel, ValidatedModel):
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         joining = _NOBODY if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
-        if self._record_cap is not None:
-            joining = joining | {self._record_cap.token}
         if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
             self.n_refused += 1
             return

@@ -188,7 +188,6 @@ class DividedModel(BatchedModel):
         Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After
         an error of it or of `ask`, load a state.
         """
-        self._need_no_account("learn_parts")
         with self._rng.lock:
             self._need_boundary()
             missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows

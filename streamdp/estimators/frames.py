@@ -27,22 +27,6 @@ def names_of(X: Any) -> list[Any] | None:
     return None if columns is None else list(columns)
 
 
-def records_of(X: Any) -> list[dict[Any, Any]]:
-    """The rows of a frame as records.
-
-    Parameters
-    ----------
-    X
-        A frame.
-
-    Raises `SchemaError` for an array, which has no names.
-    """
-    if names_of(X) is None:
-        raise SchemaError(f"X: expected a frame of pandas or polars, got {type(X).__name__}")
-    records: list[dict[Any, Any]] = X.to_dicts() if hasattr(X, "get_column") else X.to_dict("records")
-    return records
-
-
 def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     """A column as pandas or polars series, or as array.
 

@@ -289,7 +289,6 @@ class LinearModel(StreamEstimator):
         Raises `ConfigError`, changing nothing, for a state of another format or model, and for values out of range;
         `BudgetError` for spends that cannot be read.
         """
-        self._need_no_account("load_state_dict")
         with self._rng.lock:
             new = object.__new__(type(self))
             vars(new).update(self._attributes_of(new))

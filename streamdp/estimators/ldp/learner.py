@@ -234,7 +234,6 @@ class LDPLearner(ValidatedModel):
         or without a subject although there is a ledger, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
-        self._need_no_account("absorb")
         self._need_subjects((subject,))
         if not isinstance(report, Report | Answer):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")

@@ -224,7 +224,6 @@ class ShuffleLearner(DividedModel):
         guarantee, and `ConfigError` after the last round of a cohort; then nothing changes.
         """
         self._need_features("absorb")
-        self._need_no_account("absorb")
         self._need_subjects(None)
         with self._rng.lock:
             if not self.at_boundary:
@@ -262,7 +261,6 @@ class ShuffleLearner(DividedModel):
         if rounds is not None:
             check_whole("rounds", rounds, 1, MOST_RECORDS)
         self._need_no_cohort("learn_cohort")
-        self._need_no_account("learn_cohort")
         self._need_subjects(None)
         self._planned_walk()
         with self._rng.lock:

@@ -260,7 +260,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
         subject although there is a ledger; then nothing changes.
         """
         self._need_features("absorb")
-        self._need_no_account("absorb")
         self._need_subjects((subject,))
         if not isinstance(report, UserReport):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")

@@ -87,11 +87,6 @@ class UserRecords(TargetUnits):
             try:
                 record.pack(x, target)
                 _check_subjects([subject])
-                if self._record_cap is not None:
-                    if not self._record_cap.admit(self._budget):
-                        self.n_refused += 1
-                        return
-                    subject = self._record_cap.token if subject is None else subject  # its copies are one user
                 self._gather(record.row, record.target, [subject])
             finally:
                 try:

@@ -317,7 +317,6 @@ class WindowLearner(UserRecords):
         Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
         `ConfigError` without `sums_only`.
         """
-        self._need_no_account("learn_users")
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a window is open: call close_batch() first")
