@@ -1,6 +1,6 @@
 """Figures of the decision records in docs/decisions. `python -m benchmarks.decisions NAME` prints those of one record.
 
-Names: compiled, json, calls, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise, limits. Alternatives
+Names: compiled, json, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise, limits. Alternatives
 that are no dependency of streamdp are left out if they are not installed: `pip install msgspec confluent-kafka opendp
 diffprivlib`.
 Contenders take turns and the best of the rounds counts. Processor time is printed unless a line says otherwise,
@@ -45,8 +45,6 @@ from benchmarks.speed import (
     run_job,
     write_file,
 )
-from connectors import jsoncalls
-from connectors.jsonrows import encode_json_lines, encode_objects
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.config.job import JobConfig
 from streamdp.data.records import Batch
@@ -279,40 +277,6 @@ def json_lines() -> None:
                 show(text.decode("utf-8", "replace"), f"the values are {values.to_list()}")
             except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
                 show(text.decode("utf-8", "replace"), f"the whole file is refused: {type(error).__name__}")
-
-
-# -- 0007: calls of the service ----------------------------------------------------------------------------------------
-
-
-def calls() -> None:
-    schema = Schema(
-        {"hour": (0, 24), "dep_delay": (-30, 60), "origin": ["EWR", "JFK", "LGA"]},
-        "$y",
-        classes=["False", "True"],
-        subject="$subject",
-    )
-    origins = schema.features["origin"]
-    for n in (1_000, 10_000):
-        records = [
-            {"x": {"hour": i % 24, "dep_delay": i % 60, "origin": origins[i % 3]}, "y": i % 2 == 0, "subject": f"p{i}"}
-            for i in range(n)
-        ]
-        body = orjson.dumps({"records": records})
-
-        def ours(body: bytes = body) -> int:
-            call = jsoncalls.cut(body, True, 10_000)
-            return len(encode_json_lines(call.flat, np.arange(len(call)), schema))
-
-        def by_orjson(body: bytes = body) -> int:
-            flat = [r["x"] | {"$y": r["y"], "$subject": r["subject"]} for r in orjson.loads(body)["records"]]
-            return len(encode_objects(flat, np.arange(len(flat)), {}, schema, {}))
-
-        assert ours() == by_orjson() == n
-        contenders: dict[str, Callable[[], object]] = {
-            f"connectors.jsoncalls, {n:,} a call": lambda ours=ours: [ours() for _ in range(20)],
-            f"orjson, {n:,} a call (keeps the last of equal keys)": lambda it=by_orjson: [it() for _ in range(20)],
-        }
-        show_rates(contenders, dict.fromkeys(contenders, 20 * n), "records")
 
 
 # -- 0004: Kafka's clients ---------------------------------------------------------------------------------------------
@@ -595,7 +559,6 @@ def limits() -> None:
 NAMES: dict[str, Callable[[], None]] = {
     "compiled": compiled,
     "json": json_lines,
-    "calls": calls,
     "kafka": kafka_clients,
     "databases": databases,
     "noise": noise,

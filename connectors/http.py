@@ -1,6 +1,6 @@
 """Records that come by calls of an HTTP service: a source whose callers wait for the commit of what they sent.
 
-`submit` puts a call into the queue. `poll` takes calls off the queue, decodes their records
+`submit` puts a call into the queue. `poll` takes calls off the queue, encodes what goes with their features
 together, and learns nothing twice: a call whose key is known, or a record whose id is known, is answered from memory.
 After a commit, `acknowledge` answers all calls that were polled before it.
 """
@@ -18,16 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Memory
-from connectors.jsoncalls import FIELDS
-from connectors.jsonrows import encode_json_lines
-from connectors.recordblocks import Records
-from streamdp.data.records import Batch, DeadLetter, Encoder, Position, check_poll
+from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Flaw, Memory, RowEncoder, Rows
+from streamdp.data.records import Batch, DeadLetter, Position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
-_KNOWN = "known"
+_KNOWN = Flaw("known")
 _GATHER_S, _MANY = 0.005, 1000
 """A commit costs more than a call. So where several callers wait for each commit, the first call after it waits so long
 for the others, unless so many records are there."""
@@ -45,7 +42,7 @@ class HTTPSource:
         How many records may wait. A longer queue is refused.
     """
 
-    def __init__(self, encoder: Encoder, memory: Memory, queue_records: int) -> None:
+    def __init__(self, encoder: RowEncoder, memory: Memory, queue_records: int) -> None:
         self._encoder = encoder
         self._memory = memory
         self._queue_records = queue_records
@@ -220,11 +217,11 @@ class HTTPSource:
 
     def _belongs_elsewhere(self, call: Call) -> bool:
         """Whether all its reports answer documents of other services, but for those that are known to be learned."""
-        if ELSEWHERE not in call.dead.values():
+        if all(flaw.reason != ELSEWHERE for flaw in call.dead.values()):
             return False
         known = self._recall([key for key, _ in call.ids.values()])
         new = [i for i in range(call.size) if i not in call.ids or call.ids[i][0] not in known]
-        return bool(new) and all(call.dead.get(i) == ELSEWHERE for i in new)
+        return bool(new) and all(i in call.dead and call.dead[i].reason == ELSEWHERE for i in new)
 
     def _recall(self, keys: list[bytes]) -> dict[bytes, Answered]:
         if not keys:
@@ -250,33 +247,42 @@ class HTTPSource:
             found.append(known)
         return found
 
-    def _settle(self, call: Call, known: Mapping[int, Answered | None]) -> dict[int, str]:
+    def _settle(self, call: Call, known: Mapping[int, Answered | None]) -> dict[int, Flaw]:
         """Note what became of records whose id is known. Returns the flaws of the call, with `_KNOWN` for those."""
-        flaws = dict(call.dead) if call.content is None else dict(call.content.flat.flaws) | call.dead
+        flaws = dict(call.dead)
         for i, answered in known.items():
             if answered is None:
                 flaws[i] = _KNOWN
             elif answered.digest != call.ids[i][1]:
-                flaws[i] = "id_reused"
+                flaws[i] = Flaw("id_reused")
             else:
                 flaws[i] = _KNOWN
                 call.outcomes[i] = _CODES[answered.answer]
         return flaws
 
     def _decoded(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
-        ends: list[np.ndarray] = []
-        flaws: dict[int, str] = {}
-        at = size = 0
+        kept: list[np.ndarray] = []
+        every = Rows(np.empty(0), [], [], [])
+        places: list[int] = []
+        dead: list[DeadLetter] = []
+        at = start
         for call, mine in zip(calls, known, strict=True):
-            assert call.content is not None
-            flaws |= {at + i: reason for i, reason in self._settle(call, mine).items()}
-            ends.append(call.content.flat.ends + size)
-            size += len(call.content.flat.data)
+            rows = call.rows
+            assert rows is not None
+            flaws = self._settle(call, mine)
+            dead += [DeadLetter(at + i, *flaw) for i, flaw in flaws.items()]
+            good = [i for i in range(call.size) if i not in flaws]
+            kept.append(rows.X[good])
+            for field, values in (
+                (every.targets, rows.targets), (every.subjects, rows.subjects), (every.budgets, rows.budgets)
+            ):  # fmt: skip
+                field += [values[i] for i in good]
+            places += [at + i for i in good]
             at += call.size
-        data = b"".join(call.content.flat.data for call in calls if call.content is not None)
-        every = np.concatenate(ends) if ends else np.zeros(0, dtype=np.int64)
-        batch = encode_json_lines(Records(data, every, flaws), start + np.arange(at), self._encoder)
-        return self._noted(batch, calls, start)
+        every = replace(every, X=np.concatenate(kept))
+        batch = self._encoder.complete(every, np.array(places, dtype=np.int64), self.position)
+        dead = sorted([*dead, *batch.dead], key=lambda letter: letter.position)
+        return self._noted(replace(batch, dead=dead), calls, start)
 
     def _reports(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
         reports, subjects, positions, dead = [], [], [], []
@@ -284,7 +290,7 @@ class HTTPSource:
         for call, mine in zip(calls, known, strict=True):
             assert call.reports is not None
             flaws = self._settle(call, mine)
-            dead += [DeadLetter(at + i, reason) for i, reason in sorted(flaws.items())]
+            dead += [DeadLetter(at + i, *flaw) for i, flaw in sorted(flaws.items())]
             for i, (report, subject) in call.reports.items():
                 if i not in flaws:
                     reports.append(report)
@@ -309,11 +315,11 @@ class HTTPSource:
     def _noted(self, batch: Batch, calls: list[Call], start: int) -> Batch:
         """The batch without the records that are known; it tells the calls what becomes of the others."""
         edges = list(accumulate((call.size for call in calls), initial=start))
-        dead = [letter for letter in batch.dead if letter.reason != _KNOWN]
+        dead = [letter for letter in batch.dead if letter.reason != _KNOWN.reason]
         for letter in dead:
             k = bisect_right(edges, letter.position) - 1
             i = letter.position - edges[k]
-            column = {} if letter.column is None else {"column": FIELDS.get(letter.column, letter.column)}
+            column = {} if letter.column is None else {"column": letter.column}
             calls[k].outcomes[i], calls[k].reasons[i] = DEAD, {"reason": letter.reason} | column
 
         def told(admitted: np.ndarray | None) -> None:

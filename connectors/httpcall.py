@@ -8,13 +8,63 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from connectors.jsoncalls import Cut
+from streamdp.data.records import Batch, Position
 
 LEARNED, REFUSED, DEAD = 1, 2, 3
 """What becomes of a record, in `Call.outcomes`; 0: nothing yet."""
 
 ELSEWHERE = "elsewhere"
 """The reason of a report that answers the document of another service, which alone can learn it."""
+
+
+class Flaw(NamedTuple):
+    """Why a record is not learned.
+
+    Parameters
+    ----------
+    reason
+        Of its dead letter.
+    column
+        The feature or the field that does not fit, if it is one.
+    """
+
+    reason: str
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """n records of a call. Each field is apart from the others, so that nothing in one is read as another.
+
+    Parameters
+    ----------
+    X
+        (n, p), the encoded features. The row of a record with a flaw has no meaning.
+    targets, subjects, budgets
+        n JSON scalars, as they were sent.
+    """
+
+    X: np.ndarray
+    targets: list[Any]
+    subjects: list[Any]
+    budgets: list[Any]
+
+
+class RowEncoder(Protocol):
+    """Makes a batch of records whose features are encoded already."""
+
+    def complete(self, rows: Rows, positions: np.ndarray, position: Position) -> Batch:
+        """Encode what goes with the features. Records that cannot be encoded go to `Batch.dead`.
+
+        Parameters
+        ----------
+        rows
+            n records, of one call or of several.
+        positions
+            (n,) int64, the position of each.
+        position
+            The source's position after the last record.
+        """
 
 
 class Answered(NamedTuple):
@@ -53,8 +103,8 @@ class Call:
     ----------
     size
         How many records or reports it has.
-    content
-        The records of the call, as `jsoncalls.cut` returns them; None for reports.
+    rows
+        The records of the call; None for reports.
     key
         The digest of the caller's key; None for a call without a key.
     digest
@@ -65,7 +115,7 @@ class Call:
         None for records. Else the reports that passed their checks, by index, each with its subject or None. Those that
         are not in it are in `dead`.
     dead
-        By index: the reasons of records or reports that are dead already.
+        By index: the flaws of records or reports that are dead already.
     tell
         Each is called once with the answer or the error, in any thread: the caller's, and those of callers who sent the
         same key meanwhile.
@@ -76,12 +126,12 @@ class Call:
     """
 
     size: int
-    content: Cut | None
+    rows: Rows | None
     key: bytes | None
     digest: bytes
     ids: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     reports: dict[int, tuple[Any, Any]] | None = None
-    dead: dict[int, str] = field(default_factory=dict)
+    dead: dict[int, Flaw] = field(default_factory=dict)
     tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
     place: Mapping[str, Any] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))

@@ -7,6 +7,7 @@ which defines what a record means.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,8 +24,6 @@ from streamdp.data.records import Batch, DeadLetter, Encoder, Position, lookup
 
 Given = Mapping[str, Sequence[str | None]]
 
-FEW = 256
-"""So many records or fewer are decoded one by one if they are plain, because the set-up of polars takes longer."""
 FRAME_BYTES = 5
 """A zero byte and the number of a schema, before each value that Confluent's serializers write."""
 
@@ -110,10 +109,6 @@ def _encode(
     given: Given,
 ) -> Batch:
     """Encode the certain records the fast way, and the others exactly; `pick` returns the texts at some indices."""
-    n = len(positions)
-    few = 0 < n <= FEW and not given and not records.flaws
-    if few and (plain := _encode_plain(pick(list(range(n))), positions, position, encoder)) is not None:
-        return plain
     frame, certain = read(records, encoder, given)
     if frame is not None and certain.all():
         return encoder.encode(frame, positions, position)
@@ -157,20 +152,6 @@ def by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
     return sorted(dead, key=lambda letter: letter.position)
 
 
-def _encode_plain(texts: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder) -> Batch | None:
-    """Encode texts if all of them are plain records; else None."""
-    objects = []
-    for text in texts:
-        try:
-            item = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return None
-        if type(item) is not dict or text.count(b":") != len(item):  # see `_encode_exactly`
-            return None
-        objects.append(item)
-    return encoder.encode_plain(objects, positions, position)
-
-
 def _encode_exactly(
     raw: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder, given: Given
 ) -> Batch:
@@ -189,7 +170,7 @@ def _encode_exactly(
             dead.append(DeadLetter(place, "not_an_object"))
         # orjson keeps the last of equal keys. If there are more colons than keys, then there are equal keys, nested
         # objects, or colons in values.
-        elif text.count(b":") != len(item) and _has_duplicate_key(text, has_paths):
+        elif text.count(b":") != len(item) and has_duplicate_key(text, has_paths):
             dead.append(DeadLetter(place, "duplicate_key"))
         else:
             objects.append(item)
@@ -248,10 +229,11 @@ def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tup
                     nested.setdefault(i, name)
                     values[i] = None
         if name in numeric and types <= {int, float}:
-            columns.append(pl.Series(name, np.array(values, dtype=np.float64)))
-        else:
-            text = values if types <= {str, type(None)} else [_text(value) for value in values]
-            columns.append(pl.Series(name, text, dtype=pl.String))
+            with contextlib.suppress(OverflowError):  # a whole number beyond all doubles
+                columns.append(pl.Series(name, np.array(values, dtype=np.float64)))
+                continue
+        text = values if types <= {str, type(None)} else [_text(value) for value in values]
+        columns.append(pl.Series(name, text, dtype=pl.String))
     return pl.DataFrame(columns), nested
 
 
@@ -266,8 +248,16 @@ def _not_json(text: bytes) -> str:
     return "not_json"
 
 
-def _has_duplicate_key(text: bytes, inside: bool) -> bool:
-    """Whether a key occurs twice in the outermost object, or in any object `inside` it; `text` is valid JSON."""
+def has_duplicate_key(text: bytes, inside: bool) -> bool:
+    """Whether a key occurs twice in the outermost object, or in any object inside of it.
+
+    Parameters
+    ----------
+    text
+        Valid JSON.
+    inside
+        Whether the objects inside of it are meant, too.
+    """
     twice: list[bool] = []
 
     def note(found: list[tuple[str, Any]]) -> None:

@@ -68,7 +68,9 @@ class Client:
         """Close the connections. Idempotent."""
         self._http.close()
 
-    def predict(self, job: str, records: Sequence[Record]) -> dict[str, Any]:
+    def predict(
+        self, job: str, records: Sequence[Record], ids: Sequence[str | int | None] | None = None
+    ) -> dict[str, Any]:
         """Predict records with the last committed model.
 
         Parameters
@@ -76,11 +78,15 @@ class Client:
         job
             The name of the job.
         records
-            Raw features by name; and `id` if the label comes later.
+            Raw features by name.
+        ids
+            One for each record whose label comes later by this client's token, None for the others. None: no labels.
 
         Returns `version`, `predictions`, and `probabilities` by class or None. Raises `ServiceError`.
         """
-        return self._json("POST", job, "/predict", {"records": list(records)})
+        return self._json(
+            "POST", job, "/predict", {"records": list(records)} | ({} if ids is None else {"ids": list(ids)})
+        )
 
     def learn(self, job: str, records: Sequence[Record], key: str | None = None) -> dict[str, Any]:
         """Learn records, and return after their commit.

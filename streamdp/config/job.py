@@ -136,14 +136,6 @@ class JobConfig(Definition):
             if not issubclass(self.model.kind, LDPLearner):
                 need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
-            if "id" in self.schema_.features:
-                raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
-            from connectors.jsoncalls import FIELDS
-
-            if taken := FIELDS.keys() & self.schema_.features:
-                raise MisfitError(
-                    "schema", f"no feature may be called {min(taken)}: rename it for a source of type: http"
-                )
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
                 raise MisfitError("source", "shards need a store on PostgreSQL, which several services can share")
             if self.schema_.time is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -106,9 +105,6 @@ class Inspection:
             self._likeness.setdefault(name, Likeness(tuple(found.seen))).add(values[name], kept)
             found.dropped = self._likeness[name].difference()
         return batch
-
-    def encode_plain(self, *_: Any) -> None:
-        """See `records.Encoder.encode_plain`. None: `encode` counts all records."""
 
     def warnings(self) -> list[str]:
         """What is often wrong with the values of a column, one sentence each with its fix."""

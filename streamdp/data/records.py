@@ -221,19 +221,6 @@ class Encoder(Protocol):
             The source's position after the last record.
         """
 
-    def encode_plain(
-        self, records: Sequence[dict[str, Any]], positions: np.ndarray, position: Position
-    ) -> Batch | None:
-        """Encode few decoded records as `encode` does, in less time. None if not all of them are plain: see `plain`.
-
-        Parameters
-        ----------
-        records
-            At least one decoded JSON object. No key of it occurred twice.
-        positions, position
-            As for `encode`.
-        """
-
 
 @runtime_checkable
 class Source(Protocol):

@@ -25,7 +25,6 @@ from streamdp.data.declaration import (
 )
 from streamdp.data.floats import number
 from streamdp.data.late import Late
-from streamdp.data.plain import PlainRecords
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
@@ -165,7 +164,23 @@ class Schema:
         order of `columns`.
         """
         faults = Faults(frame.height)
-        X = self._features(frame, faults)
+        return self._complete(self._features(frame, faults), frame, positions, position, faults)
+
+    def complete(self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
+        """As `encode`, for records whose features are encoded already.
+
+        Parameters
+        ----------
+        X
+            (n, p), the encoded features.
+        frame
+            n rows with the columns of target, subject, budget and time.
+        """
+        return self._complete(X, frame, positions, position, Faults(frame.height))
+
+    def _complete(
+        self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position, faults: Faults
+    ) -> Batch:
         y = self._target(frame.get_column(self.target), faults)
         subjects: list[Subject | None] | None = None
         budgets = None
@@ -193,23 +208,6 @@ class Schema:
             dead=[DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()],
             times=None if times is None else times[good],
         )
-
-    @cached_property
-    def _plain_records(self) -> PlainRecords | None:
-        paths = any("." in column for column in self._columns)
-        whole_numbers = self.subject is not None and self.subject_type == "integer"
-        if not self.plain or paths or whole_numbers or self.time is not None:
-            return None
-        target = (self.target, self.classes, self.target_bounds, self.target_scale)
-        return PlainRecords(self.declarations.values(), *target, self.subject, self.budget)
-
-    def encode_plain(
-        self, records: Sequence[dict[str, Any]], positions: np.ndarray, position: Position
-    ) -> Batch | None:
-        """See `records.Encoder.encode_plain`."""
-        reader = self._plain_records
-        found = None if reader is None else reader.encode(records)
-        return None if found is None else Batch(self.feature_names, *found[:2], positions, position, *found[2:])
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
         """Return the encoded features only, (n, p) float64, for predictions.

@@ -90,6 +90,16 @@ class Access:
                 f"job, or set {ENVIRONMENT}"
             )
 
+    def caller(self, authorization: str | None) -> str:
+        """Who sends a request: the digest of its token, which `check` knows; empty if the service has no tokens.
+
+        Parameters
+        ----------
+        authorization
+            The header of that name.
+        """
+        return "" if self.open else _digest(authorization)
+
     def check(self, authorization: str | None, job: str | None, *scopes: str) -> None:
         """Check the token of a request.
 
@@ -106,8 +116,8 @@ class Access:
         """
         if self.open:
             return
-        kind, _, token = (authorization or "").partition(" ")
-        digest = sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
+        kind = (authorization or "").partition(" ")[0]
+        digest = _digest(authorization)
         allowed: set[str] = set()
         known = False
         for owner, given in self._tokens:  # all are compared, each in constant time
@@ -124,3 +134,9 @@ class Access:
             )
         if not allowed & set(scopes):
             raise ProblemError(403, "scope", f"the token does not have the scope {' or '.join(scopes)} for this")
+
+
+def _digest(authorization: str | None) -> str:
+    """The SHA-256 of the token of a header, in hexadecimal."""
+    token = (authorization or "").partition(" ")[2].strip()
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

@@ -15,7 +15,6 @@ from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
-from streamdp.service.direct import Direct
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import FollowedJob, Job
 from streamdp.service.learning_job import LearningJob
@@ -91,7 +90,6 @@ def create_app(
     add_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
-    direct = Direct(app.build_middleware_stack(), (route for router in ROUTERS for route in router.routes))
-    origins = Origins(direct, {config.job: config.service.origins for config in configs})
+    origins = Origins(app.build_middleware_stack(), {config.job: config.service.origins for config in configs})
     app.middleware_stack = Guard(origins, state.metrics, state.stopping, state.access.open)
     return app

@@ -1,69 +1,104 @@
-"""What callers sent, as calls that wait for their commit: bodies, keys and ids become digests here."""
+"""What callers sent, as calls that wait for their commit: bodies are parsed, and keys and ids become digests, here."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from connectors.httpcall import Call
-from connectors.jsoncalls import Cut, cut
-from streamdp.errors import SchemaError
+import numpy as np
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from connectors.httpcall import Call, Flaw, Rows
+from connectors.jsonrows import has_duplicate_key
+from streamdp.service.features import RecordReader
 from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.problems import ProblemError
+from streamdp.service.schemas import LearnCall, LearnRecord, PredictCall
 from streamdp.store.answers import Answers
 
+RecordsCall = TypeVar("RecordsCall", PredictCall, LearnCall)
 
-def cut_call(body: bytes, labelled: bool) -> Cut:
-    """Cut a call into its records.
+
+def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
+    """Parse a call. It is refused as a whole if it is malformed.
 
     Parameters
     ----------
+    kind
+        What it should be.
     body
-        The call.
-    labelled
-        Whether its records have targets, because they are to be learned.
+        The body of the request.
 
-    Raises `ProblemError` 400 if it is no call, and 413 for too many records.
+    Raises `ProblemError`: 400 if it is no such call or an object has a key twice, 413 for too many records, and 422 for
+    the first record with an unknown field or one of another type.
     """
+    found: Any = None
+    call, trouble = None, ProblemError(400, "malformed", f"expected a JSON object {kind.FORM}")
     try:
-        call = cut(body, labelled, MAX_RECORDS)
-    except SchemaError as error:
-        raise ProblemError(400, "malformed", str(error)) from None
-    if len(call) > MAX_RECORDS:
-        raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
+        found = from_json(body, allow_inf_nan=False)
+        records = found.get("records") if isinstance(found, dict) else None
+        if isinstance(records, list) and len(records) > MAX_RECORDS:
+            trouble = ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
+        else:
+            call = kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        match first["loc"]:
+            case ("records", int(index), *place):
+                field = next((f"{name}: " for name in place if name in LearnRecord.model_fields), "")
+                trouble = ProblemError(422, "bad-record", f"{field}{first['msg']}; expected {kind.FORM}", index=index)
+    except ValueError:  # not JSON
+        pass
+    if call is None:
+        raise trouble  # here, so that no error of a parser, which quotes values, is its context
+    objects = [found, *found["records"], *(r["x"] for r in found["records"] if isinstance(r.get("x"), dict))]
+    keys = sum(map(len, objects))
+    if body.count(b":") != keys and has_duplicate_key(body, True):
+        raise ProblemError(400, "malformed", "an object of the call has a key twice")
     return call
 
 
 def of_records(
-    answers: Answers, content: Cut, joined: Cut, body: bytes, key: str | None, dead: Mapping[int, str]
-) -> Call:
+    answers: Answers, reader: RecordReader, caller: str, body: bytes, key: str | None
+) -> tuple[Call, dict[int, str | None]]:
     """The call of records to learn.
 
     Parameters
     ----------
-    content
-        The records as they were sent, at least one.
-    joined
-        The same with the features that waited for their labels.
+    caller
+        Who sent it. Keys and ids of a caller are not those of another.
     body
         The body of the call.
     key
         The `Idempotency-Key`; None without one.
-    dead
-        By index: the reason why a record is dead already.
+
+    Returns the call; and the ids of records without features, by index. Raises the errors of `read_call`.
     """
-    rows = content.named
+    records = read_call(LearnCall, body).records
+    whole = [i for i, record in enumerate(records) if record.x is not None]
+    X, flaws = reader.read([record.x for record in records if record.x is not None])
+    if len(whole) < len(records):
+        every = np.zeros((len(records), X.shape[1]))
+        every[whole] = X
+        X, flaws = every, {whole[i]: flaw for i, flaw in flaws.items()}
+    rows = Rows(X, [r.y for r in records], [r.subject for r in records], [r.budget for r in records])
     ids = {
-        i: (answers.digest(b"id", name), answers.digest(b"body", text))
-        for i, name, text in zip(
-            rows, content.texts(content.ids[rows]), content.texts(content.spans[rows]), strict=True
+        i: (
+            answers.digest(b"id", _owned(caller, record.name)),
+            answers.digest(b"body", json.dumps(record.model_dump(exclude_unset=True), sort_keys=True).encode()),
         )
+        for i, record in enumerate(records)
+        if record.name is not None
     }
-    return Call(len(content), joined, *_key(answers, b"learn", key, body), ids, None, dict(dead))
+    labels = {i: record.name for i, record in enumerate(records) if record.x is None}
+    return Call(len(records), rows, *_key(answers, b"learn", caller, key, body), ids, None, flaws), labels
 
 
 def of_reports(
     answers: Answers,
+    caller: str,
     body: bytes,
     key: str | None,
     size: int,
@@ -73,9 +108,12 @@ def of_reports(
 ) -> Call:
     """The call of reports of devices.
 
+    Ids of reports are not apart by caller, because a report may also come by a topic, which names none. A device
+    chooses them at random, so that nobody else can send them first.
+
     Parameters
     ----------
-    answers, body, key
+    answers, caller, body, key
         As for `of_records`.
     size
         How many reports the call has, at least 1.
@@ -89,11 +127,17 @@ def of_reports(
     digests = {
         i: (answers.digest(b"report", name.encode()), answers.digest(b"body", text)) for i, (name, text) in ids.items()
     }
-    return Call(size, None, *_key(answers, b"reports", key, body), digests, dict(received), dict(dead))
+    flaws = {i: Flaw(reason) for i, reason in dead.items()}
+    return Call(size, None, *_key(answers, b"reports", caller, key, body), digests, dict(received), flaws)
 
 
-def _key(answers: Answers, kind: bytes, key: str | None, body: bytes) -> tuple[bytes | None, bytes]:
-    """The digests of an `Idempotency-Key`, which means another call for each kind of call, and of its body."""
+def _key(answers: Answers, kind: bytes, caller: str, key: str | None, body: bytes) -> tuple[bytes | None, bytes]:
+    """The digests of an `Idempotency-Key`, which is apart by kind of call and by caller; and of the body."""
     if key is None:
         return None, b""
-    return answers.digest(kind, key.encode("utf-8", "surrogateescape")), answers.digest(b"body", body)
+    return answers.digest(kind, _owned(caller, key)), answers.digest(b"body", body)
+
+
+def _owned(caller: str, name: str) -> bytes:
+    """A name that a caller chose; no other caller has it. A caller is hexadecimal, so the colon ends it."""
+    return f"{caller}:{name}".encode("utf-8", "surrogateescape")

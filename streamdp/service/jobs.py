@@ -9,10 +9,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from connectors.jsoncalls import Cut
 from streamdp.config.job import JobConfig
 from streamdp.protocol.report_desk import ReportDesk
-from streamdp.service.features import FeatureReader
+from streamdp.service.features import RecordReader
 from streamdp.service.following import FOLLOW_S, Follower, Found
 from streamdp.serving.snapshots import Model, restore
 from streamdp.store.snapshot import Counts, Snapshot
@@ -51,8 +50,8 @@ class Job:
         self.lag: int | None = None
         self.lag_asked_at = float("-inf")
         """What `service.lag.lag` was told last, and when."""
-        self.features = FeatureReader(config.schema_)
-        """Reads the records that are to be predicted."""
+        self.features = RecordReader(config.schema_)
+        """Reads the records of calls."""
         self.snapshot = first_snapshot(config)
         self._model = restore(self.snapshot)
 
@@ -120,9 +119,6 @@ class Job:
     def notes(self) -> list[str]:
         """Notes for the privacy statement: what waits in memory."""
         return []
-
-    def await_labels(self, call: Cut) -> None:
-        """Remember the features of records with an id, for labels that come later. Here nothing learns them."""
 
     async def start(self) -> None:
         """Begin to learn or to follow."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas
-from streamdp.service.calls import cut_call
+from streamdp.service.calls import of_records
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
-from streamdp.service.requests import job_for, read_json
+from streamdp.service.requests import caller_of, job_for, read_json, work_on
 
-FEW_BYTES = 16_384
-"""A call of at most so many bytes is taken apart in the event loop; a thread of its own would take longer."""
 MOST_KEY_BYTES = 256
 OUTCOMES: dict[int | str, dict[str, Any]] = {
     200: {"model": schemas.Outcome},
@@ -37,10 +34,12 @@ async def learn(request: Request, job: JobName) -> Response:
     found = learning_job(request, job, "learn")
     body = await read_json(request)
     key = idempotency_key(request)
-    content = cut_call(body, True) if len(body) <= FEW_BYTES else await asyncio.to_thread(cut_call, body, True)
-    if not len(content):
+    call, labels = await work_on(
+        body, of_records, found.answers, found.features, caller := caller_of(request), body, key
+    )
+    if not call.size:
         return nothing(found)
-    return documents.answer(await found.learn(content, body, key))
+    return documents.answer(await found.learn(call, caller, labels))
 
 
 def learning_job(request: Request, job: str, scope: str) -> LearningJob:

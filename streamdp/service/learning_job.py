@@ -16,14 +16,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from connectors.http import HTTPSource
-from connectors.httpcall import Answered, Call
-from connectors.jsoncalls import BUDGET, SUBJECT, TARGET, Cut
+from connectors.httpcall import Answered, Call, Flaw
 from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
-from streamdp.config.schema import SubjectConfig
 from streamdp.data.records import WHOLE, Position, Shard
-from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, QueueFullError, ReusedKeyError, SourceUnavailableError, StoreBusyError
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
@@ -164,9 +163,15 @@ class LearningJob(Job):
             hours,
         ]
 
-    def await_labels(self, call: Cut) -> None:
-        """See `Job.await_labels`."""
-        self._labels.add(call)
+    def await_labels(self, caller: str, ids: list[str | None], X: np.ndarray) -> None:
+        """Remember encoded features for labels that come later.
+
+        Parameters
+        ----------
+        caller, ids, X
+            See `Waiting.add`.
+        """
+        self._labels.add(caller, ids, X)
 
     @property
     def answers(self) -> Answers:
@@ -206,22 +211,30 @@ class LearningJob(Job):
             self.note_reasons(dead["reason"] for dead in outcome["dead"])
         return outcome
 
-    async def learn(self, content: Cut, body: bytes, key: str | None) -> dict[str, Any]:
+    async def learn(self, call: Call, caller: str, labels: dict[int, str | None]) -> dict[str, Any]:
         """Learn the records of a call, at least one, and return their outcome after the commit.
 
         Parameters
         ----------
-        body
-            The call.
-        key
-            Its `Idempotency-Key`; None without one.
+        caller
+            Who sent it: its labels join the features that it left itself.
+        labels
+            The ids of the records without features, by index.
 
         Raises the errors of `submit`.
         """
-        joined, dead, used = self._labels.join(content)
-        call = calls.of_records(self.answers, content, joined, body, key, dead)
+        assert call.rows is not None, "a call of records"
+        found = []
+        for i, name in labels.items():
+            if name is None:
+                call.dead[i] = Flaw("missing", "id")
+            elif (row := self._labels.find(caller, name)) is None:
+                call.dead[i] = Flaw("unknown_id", "id")
+            else:
+                call.rows.X[i] = row
+                found.append(name)
         outcome = await self.submit(call)
-        self._labels.forget(used)
+        self._labels.forget(caller, found)
         return outcome
 
     # -- in the learner's thread --------------------------------------------------------------------------------
@@ -234,7 +247,7 @@ class LearningJob(Job):
                         break
                     self._answers = answers = store.answers(self._settings.remember_hours)
                     self._show_first(shard)
-                    self._source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
+                    self._source = HTTPSource(self.features, answers, self._settings.queue_records)
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
@@ -281,7 +294,7 @@ class LearningJob(Job):
         def call_of(items: list[Any], position: Position) -> Call:
             desk = self.desk
             assert desk is not None, "a job without a desk does not start"
-            call = calls.of_reports(answers, b"", None, len(items), *desk.receive_all(items))
+            call = calls.of_reports(answers, "", b"", None, len(items), *desk.receive_all(items))
             call.place, call.tell = position, [note]
             return call
 
@@ -364,15 +377,3 @@ class LearningJob(Job):
             self.trouble = self._refusal = trouble
 
         self._in_loop(note)
-
-
-def _encoder(config: JobConfig) -> Schema:
-    """The schema of flat records: see `connectors.jsoncalls`."""
-    declared = config.schema_
-    subject = declared.subject
-    if isinstance(subject, SubjectConfig):
-        subject = subject.model_copy(update={"column": SUBJECT})
-    elif subject is not None:
-        subject = SUBJECT
-    target = declared.target.model_copy(update={"column": TARGET})
-    return declared.model_copy(update={"target": target, "subject": subject, "budget": BUDGET}).build()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,13 @@ import polars as pl
 from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas
+from streamdp.service.calls import read_call
+from streamdp.service.features import RecordReader
 from streamdp.service.jobs import Job
+from streamdp.service.learning import learning_job
 from streamdp.service.models import JobName
-from streamdp.service.problems import responses
-from streamdp.service.requests import job_for, read_json
+from streamdp.service.problems import ProblemError, responses
+from streamdp.service.requests import caller_of, job_for, read_json, work_on
 
 FEW_RECORDS = 32
 """The probabilities of more records are written by columns."""
@@ -24,20 +26,41 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 @router.post(
     "/{job}/predict",
-    responses={200: {"model": schemas.Predictions}, **responses(400, 401, 403, 404, 408, 413, 415, 422, 503)},
+    responses={200: {"model": schemas.Predictions}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
     response_class=Response,
     openapi_extra=schemas.body(schemas.PredictCall),
 )
 async def predict(request: Request, job: JobName) -> Response:
-    """Predict records. All must fit the schema."""
+    """Predict records. All must fit the schema. With ids, the token needs the scope `learn`, too: labels will come."""
     found = job_for(request, job, "predict")
     body = await read_json(request)
-    features = found.features
-    if (plain := features.plain(body)) is not None:
-        return documents.answer(predictions(found, plain))
-    X, call = await asyncio.to_thread(features.read, body)
-    found.await_labels(call)
+    X, ids = await work_on(body, read_predictions, found.features, body)
+    if ids is not None:
+        learning_job(request, job, "learn").await_labels(caller_of(request), ids, X)
     return documents.answer(predictions(found, X))
+
+
+def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, list[str | None] | None]:
+    """The encoded features of a call (n, p), and its ids if it has any.
+
+    Parameters
+    ----------
+    body
+        The call.
+
+    Raises the errors of `read_call`, and `ProblemError` 422 for the first record that does not fit the schema.
+    """
+    call = read_call(schemas.PredictCall, body)
+    if call.ids is not None and len(call.ids) != len(call.records):
+        raise ProblemError(400, "malformed", "ids: expected one id or null for each record")
+    X, flaws = reader.read(call.records)
+    for index, flaw in sorted(flaws.items()):
+        column = "" if flaw.column is None else f", in column {flaw.column!r}"
+        raise ProblemError(422, "bad-record", f"the record does not fit the schema: {flaw.reason}{column}", index=index)
+    if (first := reader.unknown(call.records)) is not None:
+        known = "expected the features of the schema and nothing else; ids are beside the records"
+        raise ProblemError(422, "bad-record", known, index=first)
+    return X, None if call.ids is None else [None if name is None else str(name) for name in call.ids]
 
 
 def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import orjson
@@ -12,11 +11,11 @@ from streamdp.protocol.report_desk import ReportDesk
 from streamdp.protocol.reports import Document
 from streamdp.service import calls, documents, schemas
 from streamdp.service.jobs import Job
-from streamdp.service.learning import FEW_BYTES, OUTCOMES, idempotency_key, learning_job, nothing
+from streamdp.service.learning import OUTCOMES, idempotency_key, learning_job, nothing
 from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
-from streamdp.service.requests import job_for, read_json
+from streamdp.service.requests import caller_of, job_for, read_json, work_on
 
 router = APIRouter(prefix="/v1/models", tags=["reports"])
 
@@ -62,9 +61,9 @@ async def reports(request: Request, job: JobName) -> Response:
     items = _items(body)
     if not items:
         return nothing(found)
-    few = len(body) <= FEW_BYTES
-    checked = desk.receive_all(items) if few else await asyncio.to_thread(desk.receive_all, items)
-    return documents.answer(await found.submit(calls.of_reports(found.answers, body, key, len(items), *checked)))
+    checked = await work_on(body, desk.receive_all, items)
+    call = calls.of_reports(found.answers, caller_of(request), body, key, len(items), *checked)
+    return documents.answer(await found.submit(call))
 
 
 def _items(body: bytes) -> list[Any]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
+from streamdp.service.access import Access
 from streamdp.service.jobs import Job
-from streamdp.service.limits import BODY_SECONDS, MAX_BODY_BYTES, MOST_DISCARDED_BYTES
+from streamdp.service.limits import BODY_SECONDS, FEW_BYTES, MAX_BODY_BYTES, MOST_DISCARDED_BYTES
 from streamdp.service.problems import ProblemError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def allowed(request: Request, job: str | None, *scopes: str) -> None:
@@ -63,6 +69,12 @@ def job_for(request: Request, job: str, *scopes: str) -> Job:
     return found
 
 
+def caller_of(request: Request) -> str:
+    """Who sends a request, whose token was checked: see `Access.caller`."""
+    access: Access = request.app.state.access
+    return access.caller(request.headers.get("authorization"))
+
+
 async def read_json(request: Request) -> bytes:
     """Read the body of a request. It is not parsed.
 
@@ -94,3 +106,20 @@ async def read_json(request: Request) -> bytes:
             413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB", headers={"Connection": "close"}
         )
     return b"".join(parts)
+
+
+async def work_on(body: bytes, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Call a function that reads a body: in the event loop if the body is small, else in a thread.
+
+    Parameters
+    ----------
+    body
+        The body.
+    work
+        The function.
+    given, named
+        What the function gets.
+    """
+    if len(body) <= FEW_BYTES:
+        return work(*given, **named)
+    return await asyncio.to_thread(work, *given, **named)

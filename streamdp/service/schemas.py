@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+
+from streamdp.service.limits import MAX_RECORDS
 
 
 class Summary(BaseModel):
@@ -90,32 +92,52 @@ class Outcome(BaseModel):
     dead: list[Dead]
 
 
-class PredictCall(BaseModel):
-    """Records to predict: the raw features by name, and `id` if the label comes later."""
-
-    records: list[dict[str, Any]] = Field(max_length=10_000)
+Id = Annotated[str, Field(min_length=1, max_length=256)] | int
+"""The id of a record."""
 
 
-class LearnRecord(BaseModel):
+class Sent(BaseModel):
+    """What a caller sends: nothing is converted, and unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PredictCall(Sent):
+    """Records to predict: the raw features by name; and the ids of those whose labels come later."""
+
+    FORM: ClassVar = '{"records": [{...}, ...], "ids": [...] or none} and nothing else'
+
+    records: list[dict[str, Any]] = Field(max_length=MAX_RECORDS)
+    ids: list[Id | None] | None = Field(None, description="One for each record; null for a record without one.")
+
+
+class LearnRecord(Sent):
     """A record, or the label of an earlier prediction: its `id` and `y`."""
 
     x: dict[str, Any] | None = None
-    y: str | float | bool
+    y: str | int | float | bool | None
     subject: str | int | None = None
     budget: float | None = None
-    id: str | None = None
+    id: Id | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The id as text."""
+        return None if self.id is None else str(self.id)
 
 
-class LearnCall(BaseModel):
+class LearnCall(Sent):
     """Records to learn."""
 
-    records: list[LearnRecord] = Field(max_length=10_000)
+    FORM: ClassVar = '{"records": [{"x": {...}, "y": ..., "subject", "budget", "id"}, ...]} and nothing else'
+
+    records: list[LearnRecord] = Field(max_length=MAX_RECORDS)
 
 
 class ReportsCall(BaseModel):
     """Reports of devices: see docs/reports.md."""
 
-    reports: list[dict[str, Any]] = Field(max_length=10_000)
+    reports: list[dict[str, Any]] = Field(max_length=MAX_RECORDS)
 
 
 class Health(BaseModel):

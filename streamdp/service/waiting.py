@@ -4,89 +4,76 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from connectors.jsoncalls import Cut
-from connectors.recordblocks import Records
-
 MOST_BYTES = 1 << 28
-"""The most bytes that wait for one job."""
+"""The most bytes that wait for one caller of a job."""
+_ENTRY_BYTES = 400
+_NOTHING: OrderedDict[str, tuple[float, np.ndarray]] = OrderedDict()
 
 
 class Waiting:
-    """Features by id: a bounded number, for a bounded time. The oldest are forgotten first.
+    """Encoded features by caller and id: a bounded number of each caller, for a bounded time.
+
+    The oldest of a caller are forgotten first. No caller changes, reads or forgets what another one left.
 
     Parameters
     ----------
     seconds
         How long features wait.
     records
-        How many wait at most.
+        How many of a caller wait at most.
     clock
         Returns the time in seconds; it never goes backward.
     """
 
     def __init__(self, seconds: float, records: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._records, self._clock = seconds, records, clock
-        self._features: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
-        self._bytes = 0
+        self._callers: dict[str, OrderedDict[str, tuple[float, np.ndarray]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._features)
+    def add(self, caller: str, names: Iterable[str | None], X: np.ndarray) -> None:
+        """Remember the features of the records that have an id.
 
-    def add(self, call: Cut) -> None:
-        """Remember the features of the records that have an id."""
-        now = self._clock()
-        for name, text in zip(call.texts(call.ids[call.named]), call.flat.raw(call.named), strict=True):
-            self._drop(name)
-            self._features[name] = now, text[1:-1]  # without the braces
-            self._bytes += len(text)
-        while self._features and (
-            len(self._features) > self._records
-            or self._bytes > MOST_BYTES
-            or next(iter(self._features.values()))[0] < now - self._seconds
-        ):
-            self._drop(next(iter(self._features)))
-
-    def join(self, call: Cut) -> tuple[Cut, dict[int, str], list[bytes]]:
-        """Join labels with the features that they belong to.
-
-        Returns the call with whole records; the reason why each other label is dead, by index; and the ids to forget
-        after the commit.
+        Parameters
+        ----------
+        caller
+            Who sent them: see `Access.caller`. The number of callers is bounded.
+        names
+            n ids; None for a record without one.
+        X
+            (n, p), the encoded features.
         """
-        if not call.labels:
-            return call, {}, []
-        texts = call.flat.raw(range(len(call)))
-        dead: dict[int, str] = {}
-        found: list[bytes] = []
-        since = self._clock() - self._seconds
-        for i in call.labels:
-            (name,) = call.texts(call.ids[i : i + 1])
-            at, features = self._features.get(name, (0.0, b""))
-            if not name:
-                dead[i] = "missing"
-            elif not features or at < since:
-                dead[i] = "unknown_id"
-            else:
-                texts[i] = b"{%s,%s" % (features, texts[i][1:]) if len(texts[i]) > 2 else b"{%s}" % features
-                found.append(name)
-        ends = np.cumsum([len(text) + 1 for text in texts])
-        return replace(call, flat=Records(b"\n".join([*texts, b""]), ends, call.flat.flaws)), dead, found
+        now = self._clock()
+        own = self._callers.setdefault(caller, OrderedDict())
+        for name, row in zip(names, X, strict=True):
+            if name is not None:
+                own.pop(name, None)
+                own[name] = now, row.copy()
+        most = min(self._records, MOST_BYTES // (8 * X.shape[1] + _ENTRY_BYTES))
+        while own and (len(own) > most or next(iter(own.values()))[0] < now - self._seconds):
+            own.popitem(last=False)
 
-    def forget(self, names: list[bytes]) -> None:
+    def find(self, caller: str, name: str) -> np.ndarray | None:
+        """The encoded features (p,) that a caller left under an id; None if they are unknown or too old.
+
+        Parameters
+        ----------
+        caller, name
+            Who left them, and under which id.
+        """
+        at, row = self._callers.get(caller, _NOTHING).get(name, (0.0, None))
+        return row if row is not None and at >= self._clock() - self._seconds else None
+
+    def forget(self, caller: str, names: Iterable[str]) -> None:
         """Forget features whose label was committed.
 
         Parameters
         ----------
-        names
-            Ids that `join` returned.
+        caller, names
+            Who left them, and under which ids.
         """
+        own = self._callers.get(caller, _NOTHING)
         for name in names:
-            self._drop(name)
-
-    def _drop(self, name: bytes) -> None:
-        _, text = self._features.pop(name, (0.0, b""))
-        self._bytes -= len(text) + 2 if text else 0
+            own.pop(name, None)

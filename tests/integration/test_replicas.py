@@ -230,7 +230,7 @@ def test_features_wait_for_their_label_where_they_were_predicted(url: str) -> No
     label = {"id": "a", "y": "True", "subject": "p"}
     with ExitStack() as stack:
         first, second = (Replica(config, stack).http for _ in range(2))
-        first.post("/v1/models/late/predict", json={"records": [X | {"id": "a"}]})
+        first.post("/v1/models/late/predict", json={"records": [X], "ids": ["a"]})
         assert learn(second, "k", label).json()["dead"] == [{"index": 0, "reason": "unknown_id"}]
         assert learn(first, "l", label).json()["learned"] == 1
         assert learn(second, "l", label).json()["learned"] == 1  # a retry is known everywhere

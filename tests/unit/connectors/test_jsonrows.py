@@ -24,7 +24,6 @@ GOOD = b'{"a": 1.5, "c": "x", "t": 2, "id": "s", "eps": 0.5}'
 @pytest.fixture(autouse=True)
 def _however_few(monkeypatch):
     monkeypatch.setattr(jsonscan, "_WORTH", 0)
-    monkeypatch.setattr(jsonrows, "FEW", 0)
 
 
 def contents(batch):
@@ -42,7 +41,6 @@ def encode(raw, schema=SCHEMA, **options):
 
 def encode_all_exactly(raw, schema=SCHEMA, **options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonrows, "FEW", 0)
         patch.setattr(jsonrows, "read", lambda records, *_: (None, np.zeros(len(records.ends), dtype=bool)))
         return encode(raw, schema, **options)
 
@@ -99,38 +97,6 @@ def test_every_trap_means_what_it_meant(apart):
     """One batch of all, and each by itself between good records; the latter says which one is wrong."""
     for raw in [[GOOD, row, GOOD] for row in ROWS] if apart else [ROWS]:
         assert contents(encode(raw)) == contents(encode_all_exactly(raw)), raw[1]
-
-
-CLASSES = Schema({"a": (-10, 10), "c": ["x", "y", "1", "true", "é"]}, "t", classes=["0", "1"], subject="id")
-BOUNDS = Schema({"a": (0, 1)}, "t", target_bounds=(-1, 1.5), target_scale=3, budget="eps")
-
-
-@pytest.mark.parametrize("schema", [SCHEMA, NUMBERS, CLASSES, BOUNDS])
-@pytest.mark.slow
-def test_few_records_mean_what_they_meant(schema, monkeypatch):
-    """Each by itself, without a budget of its own."""
-    for row in ROWS:
-        raw = [row and row.replace(b'"eps": 0.5', b'"eps": null')]
-        expected = contents(encode_all_exactly(raw, schema))
-        with monkeypatch.context() as patch:
-            patch.setattr(jsonrows, "FEW", 256)
-            assert contents(encode(raw, schema)) == expected, row
-
-
-@pytest.mark.parametrize(
-    ("text", "schema"),
-    [
-        (b'{"a": 1.5, "c": "x", "t": 2, "id": "s"}', SCHEMA),
-        (b'{"a": 1, "c": "y", "t": -2.5, "id": "s", "eps": null, "z": [1]}', SCHEMA),
-        (b'{"a": 1.5, "c": "x", "t": "1", "id": "s"}', CLASSES),
-        (b'{"a": 1.5, "c": "x", "t": true, "id": "s"}', CLASSES),
-    ],
-)
-def test_few_plain_records_need_no_data_frame(text, schema, monkeypatch):
-    monkeypatch.setattr(jsonrows, "FEW", 256)
-    expected = contents(encode_all_exactly([text] * 3, schema))
-    monkeypatch.setattr(Schema, "encode", None)
-    assert contents(encode([text] * 3, schema)) == expected
 
 
 @given(

@@ -131,7 +131,7 @@ def test_an_unexpected_error_shows_no_value(
         def fails(_: object) -> None:
             raise RuntimeError(SECRET)
 
-        monkeypatch.setattr(found.features, "plain", fails)
+        monkeypatch.setattr(found.features, "read", fails)
         monkeypatch.setattr("streamdp.service.documents.description", fails)
         answers = [http.post("/v1/models/late/predict", json=PREDICT), http.get("/v1/models/late")]
     for answer in answers:
