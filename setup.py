@@ -6,6 +6,7 @@ A machine without a C compiler takes the one of the package `ziglang`, which `bu
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +26,11 @@ REORDERED = {
 No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof. That of PrivUnit is
 covered by its argument (`entropy`); `location_scale` computes from released bits only.
 """
-EXACT = ["-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
-REORDERING = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
+if sys.platform == "win32":
+    EXACT, REORDERING = ["/O2", "/fp:precise"], []
+else:
+    EXACT = ["-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
+    REORDERING = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,

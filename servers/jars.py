@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+from servers import programs
 from servers.process import MissingProgramError, ServerError
 
 SPARK_KAFKA = "spark.xml", "spark-kafka-4.1.1"
@@ -55,9 +55,7 @@ def program(name: str) -> str:
     name
         Its name.
     """
-    path = shutil.which(name)
+    path = programs.program(name)
     if path is None:
-        raise MissingProgramError(
-            f"there is no {name} on PATH; install Java >= 17 and Maven (Debian: apt-get install default-jdk maven)"
-        )
+        raise MissingProgramError(f"there is no {name} on PATH; `python servers/programs.py` says what to install")
     return path

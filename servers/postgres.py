@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from servers import programs
 from servers.certificates import make_certificates
 from servers.process import START_TIMEOUT_S, MissingProgramError, Process, ServerError, free_ports, without
 
@@ -188,21 +188,10 @@ class Postgres:
 
 
 def _programs() -> Path:
-    """The folder of the newest PostgreSQL: that of the `postgres` on PATH, or one of Debian's."""
-    folders = list(Path("/usr/lib/postgresql").glob("*/bin"))
-    if on_path := shutil.which("postgres"):
-        folders.append(Path(on_path).resolve().parent)
-    names = ("initdb", "postgres", "pg_isready")
-    complete = {folder for folder in folders if all(os.access(folder / name, os.X_OK) for name in names)}
-    if not complete:
-        raise MissingProgramError("there is no PostgreSQL server; install it (Debian: apt-get install postgresql)")
-    return max(complete, key=_version)
-
-
-def _version(programs: Path) -> tuple[int, ...]:
-    answer = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"(\d+)(?:\.(\d+))?", answer)  # "postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)"
-    return tuple(int(part or 0) for part in found.groups()) if found else ()
+    folder = programs.postgres()
+    if folder is None:
+        raise MissingProgramError("there is no PostgreSQL server; `python servers/programs.py` says what to install")
+    return folder
 
 
 def _ordinary_user() -> pwd.struct_passwd:

@@ -30,6 +30,11 @@ cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
+    #ifdef _MSC_VER
+    #include <intrin.h>
+    #define __builtin_popcountll __popcnt64
+    #define __builtin_popcount __popcnt
+    #endif
     /* The processor's own instruction where it has one. */
     #if defined(__x86_64__) && defined(__gnu_linux__)
     #define SDP_CLONES __attribute__((target_clones("popcnt", "default")))

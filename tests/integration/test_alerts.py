@@ -18,6 +18,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.memory import BAD, MemoryShards
+from servers import programs
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.errors import SourceUnavailableError
@@ -40,9 +41,8 @@ _GROUPED = re.compile(r"\b(?:by|on|ignoring)\s*\(([^)]*)\)")
 
 
 def promtool(*arguments: str) -> None:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.fail("promtool is needed to check deploy/alerts.yml (on Debian: apt-get install prometheus)")
+    program = programs.program("promtool")
+    assert program, "promtool is missing; `python servers/programs.py` says how to install it"
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,21 +10,18 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from servers import programs
+
 expect.set_options(timeout=60_000)  # tests do not depend on how busy the machine is
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser of its own. A machine without one fails the test: nothing else sees the pages."""
-    found = os.environ.get("STREAMDP_CHROMIUM") or next(
-        filter(None, map(shutil.which, ("chromium", "google-chrome"))), None
-    )
+    found = programs.chromium()
     with sync_playwright() as playwright:
         if found is None and not os.path.exists(playwright.chromium.executable_path):
-            pytest.fail(
-                "the pages are tested in Chromium: install it (on Debian: apt-get install chromium; elsewhere: "
-                "playwright install chromium), or set STREAMDP_CHROMIUM to its program"
-            )
+            pytest.fail("the pages are tested in Chromium; `python servers/programs.py` says how to install it")
         sandbox = [] if os.geteuid() else ["--no-sandbox"]  # root has none
         browser = playwright.chromium.launch(executable_path=found, args=sandbox)
         try:
