@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from streamdp import system
 from streamdp.data.records import WHOLE, DeadLetter, Shard
 from streamdp.errors import SourceError, check_path
 
@@ -39,6 +39,7 @@ class DeadLetterFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        system.check_locks()
         self.path = check_path("path", path)
         self._waiting: list[tuple[Shard, bytes]] = []
         self._waiting_bytes = 0
@@ -48,11 +49,11 @@ class DeadLetterFile:
         self._durable = True
         self._reader: int | None = None  # a descriptor, if the file can be read again
         with self._errors():
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | system.NO_LINK, 0o600)
             try:
                 if stat.S_ISREG(os.fstat(self._file).st_mode):
                     os.fchmod(self._file, 0o600)  # an older file may be open to others
-                    self._reader = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+                    self._reader = os.open(self.path, os.O_RDONLY | system.NO_LINK)
                     with self._alone():
                         self._count_lines()
             except BaseException:
@@ -136,7 +137,7 @@ class DeadLetterFile:
                 self._waiting.clear()
                 self._waiting_bytes = 0
             if durable and not self._durable and self._reader is not None:
-                os.fsync(self._file)
+                system.sync(self._file)
                 self._durable = True
 
     def _write_all(self, data: bytes) -> None:
@@ -171,11 +172,11 @@ class DeadLetterFile:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock that all writers of the file take for an append."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        system.lock(self._file)
         try:
             yield
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            system.unlock(self._file)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

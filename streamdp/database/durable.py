@@ -6,6 +6,8 @@ import contextlib
 import os
 import tempfile
 
+from streamdp.system import sync, sync_folder
+
 
 def sync_directory(path: str) -> None:
     """Make the names in the directory of a file durable.
@@ -17,11 +19,7 @@ def sync_directory(path: str) -> None:
 
     Raises `OSError` if the directory cannot be opened or flushed.
     """
-    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(os.path.dirname(os.path.abspath(path)))
 
 
 def write_durably(path: str, content: str | bytes, *, mode: int = 0o600, replace: bool = True) -> None:
@@ -46,8 +44,8 @@ def write_durably(path: str, content: str | bytes, *, mode: int = 0o600, replace
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            os.chmod(draft, mode)
+            sync(file.fileno())
         if replace:
             os.replace(draft, path)
         else:

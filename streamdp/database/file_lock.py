@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from streamdp import system
 from streamdp.errors import StoreBusyError, StoreError
 
 
@@ -25,24 +26,21 @@ class FileLock:
     """
 
     def __init__(self, path: str, shared: bool = False) -> None:
-        import fcntl  # here, because streamdp must import on systems that have no fcntl
-
+        system.check_locks()
         try:
-            descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreError(f"cannot create {path}.lock: {error.strerror}") from None
         self._file = os.fdopen(descriptor, "rb")  # if the lock object is garbage-collected, this closes and unlocks
         try:
-            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            system.lock(self._file.fileno(), shared=shared, wait=False)
         except OSError:
             self.release()
             raise StoreBusyError(f"{path} is in use; stop the other process, or wait until it ends") from None
 
     def share(self) -> None:
         """Turn an exclusive lock into a shared one."""
-        import fcntl
-
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        system.lock(self._file.fileno(), shared=True)
 
     def release(self) -> None:
         """Unlock. Idempotent."""

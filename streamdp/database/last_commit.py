@@ -13,13 +13,13 @@ whole.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import time
 from hashlib import blake2b
 from typing import NamedTuple
 
+from streamdp import system
 from streamdp.database.durable import sync_directory
 from streamdp.errors import StoreDamagedError, StoreError
 
@@ -65,7 +65,7 @@ class LastCommitFile:
         Raises `StoreDamagedError` if no place of the file is whole, and `StoreError` if it cannot be read.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY)
         except (FileNotFoundError, PermissionError):
             return None
         except OSError as error:
@@ -83,13 +83,13 @@ class LastCommitFile:
 
         Raises `OSError` if it cannot be written.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | system.NO_LINK, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # workers that share the database write one after the other
+            system.lock(descriptor)  # workers that share the database write one after the other
             before = _newest(descriptor)
             if before is None or before.number < last.number:
                 os.pwrite(descriptor, _line(last), _PLACE_BYTES * (last.number % 2))
-                os.fdatasync(descriptor)
+                system.sync(descriptor)
             if before is None:
                 sync_directory(self.path)
         finally:

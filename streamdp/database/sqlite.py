@@ -16,6 +16,7 @@ from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
 from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError, check_path
+from streamdp.system import NO_LINK
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -145,7 +146,7 @@ class SQLiteFile:
 
         # Not `durable.write_durably`: SQLite writes the draft itself, flushes it to disk and has files beside it.
         draft = self._draft
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o600))
         for suffix in ("-journal", "-wal", "-shm"):
             if os.path.exists(draft + suffix):
                 os.unlink(draft + suffix)

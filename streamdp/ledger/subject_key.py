@@ -19,6 +19,7 @@ from streamdp.data.records import Subject
 from streamdp.data.subjects import subjects_bytes
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, StoreError, StoreMismatchError
+from streamdp.system import is_trusted
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
 """The environment variable with the key, in hexadecimal."""
@@ -148,7 +149,7 @@ def _check_owner(path: str, found: os.stat_result) -> None:
     """Raise `StoreError` if another user may know the key, or may have given it."""
     if found.st_mode & 0o077:
         raise StoreError(f"other users can read {path} or write to it: set its mode to 600")
-    if found.st_uid not in (0, os.geteuid()):
+    if not is_trusted(found.st_uid):
         raise StoreError(f"{path} belongs to another user: expected this user or root")
 
 

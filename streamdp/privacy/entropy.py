@@ -53,6 +53,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from streamdp.errors import ConfigError
+from streamdp.system import after_fork, fill_random
 
 LARGEST = 32_768
 """The words of a buffer after some refills."""
@@ -231,9 +232,7 @@ class FreshWords:
         out, before = np.empty(count, dtype=np.uint64), None
         while before != _forks:
             before = _forks
-            with open("/dev/urandom", "rb", buffering=0) as device:  # the bytes of os.urandom could not be overwritten
-                if device.readinto(out.data.cast("B")) != out.nbytes:
-                    raise OSError("/dev/urandom returned too few bytes")
+            fill_random(out.data.cast("B"))
         return out
 
     def __copy__(self) -> FreshWords:
@@ -266,5 +265,4 @@ def _after_fork() -> None:
             source.discard()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

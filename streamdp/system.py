@@ -1,0 +1,133 @@
+"""All that depends on the operating system: locks of files, what is on the disk, users, forks, random bytes.
+
+Linux has all of it, and so has macOS. Windows has no locks that several readers share and that die with their process:
+estimators, saved models and devices without notes work there; stores, ledgers in files and dead letters raise
+`NotAvailableError`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from streamdp.errors import NotAvailableError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:
+    fcntl = None
+
+NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+"""The flag with which `os.open` refuses a symbolic link."""
+
+
+def check_locks() -> None:
+    """Raise `NotAvailableError` if this system has no locks of files, before a file is made or opened."""
+    if fcntl is None:
+        raise NotAvailableError(
+            "this system has no locks of files, so it can hold no store, no ledger in a file and no dead letters: use"
+            " Linux or macOS, or an estimator without them"
+        )
+
+
+def lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
+    """Lock an open file, until `unlock`, until it is closed, or until the process dies.
+
+    Parameters
+    ----------
+    descriptor
+        The file. A lock that it has is replaced.
+    shared
+        Whether other holders of shared locks are allowed.
+    wait
+        Whether to wait for other holders; if not, `BlockingIOError` is raised.
+
+    Raises `NotAvailableError` if the system has no such locks.
+    """
+    check_locks()
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+
+
+def unlock(descriptor: int) -> None:
+    """Release a lock.
+
+    Parameters
+    ----------
+    descriptor
+        The open file.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def sync(descriptor: int) -> None:
+    """Flush the content of a file to the disk. On macOS `os.fsync` would leave it in the cache of the drive.
+
+    Parameters
+    ----------
+    descriptor
+        The open file.
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """Flush the names in a folder to the disk, where a folder can be opened.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Raises `OSError` if it cannot be opened or flushed.
+    """
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fill_random(buffer: memoryview) -> None:
+    """Fill a buffer with random bytes of the operating system. On Windows a copy stays in memory for a while.
+
+    Parameters
+    ----------
+    buffer
+        Bytes, which the caller overwrites after use.
+    """
+    if os.name == "nt":
+        buffer[:] = os.urandom(buffer.nbytes)
+        return
+    with open("/dev/urandom", "rb", buffering=0) as device:  # the bytes of os.urandom could not be overwritten
+        if device.readinto(buffer) != buffer.nbytes:
+            raise OSError("/dev/urandom returned too few bytes")
+
+
+def is_trusted(owner: int) -> bool:
+    """Whether the owner of a file is this user or root. True on systems where files have no such owner.
+
+    Parameters
+    ----------
+    owner
+        `st_uid` of the file.
+    """
+    return not hasattr(os, "geteuid") or owner in (0, os.geteuid())
+
+
+def after_fork(function: Callable[[], None]) -> None:
+    """Call a function in every child that is forked from this process, where the system has forks.
+
+    Parameters
+    ----------
+    function
+        It is called without arguments.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
