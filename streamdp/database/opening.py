@@ -13,6 +13,7 @@ from streamdp.errors import StoreError, check_path
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
+_SQLITE = "sqlite:///"
 _SEVERAL_HOSTS = re.compile(r"^(postgresql[^:]*://(?:[^/@]*@)?)([^/@]*,[^/@]*)(/[^?]*)\??")
 """User, hosts and database of a URL with several hosts."""
 
@@ -23,17 +24,18 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     Parameters
     ----------
     url_or_path
-        A file path, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. Several hosts, such as a primary and its standby,
-        stand as PostgreSQL's own clients have it: `postgresql://USER@A:5432,B:5432/DATABASE`, or `host=A:5432,B:5432`
-        among the parameters.
+        A file path, `sqlite:///PATH` with the path as it is, or `postgresql://HOST/DATABASE`. Several hosts, such as a
+        primary and its standby, stand as PostgreSQL's own clients have it: `postgresql://USER@A:5432,B:5432/DATABASE`,
+        or `host=A:5432,B:5432` among the parameters.
     job
         The name of the job. PostgreSQL needs it, because one database may hold many jobs.
 
     Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
     """
     place = check_path("store", url_or_path)
-    if "://" not in place:
-        return SQLiteFile(place)
+    path = place.removeprefix(_SQLITE)
+    if "://" not in path and path:  # a file's name may have every character that is special in a URL
+        return SQLiteFile(path)
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -44,8 +46,6 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     except (ArgumentError, ValueError):  # the error may contain the password; ValueError is for a port
         raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
     kind = url.get_backend_name()
-    if kind == "sqlite" and url.database:
-        return SQLiteFile(url.database)
     if kind != "postgresql" or not url.database:
         raise StoreError(f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {kind}")
     if job is None:

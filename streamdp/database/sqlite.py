@@ -234,6 +234,7 @@ class SQLiteFile:
             try:
                 driver = driver_of(connection)
                 pragma(driver, "synchronous = FULL")
+                pragma(driver, "fullfsync = ON")  # macOS only: as `system.sync`
                 pragma(driver, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 driver.count_commits(self._file, self._known)
             except BaseException:

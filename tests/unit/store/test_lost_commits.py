@@ -230,7 +230,7 @@ def test_the_log_is_moved_into_the_database_from_time_to_time(tmp_path: Path, mo
         with open_store(path) as store:
             learn(store, 1)
             last = store.load()
-            alone = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)  # without the log
+            alone = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)  # without the log
             (row,) = alone.execute("SELECT learned FROM shards").fetchall() or [(0,)]
             alone.close()
             assert (row == (last.counts.learned,)) is moved

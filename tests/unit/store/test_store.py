@@ -116,6 +116,14 @@ def equal(one: Any, two: Any) -> bool:
     return type(one) is type(two) and (one == two or (one != one and two != two))
 
 
+@pytest.mark.parametrize("name", ["a b.db", "100%41.db", "a?b=c.db", "a#b.db", "é.db"])
+def test_a_file_and_its_url_name_the_same_store(tmp_path: Path, name: str) -> None:
+    with Store(tmp_path / name, "trips", "print") as store:
+        store.commit({}, {}, Counts(1, 0, 0))
+    assert Store.snapshot(f"sqlite:///{tmp_path}/{name}", "trips").seq == 1
+    assert {file.name for file in tmp_path.iterdir() if file.suffix == ".db"} == {name}
+
+
 def test_what_is_committed_is_loaded(place: str) -> None:
     with Store(place, "trips", "print") as store:
         assert store.load() is None
