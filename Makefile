@@ -79,6 +79,7 @@ check: $(SPARK)
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.figures --check
 
 format: $(STAMP)
 	$(BIN)/python -m ruff check --fix .

@@ -5,6 +5,9 @@ commit, how long it took, and a hash of what it needs (its arguments, its module
 modules that these import, and all compiled loops). A step whose hash is still the same is not run again, so a run may
 be stopped at any time and goes on where it ended. Logs are in build/figures. `--minutes` begins only what ends in time
 by the records, `--again` runs what is up to date too, `--list` prints the records and runs nothing.
+
+Records name commits on main, so steps run only if the code is that of one. `--check`, which `make check` runs, fails if
+a page is older than the code that it measures, unless older.yaml beside this file says why.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -27,12 +30,14 @@ from pathlib import Path
 
 import grimp
 import nbformat
+import yaml
 
 from benchmarks.pages import table
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "figures"
 FILE = Path(__file__).with_suffix(".jsonl")
+LIST = Path(__file__).with_name("older.yaml")
 PACKAGES = ("streamdp", "connectors", "benchmarks", "servers")
 AT_ONCE = 2
 UNKNOWN = 300.0
@@ -85,13 +90,13 @@ def _module(name: str, *more: str) -> Step:
     return Step(" ".join((name, *more)), ("-m", f"benchmarks.{name}", *more), f"benchmarks.{name}")
 
 
-def _notebook(name: str, *records: str) -> Step:
-    return Step(name, ("-m", "benchmarks.notebooks", name, *records))
+def _notebook(name: str, *more: str) -> Step:
+    return Step(name, ("-m", "benchmarks.notebooks", name, "--write", *more))
 
 
 STEPS = (
-    *(_module("figures_ldp", "--size", "full", "--only", name) for name in ("1", "2", "3", "4", "5", "6", "A1", "A2")),
-    *(_module("figures_insurance", "--size", "full", "--only", name) for name in ("7", "7b", "8-9")),
+    *(_module("figures_ldp", "--write", "--only", name) for name in ("1", "2", "3", "4", "5", "6", "A1", "A2")),
+    *(_module("figures_insurance", "--write", "--only", name) for name in ("7", "7b", "8-9")),
     *(_module("theory", "--write", "--only", name) for name in ("clt", "rates", "utility", "plan")),
     *(_module("windowed", "--write", "--only", name) for name in ("n", "m", "d")),
     _module("user_level", "--write"),
@@ -108,7 +113,7 @@ STEPS = (
     _module("outliers", "--write"),
     *(_module("user_claims", "--write", "--only", name) for name in ("smoothing", "concentrated", "local", "descent")),
     _notebook("01_first_model"),
-    _notebook("02_ldp_sgd_figures", "300000"),
+    _notebook("02_ldp_sgd_figures", "--records", "300000"),
     _notebook("03_insurance"),
     _notebook("04_shuffle_and_pan"),
     _notebook("05_user_level"),
@@ -121,7 +126,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Record:
-    """A step that has ended. `commit` ends with + if the code had changes; times are seconds."""
+    """A step that has ended. `commit` is on main; times are seconds."""
 
     step: str
     commit: str
@@ -146,12 +151,48 @@ def note(record: Record, path: Path) -> None:
         file.write("".join(json.dumps(asdict(known[name])) + "\n" for name in sorted(known)))
 
 
-def _commit() -> str:
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+def _git(*words: str) -> str | None:
+    """What git prints; None if it fails."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return None if done.returncode else done.stdout.strip()
 
-    changed = git("status", "--porcelain", "--", *(f"{name}/*.p[yx]*" for name in PACKAGES))
-    return git("rev-parse", "--short=9", "HEAD") + ("+" if changed else "")
+
+def commit() -> str:
+    """The commit on main whose code this is. Raises `SystemExit` if there is none."""
+    changed = _git("status", "--porcelain", "--", *(f"{name}/*.p[yx]*" for name in PACKAGES))
+    if changed != "" or _git("merge-base", "--is-ancestor", "HEAD", "main") is None:
+        raise SystemExit("records name commits on main: commit the code and merge it into main, then run the studies")
+    return str(_git("rev-parse", "--short=9", "HEAD"))
+
+
+def older(steps: Sequence[Step], path: Path = FILE, pages: Path = ROOT / "benchmarks") -> set[str]:
+    """The pages and notebooks that are not known to have the figures of today's code.
+
+    That is every page that no step writes, and what a step writes if its inputs have changed since its record, or if
+    the commit of the record is not among those of HEAD.
+    """
+    known, writes = records(path), {step: step.name.partition(" ")[0] for step in steps}
+    found = {page.stem for page in pages.glob("*.md")} - set(writes.values())
+    for step, page in writes.items():
+        record = known.get(step.name)
+        if (
+            not record
+            or record.inputs != step.inputs
+            or _git("merge-base", "--is-ancestor", record.commit, "HEAD") is None
+        ):
+            found.add(page)
+    return found
+
+
+def differences(found: set[str], listed: Mapping[str, str]) -> list[str]:
+    """A line for each page that is older and not listed, or listed and not older."""
+    return [
+        *(
+            f"{page} is older than the code that it measures: run its steps, or say why in {LIST.name}"
+            for page in sorted(found - set(listed))
+        ),
+        *(f"{page} is up to date: take it off {LIST.name}" for page in sorted(set(listed) - found)),
+    ]
 
 
 class Run:
@@ -159,6 +200,7 @@ class Run:
 
     def __init__(self, steps: Sequence[Step], path: Path, folder: Path, minutes: float) -> None:
         self._path, self._folder, self._seconds = path, folder, 60 * minutes
+        self._commit = commit()
         self._lock, self._started, self._known = threading.Lock(), time.monotonic(), records(path)
         self._all, self._open = len(steps), {step: self._expected(step) for step in steps}
         self.failed: list[str] = []
@@ -182,7 +224,7 @@ class Run:
             self._say("left for another run", step, ended=True)
             return
         self._say("begins", step)
-        commit, inputs = _commit(), step.inputs
+        inputs = step.inputs
         with log.open("wb") as file:
             alone = os.environ | {"OMP_NUM_THREADS": "1"}
             process = subprocess.Popen([sys.executable, *step.arguments], cwd=ROOT, stdout=file, stderr=file, env=alone)
@@ -193,7 +235,7 @@ class Run:
             self._say(f"failed, see {log}", step, ended=True)
             return
         seconds = time.monotonic() - started
-        note(Record(step.name, commit, inputs, round(seconds), round(used.ru_utime + used.ru_stime)), self._path)
+        note(Record(step.name, self._commit, inputs, round(seconds), round(used.ru_utime + used.ru_stime)), self._path)
         self._say(f"done in {seconds / 60:.1f} min", step, ended=True)
 
 
@@ -245,8 +287,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("steps", nargs="*", help="names, or how they begin; without any, all steps")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="how long this run may take")
     parser.add_argument("--again", action="store_true", help="run steps that are up to date, too")
+    parser.add_argument("--check", action="store_true", help="fail if a page is older than its code and not listed")
     parser.add_argument("--list", action="store_true", help="print the records, and run nothing")
     given = parser.parse_args(arguments)
+    if given.check:
+        wrong = differences(older(STEPS), yaml.safe_load(LIST.read_text(encoding="utf-8")) or {})
+        raise SystemExit("\n".join(wrong) or None)
     steps = [step for step in STEPS if not given.steps or step.name.startswith(tuple(given.steps))]
     if not steps:
         parser.error("no step has such a name; see --list")

@@ -1,4 +1,4 @@
-"""Section 6 of Shi et al. 2025, on synthetic insured people. Run with `python -m benchmarks.figures_insurance`.
+"""Section 6 of Shi et al. 2025, on synthetic insured people. `python -m benchmarks.figures_insurance [--write]`.
 
 Figure 7: Huber regression of the charges, by the mean squared error on held-out records. Figures 8 and 9: multinomial
 logistic regression of the terciles of the charges, by cross-entropy and accuracy. The paper's file is on Kaggle, and no
@@ -6,14 +6,14 @@ package of the Python index ships it; `streamdp.datasets.insurance` has its colu
 Encoding, steps (0.5 i^-alpha), start (uniform on (0, 1)), split (four fifths) and permutations are the paper's. The
 paper does not say in which unit the charges are learned, and the result depends on it, so Figure 7 has two: standard
 deviations, and thousand dollars. Numeric columns are standardised with the moments of all records, as in the paper:
-this is outside of any guarantee. Beside it are the library's defaults on the same columns. Writes
-figures_insurance.md beside this file.
+this is outside of any guarantee. Beside it are the library's defaults on the same columns. `--write`
+writes figures_insurance.md beside this file.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -221,7 +221,7 @@ PAPER_SAYS = {
 }
 TEXT = """# Section 6 of Shi et al. 2025, on synthetic people
 
-Written by `python -m benchmarks.figures_insurance --size {name}`; do not edit. {people:,} people of
+Written by `python -m benchmarks.figures_insurance --write --size {name}`; do not edit. {people:,} people of
 `streamdp.datasets.insurance`, of whom four fifths are learned in {runs} permutations and at most 20,000 others are
 asked (the paper: Kaggle's people, 50 permutations, 200,000 asked). The records are not the paper's, so that its
 numbers cannot come out, only what it says about them. Errors of charges are in units of their variance: the best
@@ -260,19 +260,24 @@ FIGURES: dict[str, Callable[[Size], list[Found]]] = {
 }
 
 
-def main() -> None:
-    """Measure, and write the page and the pictures."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print tables, and with --write save the page and the pictures."""
     parser = argparse.ArgumentParser(description="Section 6 of Shi et al. 2025, on synthetic people.")
-    parser.add_argument("--size", choices=SIZES, default="small", help="how many people and permutations")
+    parser.add_argument("--write", action="store_true", help=f"write {FILE.name} and its pictures")
+    parser.add_argument("--size", choices=SIZES, default="full", help="how many permutations; small is for a look")
     parser.add_argument("--only", choices=FIGURES, nargs="+", default=[*FIGURES], help="which figures")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
+    if given.write and given.size == "small":
+        parser.error("--size small is for a look: its figures cannot be written")
     size = SIZES[given.size]
     X = people(size.people).X[:20_000]
     weight = float(np.mean(np.minimum(1, 2 / (1 + np.sum(X**2, axis=1)))))
     head = TEXT.format(name=given.size, people=size.people, runs=size.runs, weight=weight, over=1 / weight)
     for name in given.only:
         for figure in FIGURES[name](size):
-            write(figure.section("insurance"), head, FILE)
+            print(f"{figure.title}\n\n{figure.table}\n", flush=True)
+            if given.write:
+                write(figure.section("insurance"), head, FILE)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The simulations of Shi et al. 2025, figure by figure. Run with `python -m benchmarks.figures_ldp [--size full]`.
+"""The simulations of Shi et al. 2025, figure by figure. Run with `python -m benchmarks.figures_ldp [--write]`.
 
 Figure 1 (Mallows' weight against clipping), 2 (a budget for every record), 3 (what averaging gains), 4 (Laplace against
 Gaussian noise), 5 (linear regression), 6 (logistic regression), and the appendix (d = 5, 10, 20). The paper's walk has
-the steps 0.2 i^-alpha and Mallows' weight; beside it are this library's defaults with the same budget. Writes
-figures_ldp.md beside this file, and the pictures to the folder figures. Noise comes from seeded generators, which are
-for measuring only. Sizes: "full" has 40 replications, so errors are 2.2 times those of "paper" with the paper's 200, in
-a fifth of its three hours of processor; "small" has 4 of a third of the records.
+the steps 0.2 i^-alpha and Mallows' weight; beside it are this library's defaults with the same budget. `--write`
+writes figures_ldp.md beside this file, and the pictures to the folder figures. Noise comes from seeded generators,
+which are for measuring only. Sizes: "full" has 40 replications, so errors are 2.2 times those of "paper" with the
+paper's 200, in a fifth of its three hours of processor; "small" has 4 of a third of the records, and is not written.
 """
 
 from __future__ import annotations
@@ -465,25 +465,29 @@ FIGURES: dict[str, Callable[[Size], Found]] = {
 PAGE = FOLDER / "figures_ldp.md"
 TEXT = """# The simulations of Shi et al. 2025
 
-Written by `python -m benchmarks.figures_ldp --size {name}`; do not edit. Size "{name}": {records:,} records, {runs}
-replications (the paper: 300,000 and 200). The paper's walk has the steps 0.2 i^-alpha, Mallows' weight and theta_0
-= 0; the same records for all lines of a figure. ± is one Monte Carlo standard error of a mean over replications; of
-an excess, 10,000 fixed x add about 1 % of itself. Verdicts are in [docs/papers.md](../docs/papers.md).
+Written by `python -m benchmarks.figures_ldp --write --size {name}`; do not edit. Size "{name}": {records:,} records,
+{runs} replications (the paper: 300,000 and 200). The paper's walk has the steps 0.2 i^-alpha, Mallows' weight and
+theta_0 = 0; the same records for all lines of a figure. ± is one Monte Carlo standard error of a mean over
+replications; of an excess, 10,000 fixed x add about 1 % of itself. Verdicts are in [docs/papers.md](../docs/papers.md).
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure figures, and write their sections of the page and the pictures."""
+    """Measure figures, print their tables, and with --write save their sections of the page and the pictures."""
     parser = argparse.ArgumentParser(description="Make the simulations of Shi et al. 2025 again.")
-    parser.add_argument("--size", choices=SIZES, default="small", help="how many replications")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} and its pictures")
+    parser.add_argument("--size", choices=SIZES, default="full", help="how many replications; small is for a look")
     parser.add_argument("--only", choices=FIGURES, nargs="+", default=[*FIGURES], help="which figures")
     given = parser.parse_args(arguments)
+    if given.write and given.size == "small":
+        parser.error("--size small is for a look: its figures cannot be written")
     size = SIZES[given.size]
     head = TEXT.format(name=given.size, records=size.records, runs=size.runs)
     for number, name in enumerate(given.only, 1):
         found = FIGURES[name](size)
-        write(found.section("ldp"), head, PAGE)
-        print(f"{number} of {len(given.only)}, {found.title}", flush=True)
+        print(f"{number} of {len(given.only)}: {found.title}\n\n{found.table}\n", flush=True)
+        if given.write:
+            write(found.section("ldp"), head, PAGE)
 
 
 if __name__ == "__main__":

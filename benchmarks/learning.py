@@ -617,6 +617,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the draws")
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
     given = parser.parse_args()
+    if given.write and given.quick:
+        parser.error("--quick is for a look: its figures cannot be written")
     for name in given.only:
         section = SECTIONS[name](0.1 if given.quick else 1.0)
         print(section, flush=True)

@@ -138,6 +138,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
+    if given.write and given.minutes < 30:
+        parser.error("less than 30 minutes are for a look: the figures cannot be written")
     with tempfile.TemporaryDirectory() as folder:
         times, samples, records, seconds = soak(Path(folder), given.minutes)
         store = sum(path.stat().st_size for path in Path(folder).glob("soak.db*")) / 2**20

@@ -87,6 +87,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=100_000, help="the largest number of users")
     parser.add_argument("--draws", type=int, default=DRAWS, help="draws of noise and records")
     given = parser.parse_args()
+    if given.write and (given.most < 100_000 or given.draws < DRAWS):
+        parser.error("fewer users or draws are for a look: the figures cannot be written")
     shown = table(HEAD, rows([case for case in CASES if case[0] <= given.most], given.draws))
     if given.write:
         FILE.write_text(TEXT.format(draws=given.draws, steps=_STEPS, table=shown), encoding="utf-8")

@@ -295,6 +295,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}, after each section")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs for coverage; fewer are for a look")
     given = parser.parse_args()
+    if given.write and given.runs < RUNS:
+        parser.error(f"fewer than {RUNS} runs are for a look: the figures cannot be written")
     text = ABOUT.format(runs=given.runs)
     for section in (lambda: drifts(20), lambda: quiet(10_000_000), lambda: costs(20), lambda: intervals(given.runs)):
         text += "\n" + section().rstrip() + "\n"

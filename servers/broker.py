@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import socket
 import struct
@@ -186,8 +187,9 @@ class Broker:
                 "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": _SCRAM,
             }
         file = self.folder / "server.properties"
-        # A backslash is an escape in Java's properties files.
-        file.write_text("".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items()))
+        # In Java's properties files a backslash begins an escape, and other letters than ASCII's need one.
+        text = "".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items())
+        file.write_text(re.sub(r"[^\x00-\x7f]", lambda letter: f"\\u{ord(letter[0]):04x}", text))
         return file
 
     def _format(self, storage_tool: list[str], settings: Path) -> None:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import figures
-from benchmarks.figures import STEPS, Record, Step, note, records, run, summary
+from benchmarks.figures import STEPS, Record, Step, commit, differences, note, older, records, run, summary
 from tests.support.paths import ROOT
+
+
+@pytest.fixture(autouse=True)
+def on_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code that is tested may be of a branch."""
+    monkeypatch.setattr(figures, "commit", lambda: "0123456789")
+
 
 NOTE = "import sys; open(sys.argv[1], 'a').write('x')"
 
@@ -97,3 +107,85 @@ def test_every_notebook_and_study_is_a_step() -> None:
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`python -m (benchmarks\.\w+)", text)) <= {step.arguments[1] for step in STEPS}
     assert set(records(figures.FILE)) <= set(names), "records of steps that are no more"
+
+
+def test_a_page_that_is_older_than_its_code_has_a_reason(tmp_path: Path) -> None:
+    book, page = tmp_path / "figures.jsonl", tmp_path / "pages.md"
+    step = Step("pages --write", ("-S",), "benchmarks.pages")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    page.touch()
+
+    def wrong(*records: Record, **reasons: str) -> list[str]:
+        for record in records:
+            note(record, book)
+        return [line.partition(":")[0] for line in differences(older([step], book, tmp_path), reasons)]
+
+    told = ["pages is older than the code that it measures"]
+    new = Record(step.name, head.stdout.strip()[:9], step.inputs, 1, 1)
+    assert wrong() == told
+    assert wrong(replace(new, inputs="other code")) == told
+    assert wrong(replace(new, commit="0123456789")) == told
+    assert wrong(pages="a reason") == []
+    assert wrong(new) == []
+    assert wrong(pages="a reason") == ["pages is up to date"]
+    (tmp_path / "alone.md").touch()
+    assert wrong() == ["alone is older than the code that it measures"]
+    assert wrong(alone="no step writes it") == []
+
+
+def test_records_name_commits_on_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a", *words]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    code = tmp_path / "streamdp" / "code.py"
+    code.parent.mkdir()
+    code.touch()
+    git("init", "-q", "-b", "main")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    assert git("rev-parse", "HEAD").startswith(commit())
+    code.write_text("changed")
+    with pytest.raises(SystemExit, match="merge it into main"):
+        commit()
+    git("switch", "-qc", "branch")
+    git("commit", "-qam", "second")
+    with pytest.raises(SystemExit, match="merge it into main"):
+        commit()
+    git("branch", "-qf", "main", "branch")
+    assert git("rev-parse", "HEAD").startswith(commit())
+
+
+@pytest.mark.parametrize(
+    ("study", "small"),
+    [
+        ("figures_ldp", ["--size", "small"]),
+        ("figures_insurance", ["--size", "small"]),
+        ("learning", ["--quick"]),
+        ("soak", ["--minutes", "1"]),
+        ("user_excess", ["--most", "100"]),
+        ("user_level", ["--quick"]),
+        ("validation", ["--runs", "1"]),
+    ],
+)
+def test_a_small_size_is_never_written(
+    study: str, small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [study, "--write", *small])
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"benchmarks.{study}").main()
+    assert ended.value.code == 2
+    assert "--write" not in capsys.readouterr().err.splitlines()[-1]  # it is known, and refused
+
+
+def test_only_write_changes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = import_module("benchmarks.figures_ldp")
+    found = SimpleNamespace(title="a", table="b", section=lambda prefix: "## a")
+    monkeypatch.setattr(study, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(study, "FIGURES", {"1": lambda size: found})
+    study.main([])
+    assert not study.PAGE.exists()
+    study.main(["--write"])
+    assert study.PAGE.read_text().endswith("## a\n")
