@@ -25,10 +25,10 @@ from tests.support.servers import RunningBroker, RunningPostgres
 
 os.environ[SEEDS_ALLOWED] = "1"  # jobs of tests may have seeds
 
-# Machines may be busy. The suite tries the same examples in every run, and the campaign others each time.
+# Machines may be busy. The suite tries the same few examples in every run, and the campaign many others each time.
 PROFILE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("streamdp", **PROFILE, derandomize=True)
-settings.register_profile("campaign", **PROFILE)
+settings.register_profile("streamdp", **PROFILE, derandomize=True, max_examples=25)
+settings.register_profile("campaign", **PROFILE, max_examples=300)
 settings.load_profile("streamdp")
 
 

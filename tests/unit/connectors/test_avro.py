@@ -341,7 +341,7 @@ _objects = st.lists(
                       _values),
     max_size=12,
 )  # fmt: skip
-_any_settings = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+_any_settings = settings(suppress_health_check=list(HealthCheck))
 
 
 @given(_objects)

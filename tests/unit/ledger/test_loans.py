@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp.errors import NotAvailableError, StoreError
@@ -36,7 +36,6 @@ records = st.lists(
 
 
 @given(st.lists(records, min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
 def test_lent_rows_admit_what_the_ledger_admits(batches: list[list[tuple[str, float]]]) -> None:
     with Ledger(CAP_TEXT) as here, Ledger(CAP_TEXT) as lender:
         lender.set_cap("eve", "eps=1")

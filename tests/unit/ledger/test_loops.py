@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp.errors import LedgerConflictError, StoreDamagedError
@@ -73,7 +73,6 @@ def packed(number: int, page: Page) -> bytes:
     return struct.pack(f"<{len(words) + 1}Q", mixed(number, *words), *words)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(KEY, min_size=6, max_size=6), ROWS, st.data())
 def test_check_words(keys: list[tuple[int, int]], rows: list[list[int]], data: st.DataObject) -> None:
     want = [check(key, tuple(row)) for key, row in zip(keys, rows, strict=False)]
@@ -85,7 +84,6 @@ def test_check_words(keys: list[tuple[int, int]], rows: list[list[int]], data: s
     assert checks.tolist() == [word if i in places else 0 for i, word in enumerate(want)]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.tuples(KEY, st.booleans()), max_size=40), max_size=6))
 def test_rows_are_found_as_in_a_dictionary(calls: list[list[tuple[tuple[int, int], bool]]]) -> None:
     """Keys whose low bits are equal share a place of the index. Some calls are rolled back, others filled."""
@@ -117,7 +115,6 @@ def test_a_full_turn_of_the_index() -> None:
 PAGE = st.dictionaries(KEY, st.tuples(*[st.just(0) | WORD] * ROW), max_size=5)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**63 - 1), PAGE)
 def test_a_page_has_the_bytes_of_its_description(number: int, page: Page) -> None:
     blob = page_codec.pack(number, keys_of(list(page)), rows_of(list(page.values())))
@@ -127,7 +124,6 @@ def test_a_page_has_the_bytes_of_its_description(number: int, page: Page) -> Non
     assert list(map(tuple, rows.view(np.uint64).tolist())) == list(page.values())
 
 
-@settings(max_examples=50, deadline=None)
 @given(PAGE, st.data())
 def test_a_changed_page_is_damaged(page: Page, data: st.DataObject) -> None:
     """One changed bit, another length, another number."""
@@ -141,7 +137,6 @@ def test_a_changed_page_is_damaged(page: Page, data: st.DataObject) -> None:
             page_codec.unpack([number], [content])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(PAGE, min_size=1, max_size=4), st.lists(PAGE, min_size=1, max_size=4), st.data())
 @pytest.mark.slow
 def test_pages_merge_and_answer_as_dictionaries(old: list[Page], new: list[Page], data: st.DataObject) -> None:
@@ -207,7 +202,6 @@ SPEND = st.one_of(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from([(PURE, 3.0, 0.0), (GAUSSIAN, 2.0, -1.0), (APPROX, 1.0, 0.1)]),
     st.lists(st.sampled_from([0.0, 0.25, 4.0]), min_size=3, max_size=3),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp import (
@@ -97,7 +97,6 @@ def size(budget: Any) -> float:
     return budget.mu**2 if isinstance(budget, GaussianDP) else budget.epsilon
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_no_period_no_span_and_no_total_is_passed(data: st.DataObject) -> None:
     """Every admission is that of a plain count, and no span that begins at any record has more than two budgets."""

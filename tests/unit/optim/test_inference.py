@@ -116,7 +116,14 @@ def batch_means_covered(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("times", "least", "most"), [(5, 0.1, 1.0), (8, 0.6, 1.0), (12, 0.97, 0.999), (40, 0.99, 0.97)]
+    ("times", "least", "most"),
+    [
+        (8, 0.6, 1.0),
+        *(
+            pytest.param(*case, marks=pytest.mark.campaign)
+            for case in ((5, 0.1, 1.0), (12, 0.97, 0.999), (40, 0.99, 0.97))
+        ),
+    ],
 )
 def test_intervals_hold_where_they_are_given(times: float, least: float, most: float) -> None:
     """Paths of six parameters that forget their start as often as `times`: few or all of them get an interval.
@@ -140,7 +147,7 @@ def test_the_older_rule_gave_false_intervals() -> None:
     assert np.nanmean(found) < 0.85
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_slow_directions_are_covered() -> None:
     """All parameters share a direction with a fourth of the curvature. Intervals that know it hold better."""
     shape = np.eye(10) - 0.75 / 10
@@ -177,6 +184,7 @@ def test_intervals_of_two_correlated_columns_hold(monkeypatch: pytest.MonkeyPatc
     assert np.mean(np.abs(low + high) <= high - low) < 0.84
 
 
+@pytest.mark.campaign
 def test_bits_about_pairs_decide() -> None:
     """They make intervals of independent columns shorter. Those of correlated ones hold, unless the bits deny it."""
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -62,7 +62,6 @@ def pair_by_enumeration(local: float, users: int, epsilon: float, clones: float)
 
 
 @given(locals_, shares, st.integers(1, 12))
-@settings(deadline=None)
 def test_the_pair_is_computed_as_by_enumeration(local: float, share: float, users: int) -> None:
     for clones in (2 / (math.exp(local) + 1), math.exp(-local)):
         exact = pair_by_enumeration(local, users, share * local, clones)
@@ -115,7 +114,6 @@ def randomizers(draw: st.DrawFn) -> tuple[float, np.ndarray]:
 
 
 @given(randomizers(), shares, st.integers(1, 6), st.data())
-@settings(max_examples=300, deadline=None)
 @pytest.mark.slow
 def test_no_randomizer_is_above_the_bound(
     drawn: tuple[float, np.ndarray], share: float, users: int, data: st.DataObject
@@ -164,7 +162,6 @@ def binary_curve(local: float, users: int, ones: int) -> tuple[np.ndarray, np.nd
 
 
 @given(locals_, shares, st.integers(1, 12))
-@settings(deadline=None)
 def test_binary_randomized_response_is_below_the_bound(local: float, share: float, users: int) -> None:
     for ones in range(users):
         p, q = binary_curve(local, users, ones)
@@ -267,7 +264,6 @@ def test_below_the_bounds_of_2021(local: float, users: int, delta: float) -> Non
 
 
 @given(locals_, st.integers(1, 3000), deltas, st.floats(0.01, 3), st.integers(1, 3000))
-@settings(deadline=None)
 @pytest.mark.slow
 def test_monotone_and_never_above_the_local_epsilon(
     local: float, users: int, delta: float, more: float, join: int
@@ -282,7 +278,6 @@ def test_monotone_and_never_above_the_local_epsilon(
 
 
 @given(locals_)
-@settings(deadline=None)
 @pytest.mark.slow
 def test_one_user_alone_gains_nothing(local: float) -> None:
     """Except for delta: randomized response is (epsilon, delta)-DP from epsilon = log(E - delta (E + 1)) on."""
@@ -318,7 +313,6 @@ def test_users_past_the_most_are_not_counted() -> None:
 
 
 @given(st.floats(0.01, 4), deltas, st.integers(1, 10_000))
-@settings(deadline=None)
 @pytest.mark.slow
 def test_the_local_budget_is_private_and_the_largest(epsilon: float, delta: float, users: int) -> None:
     central = ApproxDP(epsilon, delta)
@@ -331,7 +325,6 @@ def test_the_local_budget_is_private_and_the_largest(epsilon: float, delta: floa
 
 
 @given(st.floats(0.1, 5), st.integers(2, 10_000))
-@settings(deadline=None)
 @pytest.mark.slow
 def test_there_and_back(local: float, users: int) -> None:
     assert local_budget(shuffled(PureDP(local), users, 1e-9), users).epsilon == pytest.approx(local, rel=1e-5)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -360,7 +360,6 @@ entries = st.floats(-1, 1, allow_subnormal=True)
 
 @pytest.mark.parametrize(("kind", "budget"), ADDITIVE, ids=str)
 @given(g=st.lists(entries, min_size=1, max_size=6), seed=st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
 @pytest.mark.slow
 def test_every_output_is_a_multiple_of_the_grid(
     kind: type[Mechanism], budget: Budget, g: list[float], seed: int
@@ -375,7 +374,6 @@ def test_every_output_is_a_multiple_of_the_grid(
 
 
 @given(g=st.lists(entries, min_size=2, max_size=6), seed=st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
 def test_every_privunit_output_is_on_its_grid(g: list[float], seed: int) -> None:
     row = PrivUnit(PureDP(2), 3.0).rows(len(g))[0]
     out = PrivUnit(PureDP(2), 3.0).randomize(np.array(g), SeededEntropy(seed, 64))

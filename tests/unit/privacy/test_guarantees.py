@@ -9,7 +9,7 @@ import pytest
 from dp_accounting import NeighboringRelation, PrivacyAccountant, dp_event
 from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
@@ -79,7 +79,6 @@ def test_refuses_what_is_not_text(value: object) -> None:
 
 
 @given(budgets)
-@settings(max_examples=300, deadline=None)
 def test_text_gives_the_same_budget_back(budget: Budget) -> None:
     """If a stored budget became smaller when read, the total spend would be understated."""
     assert parse_budget(str(budget)) == budget
@@ -119,7 +118,6 @@ def test_budgets_are_values() -> None:
 
 
 @given(budgets, numbers)
-@settings(deadline=None)
 def test_with_amount_changes_only_the_amount(budget: Budget, value: float) -> None:
     other = with_amount(budget, value)
     assert amount(other) == value
@@ -153,7 +151,6 @@ def test_epsilon_is_that_of_dp_accounting(mu: float, delta: float) -> None:
 
 
 @given(st.floats(1e-2, 20), st.floats(1e-10, 0.3))
-@settings(deadline=None)
 def test_epsilon_inverts_delta(mu: float, delta: float) -> None:
     budget = GaussianDP(mu)
     epsilon = budget.epsilon(delta)
@@ -164,7 +161,6 @@ def test_epsilon_inverts_delta(mu: float, delta: float) -> None:
 
 
 @given(st.floats(1e-2, 20), st.floats(1e-10, 0.3))
-@settings(deadline=None)
 def test_from_approx_is_the_largest_mu(epsilon: float, delta: float) -> None:
     """Its delta is never above the requested one; that of a mu larger by one part in 10^6 is."""
     mu = GaussianDP.from_approx(ApproxDP(epsilon, delta)).mu
@@ -173,7 +169,6 @@ def test_from_approx_is_the_largest_mu(epsilon: float, delta: float) -> None:
 
 
 @given(st.floats(1e-3, 50), st.floats(0, 100), st.floats(1e-3, 10))
-@settings(deadline=None)
 def test_delta_falls_with_epsilon_and_grows_with_mu(mu: float, epsilon: float, more: float) -> None:
     assert 0 <= gdp_delta(mu, epsilon + more) <= gdp_delta(mu, epsilon) * (1 + 1e-9) + 1e-15 <= 1 + 1e-8
     assert gdp_delta(mu, epsilon) <= gdp_delta(mu + more, epsilon) * (1 + 1e-9) + 1e-15
@@ -245,7 +240,6 @@ def test_from_pure_at_extreme_values() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 10), min_size=1, max_size=10))
-@settings(deadline=None)
 def test_pure_spends_add(epsilons: list[float]) -> None:
     total = Spend.of(map(PureDP, epsilons))
     assert total.guarantee() == PureDP(total.epsilon)
@@ -254,7 +248,6 @@ def test_pure_spends_add(epsilons: list[float]) -> None:
 
 
 @given(st.lists(st.floats(1e-3, 10), min_size=1, max_size=10))
-@settings(deadline=None)
 def test_squares_of_mu_add(mus: list[float]) -> None:
     found = Spend.of(map(GaussianDP, mus)).guarantee()
     assert isinstance(found, GaussianDP)
@@ -341,7 +334,6 @@ def test_a_spend_refuses_what_is_no_budget() -> None:
 
 
 @given(st.lists(budgets, max_size=8))
-@settings(deadline=None)
 def test_widest_covers_each_and_invents_nothing(found: list[Budget]) -> None:
     wide = widest(found)
     assert len(wide) == len({type(b) for b in found})

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sqlalchemy.engine import make_url
@@ -146,7 +146,6 @@ def test_what_is_committed_is_loaded(place: str) -> None:
         assert Path(place).stat().st_mode & 0o777 == 0o600
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     array=hnp.arrays(
         st.sampled_from([np.float32, np.float64, np.int64]),

@@ -185,7 +185,7 @@ class Sparse:
 
 
 @pytest.mark.parametrize("net", [ElasticNet(l1=0.2), ElasticNet(l1=0.1, l2=0.2)], ids=repr)
-@pytest.mark.parametrize(("objective", "n"), [("erm", 1000), ("sco", 6000)])
+@pytest.mark.parametrize(("objective", "n"), [("erm", 1000), pytest.param("sco", 6000, marks=pytest.mark.campaign)])
 @pytest.mark.slow
 def test_the_whole_is_within_its_bound(objective: str, n: int, net: ElasticNet) -> None:
     """The mean over 3 seeds, on the window's objective, whose optimum is along the first column but for the sample."""
