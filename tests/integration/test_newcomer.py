@@ -19,9 +19,9 @@ def every() -> dict[str, Task]:
     ("name", "weights", "rows"),
     [
         ("flights: late?", 2 + 2 + 6 + 1 + 1, 4000),  # numbers, origins, weekdays, the hour, the intercept
-        ("diamonds: cut", 5 * (6 + 7 + 6 + 1 + 1), 4000),
+        pytest.param("diamonds: cut", 5 * (6 + 7 + 6 + 1 + 1), 4000, marks=pytest.mark.campaign),
         ("baseball: runs", 11 + 2, 4000),
-        ("births: girl or boy?", 3 + 2 + 27 + 1, 4000),
+        pytest.param("births: girl or boy?", 3 + 2 + 27 + 1, 4000, marks=pytest.mark.campaign),
     ],
 )
 def test_a_newcomer_gets_a_model(tmp_path: Path, every: dict[str, Task], name: str, weights: int, rows: int) -> None:

@@ -263,6 +263,7 @@ def check_cohort(parties: Parties, rounds: int = ROUNDS) -> None:
     assert np.array_equal(coefficients(parties.folder / "again"), coefficients(parties.folder))
 
 
+@pytest.mark.campaign
 def test_a_cohort_of_three_processes(make: Callable[..., Parties], quick: Quick) -> None:
     """All processes end by themselves after the last round, at the model of one process but for the noise."""
     parties = make(text=COHORT)
@@ -332,6 +333,7 @@ def test_kills_of_a_cohort_at_random_moments(make: Callable[..., Parties]) -> No
     check_cohort(parties, 30)
 
 
+@pytest.mark.campaign
 def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick: Quick) -> None:
     fewer = JOB.replace("schema:\n", "  minimum_share: 0.8\n  wait_seconds: 0.5\nschema:\n", 1)
     parties = make(text=fewer)

@@ -29,6 +29,7 @@ from streamdp.privacy.samplers import normals
 from tests.support import intruder, memory_dump
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 from tests.support.intruder import CLOSING_NOISE, GRADIENT, RELEASE, SUM_WITH, SUM_WITHOUT, Seen
+from tests.support.sizes import some
 
 pytestmark = pytest.mark.real_noise
 TRIALS, CAMPAIGN_TRIALS = 100_000, 1_000_000
@@ -128,7 +129,7 @@ CASES = [
     ),
 ]
 HUBER = CASES[0]
-ALWAYS = ("huber-mu=1-learn_one", "huber-mu=1-learn_arrays", "softmax-mu=1-learn_one")
+ALWAYS = ("huber-mu=1-learn_arrays", "softmax-mu=1-learn_one")
 WAYS = [
     pytest.param(case, many, id=name, marks=[] if name in ALWAYS else [pytest.mark.campaign])
     for case in CASES
@@ -511,7 +512,7 @@ def check_moments(case: Case, trials: int) -> None:
             assert found == pytest.approx(claim / 2**0.5, rel=0.1)  # both noises are in the observation
 
 
-@pytest.mark.parametrize("case", CASES[:2], ids=str)  # one loss with each kind of noise: the campaign takes all
+@pytest.mark.parametrize("case", CASES[1:2], ids=str)  # the campaign takes all
 def test_an_intruder_stays_below_the_claim_at_every_moment(case: Case) -> None:
     check_moments(case, TRIALS)
 
@@ -667,7 +668,7 @@ BROKEN: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", some(BROKEN, 1, 3))
 def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
     taken, options = BROKEN[fault]
     found = learned_bound(HUBER, taken, 1_000, **options)

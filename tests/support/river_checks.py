@@ -25,10 +25,14 @@ ALWAYS = {
 
 
 def all_checks(models: Mapping[str, Callable[[], Any]], slow: bool = False) -> Iterator[Any]:
-    """One parameter (make, number) for each check of a model."""
+    """One parameter (make, number) for each check of a model. The campaign has further models of the same class."""
+    met = set()
     for name, make in models.items():
+        kind = type(make()), "multiclass" in name
+        known = [pytest.mark.campaign] if kind in met else []
+        met.add(kind)
         for number, check in enumerate(checks.yield_checks(make())):
-            marks = [pytest.mark.slow] if slow or check.__name__ == "check_bounded_memory_growth" else []
+            marks = known + ([pytest.mark.slow] if slow or check.__name__ == "check_bounded_memory_growth" else [])
             yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}", marks=marks)
 
 

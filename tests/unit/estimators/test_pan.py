@@ -38,6 +38,7 @@ from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from tests.support.audit import mu_lower_bound
 from tests.support.proximal import prox
+from tests.support.sizes import some
 from tests.support.threads import in_threads
 
 NAMES = ["a", "b", "c"]
@@ -124,7 +125,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
 
 
 @every
-@planned
+@pytest.mark.parametrize("options", some(PLANS.values(), 0, 2), ids=PLANS.keys())
 @pytest.mark.slow
 def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Over batches, phases and epochs, up to rounding: a gradient near a cell's border may fall into the next one."""
@@ -375,7 +376,7 @@ def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta
 # --- boundaries
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", some(range(40), *range(10)))
 @pytest.mark.slow
 def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
     """Random plans, random numbers of records: boundaries found by learning one record after another."""
