@@ -73,9 +73,10 @@ class DividedModel(BatchedModel):
     scales_columns = True
     _gathered: _Gathered | None = None
 
-    def _seen_of_target(self) -> tuple[float, float, float]:
-        """See `ValidatedModel._seen_of_target`; Newton's steps learn the place of the target."""
-        return self._walk.target if isinstance(self._walk, Newton) else super()._seen_of_target()
+    def _place_of_target(self) -> tuple[float, float, float]:
+        """See `ValidatedModel._place_of_target`; Newton's steps learn it."""
+        learned = isinstance(self._walk, Newton) and self._target_bounds() is not None
+        return self._walk.target if learned else super()._place_of_target()
 
     # -- a part of the records ---------------------------------------------------------------------------------------
 

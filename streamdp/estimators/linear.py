@@ -25,6 +25,7 @@ from streamdp.validation.tasks import Task
 
 FORMAT = 1
 """The format of states."""
+_LARGEST_SCORE = 1e300
 
 
 class LinearModel(StreamEstimator):
@@ -186,9 +187,11 @@ class LinearModel(StreamEstimator):
     def _scores(self, X: np.ndarray, point: np.ndarray | None = None) -> np.ndarray:
         """The linear predictors of X (n, p), of the estimate or of `point`: (n, K) for K > 2 classes, else (n, 1)."""
         blocks = self._blocks(self._estimate() if point is None else point)
-        scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
-        if self.intercept:
-            scores += blocks[:, -1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
+            if self.intercept:
+                scores += blocks[:, -1]
+        np.clip(np.nan_to_num(scores, copy=False), -_LARGEST_SCORE, _LARGEST_SCORE, out=scores)  # of any finite record
         return scores
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:

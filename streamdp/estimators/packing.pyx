@@ -193,7 +193,8 @@ cdef class Packer:
         return True
 
     def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):
-        """The linear predictors of one record, one for each output; None if the record is not for the fast way.
+        """The linear predictors of one record, one for each output; None if the record is not for the fast way, or if
+        one overflows.
 
         Parameters
         ----------
@@ -223,6 +224,8 @@ cdef class Packer:
                 total = at[k * q + p] if intercept else 0.0
                 for j in range(p):
                     total += at[k * q + j] * row[j]
+                if not isfinite(total):
+                    return None
                 out.append(total)
             return out
         finally:
@@ -260,7 +263,8 @@ cdef class Predictor:
             raise TypeError("the model and the record differ in their numbers of columns")
 
     cdef bint _score(self, x, double* total, double* square) except -1:
-        """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way."""
+        """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way, or if the
+        predictor overflows."""
         cdef Packer packer = self._packer
         cdef Py_ssize_t k, j, place = 0
         cdef double value, inner
@@ -278,7 +282,7 @@ cdef class Predictor:
                 if self._frame != NULL:
                     inner = value * self._frame[j * FRAME + SLOPE] - self._frame[j * FRAME + SHIFT]
                     square[0] += inner * inner
-        return True
+        return isfinite(total[0])  # what overflows is for `_scores`
 
     def score(self, x):
         """The linear predictor of one record; None if the record is not for the fast way.

@@ -78,13 +78,13 @@ class ValidatedModel(LinearModel):
     def _place_of_target(self) -> tuple[float, float, float]:
         """The centre and the spread of a target as far as they are known privately, and half the width of its bounds.
 
-        A spread of 0: not known yet.
+        A spread of 0: not known yet. Here it is not learned: with bounds, it is half their width.
         """
-        return 0.0, 1.0, np.inf
-
-    def _seen_of_target(self) -> tuple[float, float, float]:
-        """As `_place_of_target`, for `looseness` and `near_bound`."""
-        return self._place_of_target()
+        if (bounds := self._target_bounds()) is None:
+            return 0.0, 1.0, np.inf
+        low, high = bounds
+        half = high / 2 - low / 2
+        return low / 2 + high / 2, half, half
 
     @property
     def looseness(self) -> float | None:
@@ -94,7 +94,7 @@ class ValidatedModel(LinearModel):
         """
         if self._features is None:
             return None
-        _, scale, half = self._seen_of_target()
+        _, scale, half = self._place_of_target()
         return half / scale if scale > 0 and np.isfinite(half) else None
 
     @property
@@ -102,7 +102,7 @@ class ValidatedModel(LinearModel):
         """The bound of the target within half a unit of its learned centre; None if neither is, or if unknown."""
         if self.looseness is None:
             return None
-        centre, unit, _ = self._seen_of_target()
+        centre, unit, _ = self._place_of_target()
         return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
 
     # -- learning ---------------------------------------------------------------------------------------------------

@@ -73,8 +73,10 @@ cdef void _of_one(const Point* at, const double* x, double y, double* g) noexcep
     a = a * weight if square > TINY and fabs(a) > TINY_ROOT else 0.0
     size = a * a * square + scale * scale
     if not (square < HUGE and size < HUGE):
-        a = scale = 0.0
-    elif size > clip * clip:
+        for j in range(q + 1):
+            g[j] = 0.0  # not a * x[j]: x[j] may be infinite in the learner's units
+        return
+    if size > clip * clip:
         a *= clip / sqrt(size)
         scale *= clip / sqrt(size)
     g[q] = scale

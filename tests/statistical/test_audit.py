@@ -132,7 +132,7 @@ def test_mechanism_keeps_its_claim_and_half_its_noise_does_not(
     found = audit(claimed, claimed, d, direction, seed=10)
     broken = audit(claimed, halved, d, direction, seed=20)
     print(f"{kind.__name__} d={d} claim {budget}: found {found:.3f}, halved {broken:.3f}")
-    assert share * claim <= found <= claim
+    assert (share - 0.03) * claim <= found <= claim  # the shares are those of a million outputs
     assert broken > claim
 
 

@@ -81,8 +81,9 @@ def place_columns(X: np.ndarray, units: np.ndarray | None) -> None:
         (2, p) centres and slopes; None: nothing is done.
     """
     if units is not None:
-        X -= units[0]
-        X *= units[1]
+        with np.errstate(over="ignore"):  # gradients at values that overflow are 0
+            X -= units[0]
+            X *= units[1]
 
 
 class TargetUnits(BoundedModel):

@@ -21,6 +21,7 @@ from streamdp import (
     PureDP,
     Quantile,
     ShuffleClassifier,
+    ShuffleRegressor,
     UserLevelLDPClassifier,
     WindowedClassifier,
 )
@@ -311,3 +312,21 @@ def test_an_estimator_without_declared_features_is_asked_from_its_first_record()
         model.learn_one({"a": 1.0}, True)
     assert model.quality is not None
     assert model.quality.total.answers == 1
+
+
+@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+def test_errors_are_counted_up_to_the_scale_of_the_target(kind: Any) -> None:
+    """Not up to 2.5 dollars where targets spread over thousands: each verdict was noise then."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (20_000, 1))
+        y = 10_000 + 4_000 * X[:, 0] + 500 * rng.standard_normal(len(X))
+        model = kind(
+            features={"a": (-1, 1)}, target=(0, 20_000), validation={"share": 0.5}, budget="eps=8,delta=1e-6",
+            seed=seed,
+        )  # fmt: skip
+        model.learn_arrays(X, y)
+        quality = model.quality
+        assert quality.largest > 1_000
+        assert 0 < quality.recent.error.value < quality.recent.constant.value < quality.largest
+        assert quality.verdict == "better"
