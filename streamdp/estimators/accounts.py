@@ -16,7 +16,7 @@ from river import base
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.base import NEIGHBOURS, StreamEstimator
-from streamdp.ledger.periods import refusals
+from streamdp.ledger.charged import CapHistory
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Guarantee
 from streamdp.privacy.statement import in_lines
@@ -179,9 +179,11 @@ class Account:
     def _people(self) -> str:
         ledgers = {id(estimator.ledger): estimator.ledger for estimator in self.estimators}
         ledger = next(iter(ledgers.values()))
-        if len(ledgers) == 1 and ledger is not None:
-            return f"all estimators share one ledger, so {refusals(ledger.cap, ' over all of them')}"
-        return "no cap is kept over all estimators, so the spends of a person's records in all of them add up"
+        spends = "the spends of a person's records in all of them add up"
+        history = CapHistory({}).joined(*(estimator.cap_history for estimator in self.estimators))
+        if len(ledgers) > 1 or ledger is None:
+            return f"no cap is kept over all estimators, so {spends}"
+        return history.people(ledger.cap, " over all of them", spends)
 
 
 def account(model: Any) -> Account:

@@ -30,7 +30,8 @@ from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.few_records import too_few
 from streamdp.estimators.frames import names_of
 from streamdp.estimators.packing import RecordLearner
-from streamdp.ledger.periods import Cap, promises, refusals
+from streamdp.ledger.charged import CapHistory
+from streamdp.ledger.periods import Cap, promises
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -112,6 +113,7 @@ class StreamEstimator(river_base.Estimator):
             raise ConfigError(f"ledger: expected a Ledger or None, got {type(self.ledger).__name__}")
         self._features: Features | None = None
         self._spent: tuple[Budget, ...] = ()
+        self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
         self._counted: Budget | None = None
         self._tainted = False
         self._seen = np.zeros(1, dtype=np.int64)
@@ -400,6 +402,9 @@ class StreamEstimator(river_base.Estimator):
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
+        self._charges = self.ledger is not None
+        if not (self._charges or self._history.uncapped):
+            self._history = self._history.joined(CapHistory({}, uncapped=True))
         if largest is not self._counted:  # most records bring no budget of their own
             self._set_spent((*self._spent, largest))
             self._counted = largest
@@ -456,6 +461,12 @@ class StreamEstimator(river_base.Estimator):
         return Guarantee(self._spent, self.neighbours, self.trust, self.private)
 
     @property
+    def cap_history(self) -> CapHistory:
+        """The caps under which the records learned so far were charged."""
+        charges = self._charges and self.ledger is not None
+        return self._history.joined(self.ledger.history) if charges and self.ledger is not None else self._history
+
+    @property
     def _pending(self) -> int:
         """Records in memory that must not leave it yet."""
         return 0
@@ -497,24 +508,23 @@ class StreamEstimator(river_base.Estimator):
         return []
 
     def statement(self, cap: Cap | None = None, *, several_jobs: bool = False) -> str:
-        """Return the guarantee in words.
+        """Return the guarantee in words. A cap in it is one under which records were charged (see `ledger.charged`).
 
         Parameters
         ----------
         cap, several_jobs
-            For a model without a ledger that was read from a store: the cap under which it was learned, and whether the
-            ledger was shared by jobs.
+            For a model without a ledger that was read from a store: the cap of its job, and whether the ledger was
+            shared by jobs.
         """
         if self.ledger is not None:
             cap, several_jobs = self.ledger.cap, self.ledger.several_jobs
         alone = "this model alone, and each record as if it was given once"
-        if cap is None:
-            spends = f"the spends of a person's {self._unit.several} add up (epsilons add, deltas add, mu^2 add)"
-            people = f"no cap is kept, so {spends}"
-        else:
-            people = refusals(cap, " over all jobs of its ledger" if several_jobs else "")
-            if several_jobs:
-                alone = f"every job and pass that charges the ledger for a person's total, and for all else {alone}"
+        history = self.cap_history
+        bounds = [] if history.uncapped else history.bounds() or ([] if cap is None else [cap])
+        spends = f"the spends of a person's {self._unit.several} add up (epsilons add, deltas add, mu^2 add)"
+        people = history.people(cap, " over all jobs of its ledger" if several_jobs else "", spends)
+        if bounds and several_jobs:
+            alone = f"every job and pass that charges the ledger for a person's total, and for all else {alone}"
         caveats = []
         if not self._rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
@@ -522,11 +532,15 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
-        if cap is not None:
-            caveats += promises(cap, self._unit.several)
-        if cap is not None or self.needs_subject:
+        if bounds and several_jobs and self.ledger is None:
+            caveats.append(
+                "the caps are those of the commit that is read here: if the ledger's cap was raised since, other jobs "
+                "may have charged more, which `streamdp ledger status` tells"
+            )
+        caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self._unit.several))
+        if bounds or self.needs_subject:
             caveats.append(SPELLING)
-        caveats += [*self._caveats(cap is not None), *self._about_validation()]
+        caveats += [*self._caveats(bool(bounds)), *self._about_validation()]
         if (few := too_few(self)) is not None:
             caveats.append(f"about the use of the model, not about privacy: {few}")
         caveats.append(

@@ -18,6 +18,7 @@ from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, 
 from streamdp.estimators.base import StreamEstimator
 from streamdp.estimators.features import Features
 from streamdp.estimators.packing import Predictor
+from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss, Squared, loss_for, without_shift
 from streamdp.privacy.guarantees import parse_budget
@@ -255,6 +256,7 @@ class LinearModel(StreamEstimator):
                 **{name: getattr(self, name) for name in self._counts},
                 "spent": [str(budget) for budget in self._spent],
                 "private": self.private,
+                "caps": self.cap_history.state(),
             }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -328,6 +330,7 @@ class LinearModel(StreamEstimator):
         if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
             raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
         self._tainted |= not state["private"]
+        self._history, self._charges = read_history(state["caps"]), False
         self._read(state)
         for name, n in counts.items():
             setattr(self, name, n)
@@ -374,6 +377,7 @@ class LinearModel(StreamEstimator):
         if self._features is None:
             self._declare(models[0]["features"])
         self._tainted = not all(part.private for part in parts)
+        self._history = CapHistory({}).joined(*(part.cap_history for part in parts))
         self._set_spent(budget for part in parts for budget in part.guarantee.budgets)
         for name in self._counts:
             setattr(self, name, sum(count[name] for count in counts))

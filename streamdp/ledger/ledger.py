@@ -17,12 +17,13 @@ from sqlalchemy import Connection
 from streamdp.data.records import WHOLE, Subject
 from streamdp.errors import BudgetError, NotAvailableError, StoreError
 from streamdp.ledger import places
-from streamdp.ledger.caps import cap_numbers, cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
+from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
+from streamdp.ledger.charged import CapHistory
 from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, parse_cap
+from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, own_cap, parse_cap
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
@@ -55,7 +56,8 @@ class Ledger:
     depend on everything that was released before (fully adaptive composition), because each cap is a privacy filter for
     each subject (`caps` has the proofs).
 
-    Subjects are stored as keyed hashes only (see `subject_key`). The cap is not stored.
+    Subjects are stored as keyed hashes only (see `subject_key`). Of caps, those are stored under which something was
+    charged, so that a statement names the largest one (see `charged`).
 
     `copy` and `deepcopy` (River's `clone`) return the same ledger, so that clones share the cap. Pickling raises
     `NotAvailableError`, and a fork of the process cannot use the ledger. Threads may share it: `lock` is held
@@ -154,6 +156,8 @@ class Ledger:
             self._commit_if_large(1)
             slot, cache = self._slot(subject), self._rows.cache
             cache.rows[slot, CAP:], cache.pending[slot] = numbers, True
+            if cap is not None:
+                self._rows.charge(own_cap(cap, self.cap), own=True)
             self._n_waiting += 1
 
     def cap_of(self, subject: Subject) -> Budget:
@@ -216,8 +220,20 @@ class Ledger:
                 nowhere = np.empty((0, len(subjects), 2), dtype=np.uint64)
                 admitted = self._rows.admit(slots, terms, self.shard, nowhere)
             self._n_waiting += len(subjects)
+            if admitted.any():
+                self._rows.charge(self.cap)
             self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
+
+    def timely(self, subjects: Sequence[Subject | None]) -> np.ndarray:
+        """Return which records have a time that the cap allows, (n,) bool: each must, also one that is not charged.
+
+        Parameters
+        ----------
+        subjects
+            The subjects of n records.
+        """
+        return places.timely(self.cap, subjects, self.moments.now())
 
     def _find(self, subjects: Sequence[Subject | None]) -> np.ndarray:
         """The rows (f, n) of records in each filter of the cap; those of untimely records have no meaning."""
@@ -287,7 +303,7 @@ class Ledger:
         self._rows.check_process()
         with self.lock:
             self._commit_if_large(0)
-            return Loan(self._rows, self._find(subjects)[0], subjects, key, [cap_numbers(self.cap)])
+            return Loan(self._rows, self._find(subjects)[0], subjects, key, self.cap)
 
     def _commit_if_large(self, coming: int) -> None:
         """Read what others have changed, and commit if much is in memory and the ledger is not part of a store.
@@ -302,6 +318,12 @@ class Ledger:
         self._rows.refresh(self.shard)
         if self._own is not None and (self._rows.is_full or self._n_waiting > PENDING_RECORDS):
             self.commit()
+
+    @property
+    def history(self) -> CapHistory:
+        """The caps under which anything was charged, also before the present one and by other jobs."""
+        with self.lock:
+            return self._rows.history
 
     @property
     def n_subjects(self) -> int:

@@ -67,6 +67,7 @@ def _temporary() -> Connection:
     connection = connect("")
     with connection.begin():
         LEDGER_FORMAT.create_tables(connection)
+        first_version(connection)
     return connection
 
 

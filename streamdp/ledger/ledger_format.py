@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
 
 from streamdp.database.interface import Format
+from streamdp.ledger.charged import write_mark
 from streamdp.ledger.tables import add_tables
 
 _metadata = MetaData()
@@ -50,8 +51,9 @@ SPANS = Table(  # of each shard of a job: who may charge, and what is prepaid af
 
 
 def first_version(connection: Connection) -> None:
-    """Write the row of the table `version`, in the transaction that creates the database."""
+    """Write the row of the table `version` and the mark, in the transaction that creates the database."""
     connection.execute(VERSION.insert().values(version=0))
+    write_mark(connection)
 
 
 LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, _metadata)

@@ -20,8 +20,9 @@ from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.periods import filters as filters_of
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import CAP, CapNumbers
+from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
+from streamdp.privacy.guarantees import Budget
 
 
 class Loan:
@@ -40,14 +41,16 @@ class Loan:
     ----------
     keys
         (n, 2) uint64, the hashes of the subjects under `key`.
+    mark
+        That of the ledger.
     """
 
     def __init__(
-        self, rows: PagedRows, slots: np.ndarray, subjects: Sequence[Subject], key: bytes, caps: Sequence[CapNumbers]
+        self, rows: PagedRows, slots: np.ndarray, subjects: Sequence[Subject], key: bytes, cap: Budget
     ) -> None:
         self._cache = rows.cache
         self._rows = rows
-        self._caps = caps
+        self._cap, self.mark = cap, rows.mark
         self.keys, _ = hash_subjects(subjects, key)
         names = _names(self.keys)
         self._order = np.argsort(names, kind="stable")
@@ -87,9 +90,11 @@ class Loan:
         slots = self._slots[places]
         before = self._cache.rows[slots]
         grown = np.all(rows[:, :CAP] >= before[:, :CAP]) and np.array_equal(rows[:, CAP:], before[:, CAP:])
-        if not grown or not filters.within(keys, rows, self._caps):
+        if not grown or not filters.within(keys, rows, [cap_numbers(self._cap)]):
             raise StoreError("spends came back that are over a cap or less than before: learn again")
         self._cache.rows[slots], self._cache.pending[slots] = rows, True
+        if len(rows):
+            self._rows.charge(self._cap)
 
 
 class CarriedRows(PagedRows):
@@ -99,14 +104,18 @@ class CarriedRows(PagedRows):
     ----------
     keys, rows
         (n, 2) uint64 and (n, ROW) float64, what was lent.
+    mark
+        That of the ledger that lent.
     """
 
-    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray) -> None:  # no database, so not the parent's
+    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:  # no database
         self._process = os.getpid()
         self._caps = [cap_numbers(limit) for limit in filters_of(cap)]
         self.cache = RowCache()
         self.cache.find(keys, np.ones(len(keys), dtype=np.bool_))
         self.cache.fill(rows, np.zeros(len(rows), dtype=np.bool_))
+        self._shared, self.mark, self._known = False, mark, frozenset()
+        self._charged = self._known
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """See `PagedRows.find`. Raises `StoreError` for a subject that was not lent: its spends are not known here."""

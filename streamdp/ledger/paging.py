@@ -18,12 +18,14 @@ from streamdp.data.records import Shard
 from streamdp.errors import LedgerConflictError, StoreError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
+from streamdp.ledger.charged import CapHistory, add_charged, read_charged, read_mark, with_caps
 from streamdp.ledger.check_words import update_checks
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.periods import filters as filters_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import Expected
 from streamdp.ledger.spends import spends_in
+from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
 
 KEPT_SUBJECTS = 4_000_000
@@ -52,6 +54,8 @@ class PagedRows:
     ----------
     cache
         The rows in memory. It changes with `find`, `mark_committed` and `rollback`.
+    mark
+        Tells the ledger from others.
     """
 
     def __init__(
@@ -68,6 +72,31 @@ class PagedRows:
         self._logged_rows = 0
         self._to_log = False  # whether the last `write_pending` wrote to the log
         self.cache, self._log_is_cached = RowCache(), False
+        self._shared = shared
+        with errors(), transaction(connection):
+            self.mark, self._known = read_mark(connection), read_charged(connection)
+        self._charged = self._known  # with what the next commit writes
+
+    @property
+    def history(self) -> CapHistory:
+        """The caps under which the ledger charged, also those of other workers and jobs."""
+        if self._shared and not self._connection.closed:
+            with self.errors(), transaction(self.open_connection()):
+                self._known = read_charged(self._connection)
+            self._charged = with_caps(self._known, self._charged)
+        return CapHistory({self.mark: self._charged} if self._charged else {})
+
+    def charge(self, cap: Cap, own: bool = False) -> None:
+        """Note a cap under which something is charged.
+
+        Parameters
+        ----------
+        own
+            Whether it is the cap of a single subject.
+        """
+        entry = (str(cap), own)
+        if entry not in self._charged:
+            self._charged = with_caps(self._charged, frozenset([entry]))
 
     def check_process(self) -> None:
         """Raise `StoreError` in a fork of the process that opened the database: it would grant each cap once more."""
@@ -179,6 +208,7 @@ class PagedRows:
         Raises `LedgerConflictError` if a row is no longer what it was when it was read.
         """
         cache, self._deleted = self.cache, oldest
+        add_charged(connection, self._charged - self._known)
         changed = np.flatnonzero(cache.pending[: cache.n])
         has_room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n)
         self._to_log = self._log is not None and has_room and not self.is_full
@@ -199,7 +229,7 @@ class PagedRows:
 
     def mark_committed(self) -> None:
         """Note that the transaction of `write_pending` is on disk: nothing is pending any more."""
-        cache = self.cache
+        cache, self._known = self.cache, self._charged
         if self._to_log:
             self._logged_rows += self.n_pending
             cache.logged |= cache.pending
@@ -216,3 +246,4 @@ class PagedRows:
     def rollback(self) -> None:
         """Discard all rows in memory. The next `find` reads from the database."""
         self.cache, self._log_is_cached, self._deleted = RowCache(), False, 0
+        self._charged = self._known

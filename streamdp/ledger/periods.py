@@ -37,7 +37,9 @@ from __future__ import annotations
 import math
 import re
 import sys
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -225,6 +227,18 @@ def for_all_time(cap: Cap) -> Budget:
     return cap.total
 
 
+def own_cap(own: Budget | str, cap: Cap) -> Cap:
+    """Return all that holds for a subject with a cap of its own.
+
+    Parameters
+    ----------
+    own
+        What it may spend over all time, or its text.
+    """
+    own = parse_budget(own)
+    return replace(cap, total=own) if isinstance(cap, RenewingCap) else own
+
+
 def same_kind(one: Cap | None, other: Cap | None) -> bool:
     """Return whether two caps, or none, differ in their amounts only, so that the same rows count for both."""
     return _kind(one) == _kind(other)
@@ -234,6 +248,25 @@ def _kind(cap: Cap | None) -> tuple[object, ...]:
     if isinstance(cap, RenewingCap):
         return type(cap.budget), cap.length, cap.late, cap.ahead, cap.total is None
     return (type(cap),)
+
+
+def loosest(caps: Iterable[Cap]) -> tuple[Cap, ...]:
+    """Return one cap of each kind, with the largest numbers that a cap of this kind has.
+
+    >>> [str(cap) for cap in loosest(map(parse_cap, ["eps=1", "mu=2", "eps=3"]))]
+    ['eps=3', 'mu=2']
+    """
+    found: dict[tuple[object, ...], Cap] = {}
+    for cap in caps:
+        found[_kind(cap)] = _larger(found.get(_kind(cap), cap), cap)
+    return tuple(found.values())
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The largest numbers of two caps of a kind, or of two budgets of one."""
+    if not isinstance(one, RenewingCap):
+        return None if one is None else type(one)(*map(max, astuple(one), astuple(other)))
+    return replace(one, budget=_larger(one.budget, other.budget), total=_larger(one.total, other.total))
 
 
 def allows_more(cap: Cap, than: Cap) -> bool:
@@ -252,11 +285,9 @@ def refusals(cap: Cap, over: str = "") -> str:
     """
     head = f"records with a subject are refused once the person's total{over}"
     if not isinstance(cap, RenewingCap):
-        return f"{head} would pass {cap}, or the cap that was set for that person alone"
+        return f"{head} would pass {cap}"
     phrase = f"{head} in one period of {in_units(cap.length)} would pass {cap.budget}"
-    if cap.total is None:
-        return phrase
-    return f"{phrase}, or over all time {cap.total}, or the total that was set for that person alone"
+    return phrase if cap.total is None else f"{phrase}, or over all time {cap.total}"
 
 
 def promises(cap: Cap, several: str = "records") -> list[str]:

@@ -20,10 +20,11 @@ from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, StoreMismatchError
 from streamdp.ledger import places
 from streamdp.ledger.caps import check_kinds, own_cap_numbers
+from streamdp.ledger.charged import add_charged, read_charged, with_caps
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_file import create_or_check
 from streamdp.ledger.ledger_format import CAPS, LEDGER_FORMAT, VERSION
-from streamdp.ledger.periods import Cap, for_all_time, parse_cap, same_kind
+from streamdp.ledger.periods import Cap, for_all_time, own_cap, parse_cap, same_kind
 from streamdp.ledger.rows import CAP, Expected
 from streamdp.ledger.spends import spends_in
 from streamdp.ledger.sql import transaction
@@ -123,9 +124,10 @@ class SharedDatabase:
         Raises `BudgetError` for a cap that is malformed or of another kind and for a ledger whose cap renews and has no
         total, and `SchemaError` for a subject that is not text, bytes or a whole number.
         """
-        cap = for_all_time(self.cap)
+        ledger_cap = self.cap
+        cap = for_all_time(ledger_cap)
         numbers = np.array([own_cap_numbers(own, cap) for own in caps.values()]).reshape(-1, 2)
-        keys, _ = places.of_people(self.cap, list(caps), self.key)
+        keys, _ = places.of_people(ledger_cap, list(caps), self.key)
         keys, last = np.unique(keys[::-1], axis=0, return_index=True)  # two spellings of a subject: the last one counts
         numbers = numbers[::-1][last]
         spends = spends_in(self.connection)
@@ -138,6 +140,9 @@ class SharedDatabase:
             rows[:, CAP:] = numbers
             check_kinds(cap, rows)
             spends.write(self.connection, np.arange(len(keys)), keys, rows, expected)
+            own = frozenset((str(own_cap(one, ledger_cap)), True) for one in caps.values() if one is not None)
+            known = read_charged(self.connection)
+            add_charged(self.connection, with_caps(known, own) - known)
 
     def close(self) -> None:
         """Close the database. Idempotent."""

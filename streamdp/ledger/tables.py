@@ -6,11 +6,22 @@ each subject (see `postgres_rows`), so that workers that write different subject
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
+from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table, Text
+
+_metadata = MetaData()
+MARKS = Table("ledger_mark", _metadata, Column("mark", LargeBinary(16), nullable=False))  # one row: which ledger it is
+CHARGED = Table(  # the caps that were in force while anything was charged; a cap may be there several times
+    "charged",
+    _metadata,
+    Column("cap", Text, nullable=False),
+    Column("own", Integer, nullable=False),  # 1: the cap of a single subject
+)
 
 
 def add_tables(metadata: MetaData) -> None:
     """Declare the tables of both kinds of database, in place."""
+    for table in (MARKS, CHARGED):
+        table.to_metadata(metadata)
     Table(
         "spends",
         metadata,

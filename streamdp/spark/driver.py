@@ -212,8 +212,8 @@ class Driver:
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         loads = []
         for lane in range(self._lanes):
-            people_of = nobody if loan is None else loan.rows(homes == lane)
-            loads.append(encode_load(self._state_for(lane), *people_of))
+            keys, spends = nobody if loan is None else loan.rows(homes == lane)
+            loads.append(encode_load(self._state_for(lane), keys, spends, "" if loan is None else loan.mark))
         numbers = pa.array(range(self._lanes), pa.int64())
         first = pa.array([-1] * len(loads), pa.int64())  # before every record
         table = pa.table({SHARD: numbers, PLACE: first, LOAD: pa.array(loads, pa.binary())})

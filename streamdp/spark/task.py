@@ -99,7 +99,7 @@ class Result:
         return cls(item["state"], Counts(*item["counts"]), item["dead"], item["keys"].view(np.uint64), item["rows"])
 
 
-def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndarray) -> bytes:
+def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndarray, mark: str) -> bytes:
     """Return the load of a shard as bytes. Its state is committed, and so are its spends.
 
     Parameters
@@ -108,9 +108,11 @@ def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndar
         The state of the estimator; None before its first record.
     keys, rows
         The people and what they have spent, from `Loan.rows`.
+    mark
+        `Loan.mark`.
     """
     some = None if state is None else dict(state)
-    return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows}).encode()
+    return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows, "mark": mark}).encode()
 
 
 class Task:
@@ -241,7 +243,7 @@ class Lane:
         self.shard = shard
         job, item = definition_of(definition), decode_state(load.decode())
         cap = job.cap_budget
-        self._rows = None if cap is None else CarriedRows(cap, item["keys"].view(np.uint64), item["rows"])
+        self._rows = None if cap is None else CarriedRows(cap, item["keys"].view(np.uint64), item["rows"], item["mark"])
         ledger = None
         if self._rows is not None and cap is not None and key is not None:
             ledger = Ledger.over(self._rows, cap, key)

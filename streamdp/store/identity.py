@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, insert
 
 from streamdp.database.interface import Database
 from streamdp.errors import StoreMismatchError
+from streamdp.ledger.charged import write_mark
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
 from streamdp.store.queries import read_job, read_snapshots
 from streamdp.store.tables import JOBS, STORE_FORMAT
@@ -94,6 +95,7 @@ def create_or_check(
         terms = created()
         row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "key_fingerprint": known}
         connection.execute(insert(JOBS), row)
+        write_mark(connection)
 
     def created() -> Terms:
         return terms if continued is None or not losses() else continued("", 0, losses=losses())

@@ -72,8 +72,9 @@ class CollectedUsers(UserRecords):
         """
         if self.ledger is None:
             return None
-        begun, report = self._people.begun(subjects)
-        mask: np.ndarray = np.append(self.ledger.admit_many(begun, self._budget), True)[report]
+        timely = self.ledger.timely(subjects)
+        begun, report = self._people.begun(subjects, timely)
+        mask: np.ndarray = np.append(self.ledger.admit_many(begun, self._budget), True)[report] & timely
         return None if mask.all() else mask
 
     def _finish(self) -> None:

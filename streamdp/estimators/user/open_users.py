@@ -59,11 +59,16 @@ class OpenUsers:
         """Whether the oldest open user has waited too long."""
         return self._seconds is not None and bool(self._open) and self._clock() - self._since >= self._seconds
 
-    def begun(self, subjects: Sequence[Subject | None]) -> tuple[list[Subject], np.ndarray]:
+    def begun(self, subjects: Sequence[Subject | None], timely: np.ndarray) -> tuple[list[Subject], np.ndarray]:
         """Return the subjects whose reports would begin with these records, once for each report. Nothing changes.
 
         The second value (n,) is the index of the report of each record; -1 if its report has begun before or it has no
         subject.
+
+        Parameters
+        ----------
+        timely
+            (n,) bool, the records that a cap allows by their time. The others are not taken.
         """
         sizes = {subject: len(places) for subject, places in self._open.items()}
         at = self.at
@@ -71,7 +76,7 @@ class OpenUsers:
         last: dict[Subject, int] = {}
         report = np.full(len(subjects), -1)
         for i, subject in enumerate(subjects):
-            if subject is not None:
+            if subject is not None and timely[i]:
                 size = sizes.get(subject, 0)
                 if size == 0:
                     last[subject] = len(begun)

@@ -213,10 +213,14 @@ class WindowLearner(UserRecords):
         return None if taken.all() else taken
 
     def _take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray:
-        if self.ledger is not None and (begun := self._gathered.begun(subjects)):
+        n = len(X)
+        timely = np.ones(n, dtype=bool) if self.ledger is None else self.ledger.timely(subjects)
+        people = [subjects[i] for i in np.flatnonzero(timely).tolist()]
+        if self.ledger is not None and (begun := self._gathered.begun(people)):
             admitted = self.ledger.admit_many(begun, self._budget)
             self._gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])
-        users, taken = self._gathered.choose(subjects)
+        users, taken = np.full(n, -1), np.zeros(n, dtype=bool)
+        users[timely], taken[timely] = self._gathered.choose(people)
         learned = int(np.count_nonzero(taken))
         if learned:
             self._count(self._budget)

@@ -25,7 +25,7 @@ CAP_TEXT = "eps=3"
 def carried(ledger: Ledger, people: list[str], chosen: np.ndarray | None = None) -> tuple[CarriedRows, Ledger, object]:
     loan = ledger.lend(people, KEY)
     cap: Cap = parse_cap(CAP_TEXT)
-    rows = CarriedRows(cap, *loan.rows(np.ones(len(people), dtype=np.bool_) if chosen is None else chosen))
+    rows = CarriedRows(cap, *loan.rows(np.ones(len(people), dtype=np.bool_) if chosen is None else chosen), loan.mark)
     return rows, Ledger.over(rows, cap, KEY), loan
 
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from connectors.memory import ABORT, BAD, END, MemorySource
-from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp import ApproxDP, LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
 from streamdp.data.records import WHOLE, DeadLetter, Shard
 from streamdp.errors import (
@@ -297,8 +297,8 @@ def test_shards_that_were_published_before_and_after_a_larger_cap_keep_both_in_t
             }
         )
 
-    before, estimator = job("eps=2"), job("eps=2").build_estimator()
-    estimator.learn_one({"x": 0.5}, 1.0)
+    before, estimator = job("eps=2"), job("eps=2").build_estimator(Ledger("eps=2"))
+    estimator.learn_one({"x": 0.5}, 1.0, subject="ann")
     old = Snapshot(
         "r", before.fingerprint(), before.text(), 1, 1.0, Counts(1), {}, estimator.state_dict(), Shard("t", 1)
     )
@@ -306,7 +306,9 @@ def test_shards_that_were_published_before_and_after_a_larger_cap_keep_both_in_t
     new = replace(old, fingerprint=fingerprint, config=text, committed_at=2.0, shard=Shard("t", 0))
     for shards in ([old, new], [new, old]):
         said = restore(combined(shards)).statement()
-        assert "would pass eps=5" in said
+        assert "would pass eps=2; this is the largest cap under which a record was charged, and the cap is eps=5" in (
+            said
+        )
         assert "until 1 records were learned, the default budget was eps=1 and the cap eps=2" in said
 
 

@@ -45,7 +45,7 @@ def partition(shard: int, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     """The load and the records of a shard, as Spark sends them."""
     names = config().build_schema().columns
     values = {f"c{i}": [None, *(row[name] for row in rows)] for i, name in enumerate(names)}
-    load = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)))
+    load = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)), "")
     place = pa.array(range(-1, len(rows)), pa.int64())
     loads = pa.array([load] + [None] * len(rows), pa.binary())
     return pa.RecordBatch.from_pydict(

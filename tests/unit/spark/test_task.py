@@ -19,7 +19,7 @@ from streamdp.spark.task import Result, ShardTask, encode_load
 from streamdp.store.snapshot import Counts
 
 NAMES = [f"f{i}" for i in range(20)]
-LOAD_OF_NEW = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)))
+LOAD_OF_NEW = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)), "")
 
 
 def config(**model: Any) -> Any:

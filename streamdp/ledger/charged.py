@@ -1,0 +1,152 @@
+"""Under which caps spends were charged, from which a statement says what a person may have spent.
+
+A cap is a setting, which may change; parts of a model may come from different ledgers, or from none. So a ledger keeps
+the caps that were in force while anything was charged, in the transaction of the charges, and a state has those of the
+ledgers by which its records were admitted.
+
+Claim: what a subject was charged by one ledger under caps of one kind is at most their largest numbers.
+Proof: a record is admitted only if its subject's sums, with all that was charged before, are within the cap of that
+moment, which is at most the largest.
+Charges by caps of different kinds may be counted in different rows, and those of different ledgers are. They add up.
+
+Not covered: a copy of a ledger that is charged like the ledger itself. It has the same mark.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from streamdp.errors import ConfigError, StreamDPError
+from streamdp.ledger.periods import Cap, loosest, parse_cap, refusals
+from streamdp.ledger.tables import CHARGED, MARKS
+from streamdp.privacy.composition import Spend
+from streamdp.privacy.guarantees import GaussianDP, PureDP
+
+Charged = frozenset[tuple[str, bool]]
+"""Caps under which a ledger charged, as text, each with whether it was the cap of a single subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapHistory:
+    """The caps under which the records of a model were charged.
+
+    Parameters
+    ----------
+    ledgers
+        What each ledger charged under, by its mark.
+    uncapped
+        Whether records were learned without a ledger.
+    """
+
+    ledgers: Mapping[str, Charged]
+    uncapped: bool = False
+
+    def joined(self, *others: CapHistory) -> CapHistory:
+        """Return the history of all records of several models."""
+        ledgers = dict(self.ledgers)
+        for other in others:
+            for mark, charged in other.ledgers.items():
+                ledgers[mark] = with_caps(ledgers.get(mark, frozenset()), charged)
+        return CapHistory(ledgers, any(one.uncapped for one in (self, *others)))
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a state."""
+        charged = {mark: [list(cap) for cap in sorted(caps)] for mark, caps in sorted(self.ledgers.items())}
+        return {"uncapped": self.uncapped, "charged": charged}
+
+    def bounds(self) -> list[Cap]:
+        """Return the caps that bound parts of what a person was charged; the parts add up. Empty without a ledger."""
+        return [cap for caps in self.ledgers.values() for cap in loosest(parse_cap(text) for text, _ in caps)]
+
+    def people(self, cap: Cap | None, over: str, spends: str) -> str:
+        """Return what a person with several records may have spent, as a phrase for a statement.
+
+        Parameters
+        ----------
+        cap
+            The cap that is in force now. None: there is none, or it is not known.
+        over
+            What one ledger adds up over, such as " over all jobs".
+        spends
+            How spends of a person compose if there is no cap.
+        """
+        bounds = self.bounds() or ([] if cap is None or self.uncapped else [cap])
+        if not bounds:
+            return f"no cap is kept, so {spends}"
+        if self.uncapped:
+            return f"some records were learned without a ledger, so no cap bounds a person's total: {spends}"
+        if len(bounds) > 1:
+            return f"no one cap bounds a person's total, which is at most what several allow together: {_sum(bounds)}"
+        (most,) = bounds
+        for_all = [parse_cap(text) for charged in self.ledgers.values() for text, own in charged if not own]
+        (usual,) = loosest(for_all or bounds)
+        said = refusals(usual, over)
+        if usual != most:
+            said += f", or {most} for a person with a cap of its own"
+        if cap is not None and cap != usual:
+            said += f"; this is the largest cap under which a record was charged, and the cap is {cap} now"
+        return said
+
+
+def with_caps(charged: Charged, more: Charged) -> Charged:
+    """Return caps of which none is within another one: of the two sets together, the largest numbers of each kind."""
+    if more <= charged:
+        return charged
+    both = charged | more
+    return frozenset(
+        (str(cap), own) for own in (False, True) for cap in loosest(parse_cap(t) for t, o in both if o is own)
+    )
+
+
+def read_history(state: Any) -> CapHistory:
+    """Return what `CapHistory.state` wrote.
+
+    Parameters
+    ----------
+    state
+        Plain values of a state.
+
+    Raises `ConfigError` for other values.
+    """
+    try:
+        ledgers = {
+            str(mark): frozenset((str(parse_cap(str(text))), bool(own)) for text, own in caps)
+            for mark, caps in state["charged"].items()
+        }
+        return CapHistory(ledgers, bool(state["uncapped"]))
+    except (KeyError, TypeError, ValueError, AttributeError, StreamDPError):
+        raise ConfigError("state: expected the caps under which its records were charged") from None
+
+
+def _sum(bounds: list[Cap]) -> str:
+    each = "; ".join(map(str, bounds))
+    alike = set(map(type, bounds))
+    total = Spend.of(bounds).guarantee() if alike in ({PureDP}, {GaussianDP}) else None  # type: ignore[arg-type]
+    return each if total is None else f"{each}; their sum is {total}"
+
+
+def write_mark(connection: Connection) -> None:
+    """Write the mark of a new ledger, in the transaction that creates its tables."""
+    connection.execute(insert(MARKS).values(mark=secrets.token_bytes(16)))
+
+
+def read_mark(connection: Connection) -> str:
+    """Return the mark of a ledger."""
+    return bytes(connection.execute(select(MARKS.c.mark)).scalar_one()).hex()
+
+
+def read_charged(connection: Connection) -> Charged:
+    """Return the caps under which the ledger charged."""
+    rows = connection.execute(select(CHARGED.c.cap, CHARGED.c.own)).all()
+    return frozenset((row.cap, bool(row.own)) for row in rows)
+
+
+def add_charged(connection: Connection, caps: Charged) -> None:
+    """Write further caps, in the transaction of what is charged under them. Other workers may write the same ones."""
+    if caps:
+        connection.execute(insert(CHARGED), [{"cap": cap, "own": int(own)} for cap, own in sorted(caps)])
