@@ -173,10 +173,18 @@ def _encode_exactly(
         elif text.count(b":") != len(item) and has_duplicate_key(text, has_paths):
             dead.append(DeadLetter(place, "duplicate_key"))
         else:
-            objects.append(item)
+            objects.append(_exact(item, text, encoder.subject))
             kept.append(i)
     part = {name: [values[i] for i in kept] for name, values in given.items()}
     return encode_objects(objects, positions[kept], position, encoder, part, dead)
+
+
+def _exact(item: dict[str, Any], text: bytes, subject: str | None) -> dict[str, Any]:
+    """The object of a text with an exact subject: orjson makes a float of a whole number of 2^64 and more."""
+    if subject is None or type(lookup(item, subject)) is not float:
+        return item
+    exact = lookup(json.loads(text, parse_int=str, parse_float=str), subject)  # a float is text, which is refused
+    return {**item, subject: exact}
 
 
 def encode_objects(

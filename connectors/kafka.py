@@ -19,6 +19,7 @@ from kafka.structs import MemberState
 from connectors.jsonrows import encode_json
 from connectors.kafkaclient import connect, kafka_errors, partitions_of, topic_id
 from connectors.kafkagroup import GroupClient, PythonGroup
+from connectors.kafkakeys import subjects_of
 from streamdp.data.records import (
     Batch,
     DeadLetter,
@@ -48,8 +49,10 @@ class KafkaSource:
     group
         The consumer group.
     key_is_subject
-        True: the message's key is the record's subject, and a message without a key is a dead letter. False: the
-        encoder finds the subject among the fields.
+        True: the message's key is the record's subject (see `kafkakeys`), and a message whose key names none is a dead
+        letter. False: the encoder finds the subject among the fields.
+    avro_keys
+        Whether frames of keys hold Avro and not JSON.
     budget_header
         The header that holds the record's budget, for the encoder's budget column.
     start
@@ -83,6 +86,7 @@ class KafkaSource:
         bootstrap_servers: str | list[str],
         group: str,
         key_is_subject: bool = False,
+        avro_keys: bool = False,
         budget_header: str | None = None,
         start: str = "earliest",
         on_missing: str = "stop",
@@ -98,7 +102,7 @@ class KafkaSource:
         self.topic = topic
         self._group_name = group
         self._encoder = encoder
-        self._key_is_subject = key_is_subject
+        self._key_is_subject, self._avro_keys = key_is_subject, avro_keys
         self._budget_header = budget_header
         self._budget_column = None if budget_header is None else getattr(encoder, "budget", None)
         self._start = start
@@ -268,7 +272,7 @@ class KafkaSource:
         kept = np.searchsorted(offsets, batch.positions)
         batch = replace(batch, timestamps=group.times(messages)[kept])
         if self._key_is_subject:
-            keys = group.keys(messages)
+            keys = subjects_of(group.keys(messages), self._avro_keys)
             batch = _with_subjects(batch, keys if len(kept) == len(keys) else [keys[i] for i in kept.tolist()])
         if self._keep_payload and batch.dead:
             places = np.searchsorted(offsets, [letter.position for letter in batch.dead]).tolist()

@@ -18,7 +18,7 @@ import polars as pl
 
 from connectors.recordblocks import Blocks, Records
 from connectors.recordfile import RecordFile
-from streamdp.data.records import Batch, Encoder
+from streamdp.data.records import FLOATS, Batch, Encoder
 from streamdp.errors import SchemaError, SourceError, suggestion
 
 _BLOCK_ROWS, _MOST_ROWS, _BLOCK_VALUES = 65_536, 131_072, 1 << 21
@@ -86,7 +86,9 @@ class _TableBlocks:
         self._kind = kind
         self._table, types, self._height = _open(path, kind)
         try:
-            self._columns = [_text(types, name, name in encoder.numeric_columns) for name in encoder.columns]
+            self._columns = [
+                _text(types, name, name in encoder.numeric_columns, name == encoder.subject) for name in encoder.columns
+            ]
         except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from None
         self._rows = min(_MOST_ROWS, max(_BLOCK_ROWS, _BLOCK_VALUES // len(self._columns)))
@@ -132,7 +134,7 @@ def _damaged(path: str, kind: str) -> SourceError:
     return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
 
 
-def _text(types: pl.Schema, name: str, numeric: bool) -> pl.Expr:
+def _text(types: pl.Schema, name: str, numeric: bool, subject: bool = False) -> pl.Expr:
     """A column, or a path into a nested one, as text; as Float64 if it is numeric and wanted so."""
     steps = [name] if name in types else name.split(".")
     found = pl.col(steps[0])
@@ -145,6 +147,8 @@ def _text(types: pl.Schema, name: str, numeric: bool) -> pl.Expr:
         raise SchemaError(f"the table lacks the declared {name!r}{hint}")
     if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Duration):
         raise SchemaError(f"{name!r} holds no numbers, texts or dates: declare the path to a value in it, with dots")
+    if subject and (kind.is_float() or (isinstance(kind, pl.Decimal) and kind.scale)):
+        raise SchemaError(f"the subject {name!r} is a column of floats: {FLOATS}")
     if kind.is_float():
         found = found.fill_nan(None)
     if kind.is_numeric() and numeric:

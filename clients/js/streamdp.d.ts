@@ -50,7 +50,7 @@ export interface Report {
   ask?: Ask;
   gradient?: number[];
   bit?: boolean;
-  subject?: string | number;
+  subject?: string;
 }
 
 export interface Budget {
@@ -114,7 +114,7 @@ export declare class Randomizer {
   report(
     x: Record<string, Value>,
     y: Value,
-    options: { id: string; subject?: string | number | null; budget?: string | null; words?: WordSource },
+    options: { id: string; subject?: string | number | bigint | null; budget?: string | null; words?: WordSource },
   ): Report;
 }
 
@@ -153,6 +153,6 @@ export declare class Device {
   report(
     x: Record<string, Value>,
     y: Value,
-    options?: { id?: string; subject?: string | number | null; budget?: string | null },
+    options?: { id?: string; subject?: string | number | bigint | null; budget?: string | null },
   ): Promise<Note>;
 }

@@ -75,7 +75,7 @@ def set_cap(
     people: list[str] = []
     if subjects:
         need_stdin()
-        people = [line for line in sys.stdin.read().split("\n") if line]
+        people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
     database = SharedDatabase(ledger)
     try:
         if subjects:

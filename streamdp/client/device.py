@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import unicodedata
 import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -38,7 +39,10 @@ class Outcome(NamedTuple):
 class Device:
     """One person's device. Records and true gradients stay in it; only noise leaves. Threads may share it.
 
-    A record answers once: whatever fails, the same report is sent again, and never a fresh draw.
+    A record answers once: whatever fails, the same report is sent again, and never a fresh draw. The notes know a job
+    by its name, which is a part of the agreement, and not by the address of its service: under another spelling of the
+    address, or at another service that claims to be it, a record has the same answer, and the agreement is the first
+    one. So a file of notes is for one service, if several have jobs of one name.
 
     Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
     nobody. Source: the argument is in `ldp.estimators`.
@@ -51,6 +55,7 @@ class Device:
         The name of the job.
     agreement
         The digest of what the person agreed to. None: the first agreement that the service shows is kept in the notes.
+        Records that have answered under an earlier agreement keep their answers.
     token
         The bearer token, if the service needs one.
     notes
@@ -78,8 +83,8 @@ class Device:
         check_address(url, token)
         check_texts(job=job)
         check_seconds(timeout_s=timeout_s)
-        self._url = f"{url.rstrip('/')}/v1/models/{quote(job, safe='')}"
-        self._job, self._agreement = job, agreement
+        self._job, self._name, self._agreement = job, quote(job, safe=""), agreement
+        self._url = f"{url.rstrip('/')}/v1/models/{self._name}"
         self._lock = threading.Lock()
         self._half: LocalHalf | None = None
         self._etag = ""
@@ -101,7 +106,7 @@ class Device:
     @property
     def agreement(self) -> str | None:
         """The digest of what the person agreed to; None before the first document."""
-        found: str | None = self._agreement or self._notes.get("agreements", self._url)
+        found: str | None = self._agreement or self._notes.get("agreements", self._name)
         return found
 
     def report(
@@ -134,7 +139,7 @@ class Device:
         and `BudgetError` for a document or a budget that was not agreed to, and `SourceError` if the notes cannot be
         written.
         """
-        key = f"{self._url} {uuid.uuid4().hex if id is None else id}"
+        key = f"{self._name} {uuid.uuid4().hex if id is None else unicodedata.normalize('NFC', id)}"
         with self._lock:
             note = self._notes.get("reports", key)
             if note is None:
@@ -155,8 +160,8 @@ class Device:
         half = LocalHalf(body, self.agreement)
         if half.document.job != self._job:
             raise ConfigError("refused: the service shows the document of another job")
-        if self.agreement is None:
-            self._notes.set("agreements", self._url, half.agreement)
+        if self._notes.get("agreements", self._name) != half.agreement:
+            self._notes.set("agreements", self._name, half.agreement)
         self._half, self._etag = half, headers.get("etag", "")
         return half
 

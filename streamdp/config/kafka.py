@@ -209,6 +209,7 @@ class KafkaSourceConfig(KafkaClientConfig):
             bootstrap_servers=self.servers,
             group=self.group or f"streamdp-{job}",
             key_is_subject=key_is_subject,
+            avro_keys=self.avro_schema is not None,
             budget_header=self.budget_header,
             start=self.start,
             on_missing=self.on_missing,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.data.late import Late
+from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -173,6 +174,23 @@ def whole_numbers(column: pl.Series, faults: Faults) -> pl.Series:
     faults.add(~text.str.contains(r"^[+-]?[0-9]{1,300}$").fill_null(False).to_numpy(), "not_an_integer", column.name)
     shortest = text.str.replace(r"^\+", "").str.replace(r"^(-?)0+([0-9])", "${1}${2}")
     return shortest.str.replace(r"^-0$", "0")
+
+
+def people(column: pl.Series, whole: bool, faults: Faults) -> pl.Series:
+    """Return a column of subjects as text; a value that is no subject (see `subjects`) is a fault.
+
+    Parameters
+    ----------
+    column
+        A column of n texts.
+    whole
+        Whether subjects are whole numbers.
+    """
+    if whole:
+        return whole_numbers(column, faults)
+    faults.add(blank(column), "missing", column.name)
+    faults.add(column.str.contains(FLOAT_TEXT).fill_null(False).to_numpy(), "float", column.name)
+    return column
 
 
 def scale_number(value: float, low: float, high: float) -> float:

@@ -78,6 +78,11 @@ class Inspection:
         """See `records.Encoder.numeric_columns`."""
         return self._schema.numeric_columns
 
+    @property
+    def subject(self) -> str | None:
+        """See `records.Encoder.subject`."""
+        return self._schema.subject
+
     def note(self, batch: Batch) -> None:
         """Count the records of a batch, and those that do not fit."""
         self.rows += len(batch) + len(batch.dead)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from streamdp.data.subjects import Subject as Subject  # also for connectors, which import from here only
+from streamdp.data.subjects import FLOAT_TEXT as FLOAT_TEXT  # these for connectors, which import from here only
+from streamdp.data.subjects import FLOATS as FLOATS
+from streamdp.data.subjects import Subject as Subject
 from streamdp.errors import ConfigError, SchemaError, check_whole, is_number
 
 if TYPE_CHECKING:
@@ -206,6 +208,10 @@ class Encoder(Protocol):
     @property
     def numeric_columns(self) -> tuple[str, ...]:
         """The names of `columns` that a source may provide as Float64. It provides the others as String."""
+
+    @property
+    def subject(self) -> str | None:
+        """The name of the column of subjects, whose whole numbers a source provides exactly. None: there is none."""
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """Encode n raw records. Records that cannot be encoded go to `Batch.dead`.

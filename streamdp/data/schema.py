@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series, whole_numbers
+from streamdp.data.columns import Faults, blank, codes, numbers, people, scale_to_bounds, text_series
 from streamdp.data.declaration import (
     Bounds,
     declaration,
@@ -159,9 +159,9 @@ class Schema:
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
-        Its reason is `missing`, `not_a_number`, `not_a_date`, `not_finite`, `not_an_integer`, `unknown_category`,
-        `unknown_class`, `bad_budget`, `not_a_time`, `too_late` or `too_early`. Its column is the first bad one in the
-        order of `columns`.
+        Its reason is `missing`, `not_a_number`, `not_a_date`, `not_finite`, `not_an_integer`, `float` for a subject,
+        `unknown_category`, `unknown_class`, `bad_budget`, `not_a_time`, `too_late` or `too_early`. Its column is the
+        first bad one in the order of `columns`.
         """
         faults = Faults(frame.height)
         return self._complete(self._features(frame, faults), frame, positions, position, faults)
@@ -185,12 +185,7 @@ class Schema:
         subjects: list[Subject | None] | None = None
         budgets = None
         if self.subject is not None:
-            people = frame.get_column(self.subject)
-            if self.subject_type == "integer":
-                people = whole_numbers(people, faults)
-            else:
-                faults.add(blank(people), "missing", self.subject)
-            subjects = people.to_list()
+            subjects = people(frame.get_column(self.subject), self.subject_type == "integer", faults).to_list()
         if self.budget is not None:
             budgets = self._budgets(frame.get_column(self.budget), faults)
         times = None if self.time is None else self.time.read(frame, faults)

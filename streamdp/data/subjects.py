@@ -1,9 +1,20 @@
-"""The subjects of records: which of them are one person, and a subject with the time of its record."""
+"""The subjects of records: which of them are one person, and a subject with the time of its record.
+
+The rule of a key, which `subject_bytes` makes of every subject, wherever it comes from:
+
+- A whole number is its decimal text, exact at any length up to 300 digits.
+- Text is compared in Unicode's form NFC, and bytes that are UTF-8 are that text. Nothing else is changed: texts that
+  differ in case or blanks, and 7 and 007, are different people (`type: integer` in the schema makes the last two one).
+- A float is refused, and so is text that writes one, such as 1.0 or 1e+20: a table with a missing id turns whole
+  numbers into floats, so that 1 and 1.0 would be two people, and above 2^53 several people one.
+- Of a broker's key the frame and the quotes go first (`connectors.kafkakeys`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import cast
@@ -45,6 +56,14 @@ class Dated(bytes):
         return new
 
 
+FLOATS = "store the ids as integers or text (in pandas, Int64 for whole numbers with gaps)"
+"""What to do about subjects that are floats."""
+
+FLOAT_TEXT = r"^[+-]?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE]\+[0-9]+)$"
+"""The text of a float, as a regular expression."""
+_is_float = re.compile(FLOAT_TEXT.encode()).match
+_float_line = re.compile(FLOAT_TEXT.replace("^", "\n", 1).replace("$", "\n")).search  # with a first byte to search for
+
 SPELLING = (
     "people are told apart by their subjects, which are compared as text in Unicode's form NFC, a whole number as its "
     "decimal text; every other spelling is another person"
@@ -55,25 +74,29 @@ SPELLING = (
 def subject_bytes(subject: Subject | None) -> bytes | None:
     """Return the bytes by which the ledger tells subjects apart: text in the form NFC as UTF-8, None for None.
 
-    Bytes that are UTF-8 are that text; other bytes stay as they are. A whole number is its decimal text. ASCII text
-    stays as it is, and so does a `Dated` subject.
+    See the rule at the head of this module. Bytes that are not UTF-8 stay as they are, and so does a `Dated` subject.
 
-    Raises `SchemaError` for a subject that is not text, bytes, a whole number or None, such as a float or a truth
-    value, whose texts differ between programs.
+    Raises `SchemaError` for a float, the text of one, and whatever is not text, bytes, a whole number or None.
     """
-    if type(subject) is str and subject.isascii():  # first, because the time of an admission is mostly spent here
-        return subject.encode()
     if subject is None or type(subject) is Dated:
         return subject
-    if isinstance(subject, str):  # also of a subclass, whose own methods are not asked
-        return _composed(str.encode(subject, "utf-8", "surrogatepass"))
-    if isinstance(subject, bytes):
-        return _composed(subject if type(subject) is bytes else b"".join((subject,)))
-    if isinstance(subject, int | np.integer) and not isinstance(subject, bool):
+    if type(subject) is str and subject.isascii():  # first, because the time of an admission is mostly spent here
+        key = subject.encode()
+    elif isinstance(subject, str):  # also of a subclass, whose own methods are not asked
+        key = _composed(str.encode(subject, "utf-8", "surrogatepass"))
+    elif isinstance(subject, bytes):
+        key = _composed(subject if type(subject) is bytes else b"".join((subject,)))
+    elif isinstance(subject, int | np.integer) and not isinstance(subject, bool):
         number = int.__index__(subject) if isinstance(subject, int) else int(subject)
-        if number.bit_length() < 1024:
-            return b"%d" % number
-    raise SchemaError(f"a subject must be str, bytes, a whole number or None, got {type(subject).__name__}")
+        if number.bit_length() >= 1024:
+            raise SchemaError("a subject that is a whole number has at most 300 digits")
+        return b"%d" % number
+    else:
+        kind = type(subject).__name__
+        raise SchemaError(f"a subject must be str, bytes, a whole number or None, got {kind}: {FLOATS}")
+    if (46 in key or 43 in key) and _is_float(key):
+        raise SchemaError(f"a subject must not be the text of a float: {FLOATS}")
+    return key
 
 
 def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subject | None]:
@@ -104,8 +127,10 @@ def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
 
     Raises the errors of `subject_bytes`.
     """
-    if set(map(type, subjects)) == {str} and "".join(texts := cast("Sequence[str]", subjects)).isascii():
-        return [text.encode() for text in texts]
+    if set(map(type, subjects)) == {str}:
+        lines = "\n".join(["", *(texts := cast("Sequence[str]", subjects)), ""])
+        if lines.isascii() and not (("." in lines or "+" in lines) and _float_line(lines)):
+            return [text.encode() for text in texts]
     return [subject_bytes(subject) for subject in subjects]
 
 

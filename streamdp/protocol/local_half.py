@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -131,6 +132,7 @@ class LocalHalf:
         if (subject is None) != (document.schema_.subject is None):
             need = "needs the subject" if subject is None else "takes no subject"
             raise NotAvailableError(f"the job {need} of a report")
+        person = None if subject is None else _text(subject)
         spend = None if budget is None else check_spend(parse_budget(budget), self.budget)
         row, target = self._schema.encode_one({**x, self._schema.target: y})
         if target is None:
@@ -140,4 +142,13 @@ class LocalHalf:
         if document.ask != "gradient":
             out["ask"] = document.ask.model_dump()
         out |= {"gradient": made.gradient.tolist()} if isinstance(made, Report) else {"bit": made.yes}
-        return out if subject is None else out | {"subject": subject}
+        return out if person is None else out | {"subject": person}
+
+
+def _text(subject: str | int) -> str:
+    """The text of a subject, which JSON of every program carries exactly. Raises `SchemaError` for what is none."""
+    try:
+        return (subject_bytes(subject) or b"").decode()
+    except UnicodeDecodeError:
+        pass
+    raise SchemaError("subject: expected text, got half of a surrogate pair")

@@ -16,6 +16,7 @@ import orjson
 
 from connectors.httpcall import ELSEWHERE
 from streamdp.config.definition import Definition
+from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.ldp.randomizer import Answer, Randomizer, Report
@@ -167,7 +168,7 @@ class ReportDesk:
 
         Raises `RefusedReportError` with the reason: `malformed`, `stale`, `version` (not issued yet), `budget` (not the
         agreed one, or more), `question` (another one than this version asks), `length`, `impossible` (the mechanism
-        cannot produce it), `missing` (the subject), `not_an_integer` (the subject) or `elsewhere` (the version is of
+        cannot produce it), `missing`, `float`, `not_an_integer` (the subject) or `elsewhere` (the version is of
         another shard, so only the service of that shard knows what it asked).
         """
         found = read_report(item)
@@ -248,6 +249,8 @@ class ReportDesk:
             raise RefusedReportError("missing")
         text = str(found.subject)
         if kind == "text":
+            if re.fullmatch(FLOAT_TEXT, text):
+                raise RefusedReportError("float")
             return text
         if not re.fullmatch(r"[+-]?[0-9]{1,300}", text.strip()):
             raise RefusedReportError("not_an_integer")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 from streamdp.errors import BudgetError, RefusedReportError, SchemaError
 from streamdp.privacy.guarantees import parse_budget
@@ -161,7 +161,7 @@ class WireReport(Wire):
     ask: Ask = "gradient"
     gradient: list[float] | None = None
     bit: bool | None = None
-    subject: Annotated[str, Field(max_length=1000)] | int | None = None
+    subject: Annotated[str, Field(max_length=1000)] | StrictInt | None = None
 
 
 def read_report(item: Any) -> WireReport:

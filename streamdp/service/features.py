@@ -33,6 +33,7 @@ class RecordReader:
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias(target)
         self.columns = self._of_features.feature_columns
         self.numeric_columns = tuple(c for c in self._of_features.numeric_columns if c != target)
+        self.subject = None
         self._levels = len(self._of_features.feature_names)
         self._keys = frozenset(self.columns) | {column.partition(".")[0] for column in self.columns}
         self._packer = None

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from connectors.kafkakeys import subjects_of
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.errors import ConfigError, SourceError
 
@@ -77,6 +79,17 @@ def read(spark: SparkSession, config: JobConfig) -> DataFrame:
     return _messages(frame, config, source) if source.format == "kafka" else frame
 
 
+def _subjects(keys: Any) -> Any:
+    found = subjects_of(keys.to_pylist(), avro=False)
+    texts = [
+        one if one is None or isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass") for one in found
+    ]
+    return pa.array(texts, pa.binary())
+
+
+_subjects.__annotations__ = {"keys": pa.Array, "return": pa.Array}  # read by Spark, which takes no text for a type
+
+
 def _messages(frame: DataFrame, config: JobConfig, source: SparkSourceConfig) -> DataFrame:
     """The columns of the schema from messages of JSON objects. What is no JSON object has no values."""
     schema = config.build_schema()
@@ -87,5 +100,5 @@ def _messages(frame: DataFrame, config: JobConfig, source: SparkSourceConfig) ->
     text = sf.try_validate_utf8(sf.col("value").cast("string"))
     columns = [sf.col(f"record.`{name}`").alias(name) for name in names]
     if schema.subject is not None and source.subject_from == "key":
-        columns.append(sf.col("key").cast("string").alias(schema.subject))
+        columns.append(sf.arrow_udf(_subjects, "binary")(sf.col("key")).alias(schema.subject))  # type: ignore[attr-defined]
     return frame.withColumn("record", sf.from_json(text, fields)).select(*columns)

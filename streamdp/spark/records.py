@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from streamdp.data.columns import Faults, whole_numbers
+from streamdp.data.columns import Faults, people
+from streamdp.data.subjects import FLOATS
 from streamdp.errors import SchemaError, suggestion
 from streamdp.ledger.subject_key import hash_subjects
 
@@ -59,7 +60,7 @@ def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, s
 
     Raises `SchemaError` for a column that is missing or of a type without text.
     """
-    columns = texts_and_numbers(frame, schema.columns, schema.numeric_columns)
+    columns = texts_and_numbers(frame, schema.columns, schema.numeric_columns, schema.subject)
     place = sf.monotonically_increasing_id()
     if schema.subject is None:
         shard = sf.pmod(place, sf.lit(shards))
@@ -71,7 +72,9 @@ def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, s
     return frame.select(*named, shard.cast("long").alias(SHARD), place.alias(PLACE))
 
 
-def texts_and_numbers(frame: DataFrame, names: Sequence[str], numeric: Collection[str]) -> dict[str, Column]:
+def texts_and_numbers(
+    frame: DataFrame, names: Sequence[str], numeric: Collection[str], subject: str | None = None
+) -> dict[str, Column]:
     """Return columns by name: Float64 or valid text, the two kinds that an `Encoder` reads.
 
     Parameters
@@ -80,18 +83,23 @@ def texts_and_numbers(frame: DataFrame, names: Sequence[str], numeric: Collectio
         Names of columns, or paths with dots.
     numeric
         Those that may be numbers.
+    subject
+        The column of subjects.
 
-    Raises `SchemaError` for a column that is missing or of a type without text.
+    Raises `SchemaError` for a column that is missing or of a type without text, and for subjects that are floats.
     """
-    return {name: _column(frame, name, name in numeric) for name in names}
+    return {name: _column(frame, name, name in numeric, name == subject) for name in names}
 
 
-def _column(frame: DataFrame, name: str, numeric: bool) -> Column:
+def _column(frame: DataFrame, name: str, numeric: bool, subject: bool) -> Column:
     if name in frame.columns:
         found, kind = sf.col(f"`{name}`"), frame.schema[name].dataType
     else:
         found = sf.col(".".join(f"`{part}`" for part in name.split(".")))
         kind = _type(frame.schema, name.split("."), name, frame.columns)
+    floats = isinstance(kind, st.FloatType | st.DoubleType) or (isinstance(kind, st.DecimalType) and kind.scale > 0)
+    if subject and floats:
+        raise SchemaError(f"the subject {name!r} is a column of floats: {FLOATS}")
     if isinstance(kind, st.NumericType) and numeric:
         return found.cast("double")
     if isinstance(kind, st.StringType):
@@ -121,11 +129,9 @@ def canonical(subjects: pl.Series, subject_type: str) -> list[str | None]:
     subject_type
         As in `Schema`.
     """
-    if subject_type == "integer":
-        faults = Faults(len(subjects))
-        found = whole_numbers(subjects, faults).to_list()
-        return [text if good else None for text, good in zip(found, faults.good.tolist(), strict=True)]
-    return subjects.to_list()
+    faults = Faults(len(subjects))
+    found = people(subjects, subject_type == "integer", faults).to_list()
+    return [text if good else None for text, good in zip(found, faults.good.tolist(), strict=True)]
 
 
 def _sharding(subject_type: str, key: bytes, shards: int) -> Any:

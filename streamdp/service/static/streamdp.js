@@ -478,6 +478,8 @@ export class Randomizer {
     if (!this.fresh) throw new RefusedError("refused: the document is too old; ask the service for a new one");
     if ((subject === null) !== ((schema.subject ?? null) === null))
       throw new SchemaError(subject === null ? "the job needs the subject of a report" : "the job takes no subject");
+    if (subject !== null && !(typeof subject === "string" || typeof subject === "bigint" || Number.isSafeInteger(subject)))
+      throw new SchemaError("the subject: expected text or a whole number; as text or BigInt from 2^53 on");
     let noise = this.noise;
     if (budget !== null) {
       const own = parseBudget(budget), { kind, amount, delta } = this.budget;
@@ -488,7 +490,7 @@ export class Randomizer {
     const out = { version, budget: budget ?? this.document.budget, id };
     if (ask === "gradient") out.gradient = randomize(noise, truth, words);
     else Object.assign(out, { ask, bit: respond(truth, noise.keep, words) });
-    return subject === null ? out : { ...out, subject };
+    return subject === null ? out : { ...out, subject: String(subject).normalize("NFC") };
   }
 }
 
@@ -508,9 +510,13 @@ const inMemory = () => {
 /** The name of a report. It is random, so that no two devices give the same, and it tells nothing. */
 const randomName = () => Array.from(globalThis.crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 
-/** One person's device. A record answers once: whatever fails, the same report is sent again, never a fresh draw. */
+/**
+ * One person's device. A record answers once: whatever fails, the same report is sent again, never a fresh draw. The
+ * notes know a job by its name, which is a part of the agreement, and not by the address of its service.
+ */
 export class Device {
   #url;
+  #place;
   #options;
   #etag = null;
   #randomizer = null;
@@ -518,6 +524,7 @@ export class Device {
 
   constructor(url, job, { agreement = null, token = null, notes = inMemory(), fetch = globalThis.fetch.bind(globalThis) } = {}) {
     this.#url = `${String(url).replace(/\/+$/, "")}/v1/models/${encodeURIComponent(job)}`;
+    this.#place = encodeURIComponent(job);
     this.#options = { token, notes, fetch };
     this.job = job;
     this.agreement = agreement;
@@ -550,9 +557,9 @@ export class Device {
       refuse(false, "expected a document as JSON");
     }
     refuse(document?.job === this.job, "the document is of another job");
-    const pinned = this.agreement ?? (await this.#options.notes.get(`${this.#url}:agreement`));
-    const found = await Randomizer.of(document, pinned);
-    if (pinned === null) await this.#options.notes.set(`${this.#url}:agreement`, found.agreement);
+    const { notes } = this.#options, place = `${this.#place}:agreement`, noted = await notes.get(place);
+    const found = await Randomizer.of(document, this.agreement ?? noted);
+    if (noted !== found.agreement) await notes.set(place, found.agreement);
     this.agreement = found.agreement;
     this.#etag = response.headers.get("ETag");
     return (this.#randomizer = found);
@@ -560,7 +567,11 @@ export class Device {
 
   /** What is noted of a record: its report, and its outcome if there is one. */
   note(id) {
-    return this.#options.notes.get(`${this.#url}:record:${id}`);
+    return this.#options.notes.get(this.#key(id));
+  }
+
+  #key(id) {
+    return `${this.#place}:record:${String(id).normalize("NFC")}`;
   }
 
   /** The randomizer that this device used last, if it is of this version. */
@@ -570,16 +581,16 @@ export class Device {
 
   /** Report one record, and return {outcome: "learned" | "refused" | "dead", reason?, report}. See streamdp.d.ts. */
   report(x, y, { id = randomName(), subject = null, budget = null } = {}) {
-    const before = this.#busy.get(id) ?? Promise.resolve();
+    const key = this.#key(id), before = this.#busy.get(key) ?? Promise.resolve();
     const locks = globalThis.navigator?.locks; // of all tabs, which share the notes
     const run = () => this.#report(x, y, id, subject, budget);
-    const mine = before.catch(() => {}).then(() => (locks ? locks.request(`streamdp:${this.#url}:${id}`, run) : run()));
-    this.#busy.set(id, mine);
+    const mine = before.catch(() => {}).then(() => (locks ? locks.request(`streamdp:${key}`, run) : run()));
+    this.#busy.set(key, mine);
     return mine;
   }
 
   async #report(x, y, id, subject, budget) {
-    const { notes } = this.#options, key = `${this.#url}:record:${id}`;
+    const { notes } = this.#options, key = this.#key(id);
     let note = await this.note(id);
     if (note?.outcome) return note;
     if (!note) {

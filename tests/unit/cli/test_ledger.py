@@ -99,7 +99,7 @@ def test_caps_of_people_come_from_standard_input(
     quick: Quick, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick("run", write(tmp_path, "late"))
-    monkeypatch.setattr("sys.stdin", io.StringIO("p1\np2\n\nnobody\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("p1\r\np2\n\nnobody\n"))
     assert quick("ledger", "set-cap", "people.db", "eps=6", "--subjects")[:2] == (0, "3 people have the cap eps=6\n")
     quick("run", write(tmp_path, "again"))
     assert json.loads(quick("status", "again.db", "--json")[1])["learned"] == 2 * 48

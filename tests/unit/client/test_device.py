@@ -208,6 +208,28 @@ def test_a_device_keeps_its_first_agreement_over_restarts(tmp_path: Path) -> Non
     assert len(service.bytes) == 1
 
 
+def test_another_spelling_of_the_address_is_the_same_job(tmp_path: Path) -> None:
+    """Before, each spelling had notes of its own: four answers for one record, and a new agreement of eps=100000."""
+    service, notes = serving(), str(tmp_path / "notes.json")
+    with service.running() as url:
+        spellings = [url, f"{url}/", url.replace("http:", "HTTP:"), url.replace("127.0.0.1", "localhost"), f"{url}/."]
+        outcomes = []
+        for spelling, name in zip(spellings, ["Jos\u00e9", "Jose\u0301"] * 3, strict=False):
+            with Device(spelling, "privunit", notes=notes) as device:
+                outcomes.append(device.report(PERSON, "True", id=name))
+        assert (len(service.bytes), len(set(outcomes))) == (1, 1)
+        service.desk = another(scaling="none", budget="eps=100000")
+        for spelling in spellings:
+            with (
+                Device(spelling, "privunit", notes=notes) as device,
+                pytest.raises(ConfigError, match="another agreement"),
+            ):
+                device.report(PERSON, "True", id="two")
+        with Device(url, "privunit", agreement=service.desk.agreement.digest(), notes=notes) as device:
+            assert device.report(OTHER, "True", id="Jos\u00e9") == outcomes[0]  # the person agreed; the answer stays
+    assert len(service.bytes) == 1
+
+
 def test_a_record_that_does_not_fit_spends_nothing(tmp_path: Path) -> None:
     service, notes = serving(), str(tmp_path / "notes.json")
     with service.running() as url, Device(url, "privunit", notes=notes) as device:
