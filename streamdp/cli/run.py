@@ -203,7 +203,7 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
     """What the run shows of itself: also the share that was read, the spends, and the next commands."""
     from streamdp.runtime.display import RunnerDisplay
 
-    cap = "" if config.cap is None else f"; a person: {config.cap} at most"
+    cap = "" if config.cap is None else f"; the cap of a person: {config.cap}"
     store = shlex.quote(config.store_path)
     return RunnerDisplay(
         lambda: source.share,

@@ -132,7 +132,9 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):
         if name == "learned" or any(values):
             axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name)
-    cap = "" if model.definition.cap is None else f", a person {model.definition.cap} at most"
+    charged = model.estimator.cap_history
+    bounds = [] if charged.uncapped else charged.bounds()
+    cap = f", a person {bounds[0]} at most" if len(bounds) == 1 else ""
     axis.set_title(f"Records and spends: {spent}{cap}", fontsize=9, wrap=True)
     axis.set_xlabel("commits (the last ones)")
     axis.set_xlim(0.5, max(len(history), 1) + 0.5)

@@ -18,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamdp.cli.spark import _run as run_spark
 from streamdp.config.job import NOTHING, make_config
+from streamdp.config.spark import SparkSourceConfig
 from streamdp.errors import ConfigError, FencedError, NothingLearnedError, SchemaError, SourceError, TooFewUsersError
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module
-from streamdp.spark import gathering, learn, learn_stream, predict
+from streamdp.spark import gathering, learn, learn_stream, predict, reading
 from streamdp.spark.driver import Driver
 from streamdp.spark.gathering import ClusterUsers, Question
 from streamdp.spark.sealing import Seal, seal
@@ -350,6 +351,34 @@ def test_people_are_told_apart_as_everywhere(spark: SparkSession, tmp_path: Path
     people = {**{name: values[:m] for name, values in records.items()}, "tail": accents}
     text = job(tmp_path / "b.db", schema=schema | {"subject": "tail"}, source={"type": "spark", "shards": 3})
     assert learn(frame(spark, people, 2), text) == Counts(3, m - 3, 0)
+
+
+def test_whole_numbers_of_spark_are_exact_and_floats_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    n = 8
+    schema = job("")["schema"] | {"budget": None}
+    records = {"delay": [1.5] * n, "origin": ["EWR"] * n, "late": [True, False] * (n // 2), "tail": ["x"] * n}
+    people = frame(spark, records, 1).drop("tail")
+    settings = job(tmp_path / "a.db", schema=schema, source={"type": "spark", "shards": 2})
+    for kind in ("double", "decimal(10,2)"):
+        with pytest.raises(SchemaError, match="'tail' is a column of floats: store the ids as integers or text"):
+            learn(people.selectExpr("*", f"cast(7 as {kind}) as tail"), settings)
+    two = people.selectExpr(
+        "*", "cast(100000000000000000001 + (monotonically_increasing_id() % 2) as decimal(38,0)) as tail"
+    )
+    assert learn(two, settings) == Counts(6, 2, 0)  # two people, of whom each may have three records
+
+
+def test_keys_of_a_topic_name_people_without_frames_and_quotes(spark: SparkSession) -> None:
+    frames = [b"\0" + number.to_bytes(4, "big") + b'"ann"' for number in (5, 6, 7)]
+    keys = [*frames, b'"ann"', b"ann", b"\0\0\0\0\x09100000000000000000001", b"100000000000000000001", b"\xff", None]
+    settings: Any = SparkSourceConfig.model_validate({"type": "spark", "format": "kafka"})
+    value = json.dumps({"delay": 1.5, "origin": "EWR", "late": True}).encode()
+    topic = spark.createDataFrame([(key, value) for key in keys], "key binary, value binary")
+    schema = job("")["schema"] | {"budget": None}
+    found = (
+        reading._messages(topic, make_config(job("a.db", schema=schema)), settings).toArrow().column("tail").to_pylist()
+    )
+    assert found == [*[b"ann"] * 5, *[b"100000000000000000001"] * 2, b"\xff", None]
 
 
 def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from streamdp import LDPSGDRegressor, Ledger, PureDP
 from streamdp.data.schema import Schema
 from streamdp.data.subjects import FLOATS
 from streamdp.errors import SchemaError
+from streamdp.service.calls import read_call
+from streamdp.service.schemas import LearnCall
 
 SCHEMA = Schema({"a": (0, 1)}, "y", subject="id")
 NUMBERS = (7, -12, 2**53 + 1, 2**63, 2**64 - 1, 2**64, 10**20 + 1, 10**20 + 2, 10**37 + 3)
@@ -131,6 +133,12 @@ SOURCES: dict[str, Callable[[Path], list[Any]]] = {
         for n in (5, 6, 0x22220A0A)
     },
     "avro texts in frames": lambda _: subjects_of([framed(9, avro_text(str(one))) for one in EVERYONE], True),
+    "http": lambda _: [
+        record.subject
+        for record in read_call(
+            LearnCall, json.dumps({"records": [{"x": {}, "y": 1, "subject": one} for one in EVERYONE]}).encode()
+        ).records
+    ],
     "program": lambda _: list(EVERYONE),
     "bytes and decomposed text": lambda _: [*(str(one).encode() for one in EVERYONE[:1]), "Jose\u0301", *EVERYONE[2:]],
 }
