@@ -342,8 +342,6 @@ class LinearModel(StreamEstimator):
         if not np.allclose(self._domain.project(free), free, rtol=1e-9, atol=0.0):
             raise ConfigError(f"state: theta is outside {self._domain}")
 
-    # -- merging ------------------------------------------------------------------------------------------------
-
     def merged(self, *others: Self) -> Self:
         """Return a new estimator, the average of this one and others, for learners of disjoint records.
 
@@ -382,8 +380,7 @@ class LinearModel(StreamEstimator):
         for name in self._counts:
             setattr(self, name, sum(count[name] for count in counts))
         weights = [count[self._weighed_by] for count in counts]
-        if any(weights):
-            total = sum(weights)
+        if total := sum(weights):
             self._start_from(sum(part * (weight / total) for part, weight in zip(numbers, weights, strict=True)))
 
     def _contribution(self) -> tuple[dict[str, Any], dict[str, int], np.ndarray]:
