@@ -75,8 +75,9 @@ class DividedModel(BatchedModel):
 
     def _place_of_target(self) -> tuple[float, float, float]:
         """See `ValidatedModel._place_of_target`; Newton's steps learn it."""
-        learned = isinstance(self._walk, Newton) and self._target_bounds() is not None
-        return self._walk.target if learned else super()._place_of_target()
+        if isinstance(self._walk, Newton) and self._target_bounds() is not None:
+            return self._walk.target
+        return super()._place_of_target()
 
     # -- a part of the records ---------------------------------------------------------------------------------------
 
