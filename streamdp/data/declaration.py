@@ -139,7 +139,7 @@ class Declaration:
     @property
     def plain(self) -> bool:
         """Whether the raw column is the value, and gaps and other values are faults."""
-        return (self.column, self.part, self.fill, self.other) == (self.name, None, None, False)
+        return (self.column, self.part, self.fill, self.other) == (str(self.name), None, None, False)
 
     def read(self, column: pl.Series, blanks: frozenset[str], faults: Faults) -> pl.Series:
         """Return the values of n records; null if missing.

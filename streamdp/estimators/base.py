@@ -28,7 +28,7 @@ from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError, check_whole
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.few_records import too_few
-from streamdp.estimators.frames import names_of
+from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.packing import RecordLearner
 from streamdp.ledger.charged import CapHistory
 from streamdp.ledger.periods import Cap, promises
@@ -294,8 +294,8 @@ class StreamEstimator(river_base.Estimator):
         Parameters
         ----------
         X
-            One record a row, features by column, as `learn_one` takes them: a DataFrame of pandas or polars, or an
-            array whose columns are the declared features in their order.
+            One record a row, features by column, as `learn_one` takes them: a DataFrame of pandas or polars, a table
+            of Arrow, or an array whose columns are the declared features in their order.
         y
             The targets of the rows.
 
@@ -303,6 +303,7 @@ class StreamEstimator(river_base.Estimator):
         anything is learned or spent.
         """
         self._need_subjects(None)
+        X, y = as_frame(X), as_frame(y)
         with self._rng.lock:
             names = names_of(X)
             if self._features is None and names is None:

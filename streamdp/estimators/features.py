@@ -254,11 +254,9 @@ class SchemaFeatures(Features):
             columns[j] = self._scale(_number(name, x.get(name)), low, high)
         for name, j, levels, count in self._categories:
             value = x.get(name)
-            if value is None:
+            if _is_missing(value):
                 raise SchemaError(f"feature {name!r}: missing")
-            if isinstance(value, bool):
-                value = str(value).lower()
-            level = levels.get(value) if isinstance(value, str) else None
+            level = levels.get(_text(name, value))
             if level is None:
                 raise SchemaError(f"feature {name!r}: expected one of the {count} declared categories")
             if level:
@@ -290,13 +288,13 @@ class SchemaFeatures(Features):
         import polars as pl
 
         names = self._schema.feature_columns
-        known = set(names_of(X) or names)
+        given = {str(name): name for name in names_of(X) or names}
         numbers = {d.column for d in self._schema.declarations.values() if d.plain and d.is_number}
         raw = {}
         for name in names:
-            if name not in known:
+            if name not in given:
                 continue
-            found = column_of(X, names, name)
+            found = column_of(X, names, given[name])
             values = found.to_list() if hasattr(found, "to_list") else found.tolist()
             column = None
             with contextlib.suppress(Exception):  # it may have a value in its message
@@ -327,7 +325,16 @@ def _texts(values: list[Any]) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or repr(value) in ("nan", "NaT", "<NA>")
+    return value is None or (type(value) is not str and repr(value) in ("nan", "np.float64(nan)", "NaT", "<NA>"))
+
+
+def _text(name: Any, value: Any) -> str:
+    """A category as the text that a CSV file would have."""
+    from streamdp.data.columns import text_of
+
+    with contextlib.suppress(Exception):  # an object may raise anything, with itself in the message
+        return str(text_of(value))
+    raise SchemaError(f"feature {name!r}: expected text, a number or a truth value")
 
 
 def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:

@@ -1,4 +1,4 @@
-"""Frames of pandas and polars, and arrays of numpy, as columns. None of the three is imported before it is needed."""
+"""Frames of pandas and polars, tables of Arrow and arrays of numpy as columns. Each is imported only when needed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ import numpy as np
 
 from streamdp.data.floats import floats
 from streamdp.errors import SchemaError
+
+
+def as_frame(X: Any) -> Any:
+    """Arrow's tables and record batches as frames of polars; anything else as it is.
+
+    Parameters
+    ----------
+    X
+        Rows or a column in any form.
+    """
+    if type(X).__module__.partition(".")[0] == "pyarrow":
+        import polars as pl
+
+        return pl.from_arrow(X)
+    return X
 
 
 def names_of(X: Any) -> list[Any] | None:

@@ -12,7 +12,7 @@ from river import base as river_base
 
 from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.frames import frame_like, series_like
+from streamdp.estimators.frames import as_frame, frame_like, series_like
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.optim.moderation import moderated
@@ -64,6 +64,7 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
         X
             One record a row, as for `learn_many`.
         """
+        X = as_frame(X)
         values = np.zeros(len(X)) if self._features is None else self.predict_arrays(self._features.frame(X))
         return series_like(X, values)
 
@@ -194,6 +195,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         X
             One record a row, as for `learn_many`.
         """
+        X = as_frame(X)
         k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_arrays(self._features.frame(X))
         return series_like(X, [self._labels[i] for i in k])
 
@@ -208,6 +210,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
+        X = as_frame(X)
         if self._features is None:
             values = np.full((len(X), len(self._labels)), 1 / len(self._labels))
         else:

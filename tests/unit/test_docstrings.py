@@ -243,11 +243,3 @@ def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
         'cdef int f(int a):\n    """See `gone_too`."""\n    return here  # as `mix` and `nowhere_at_all` do\n'
     )
     assert stale(compiled) == ["gone_too", "nowhere_at_all"]
-
-
-def test_long_files_have_a_reason() -> None:
-    long = {
-        name for name, path in zip(ids(FILES), FILES, strict=True) if path.read_text(encoding="utf-8").count("\n") > 400
-    }
-    listed = re.findall(r"^\| `(streamdp/[\w/]+\.pyx?)` \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)
-    assert sorted(long) == listed
