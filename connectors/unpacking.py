@@ -10,6 +10,8 @@ import zlib
 from abc import ABC, abstractmethod
 from typing import Any
 
+from streamdp.errors import SourceError
+
 _GZIP = 31  # zlib's window bits of 15, with the header and the checksum of gzip
 _ZSTD_PIECE = 512  # packed bytes that are unpacked at once; they become 16 MiB at most
 
@@ -80,10 +82,13 @@ class Gzip(Unpacker):
 
 
 class Zstandard(Unpacker):
-    """The unpacked bytes of the frames of a Zstandard file."""
+    """The unpacked bytes of the frames of a Zstandard file. Raises `SourceError` without the extra `zstd`."""
 
     def __init__(self) -> None:
-        from zstandard import ZstdDecompressor
+        try:
+            from zstandard import ZstdDecompressor
+        except ImportError:
+            raise SourceError("a Zstandard file needs the extra zstd: pip install 'streamdp[zstd]'") from None
 
         super().__init__()
         self._new = ZstdDecompressor().decompressobj

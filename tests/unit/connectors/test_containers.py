@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,13 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, content: bytes, mess
     kind: Any = name.split(".")[-1] if not name.endswith("zst") else "csv"
     with pytest.raises(SourceError, match=message):
         read(FileSourceConfig(type=kind, path=str(tmp_path / name)))
+
+
+def test_a_packed_file_names_the_extra_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "d.csv.zst").write_bytes(PACKED)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(SourceError, match=r"pip install 'streamdp\[zstd\]'"):
+        read(FileSourceConfig(type="csv", path=str(tmp_path / "d.csv.zst")))
 
 
 def test_a_table_without_a_column_and_an_empty_folder(tmp_path: Path) -> None:
