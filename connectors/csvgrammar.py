@@ -87,10 +87,10 @@ class CSVGrammar:
             return None
         if 0 in records.flaws:
             raise _bad_header("header has quotes that do not match")
-        try:
-            line = records.raw([0])[0].decode()
-        except UnicodeDecodeError:
-            raise _bad_header("header is not UTF-8 text") from None
+        raw = records.raw([0])[0]
+        line = raw.decode(errors="replace")
+        if line.encode() != raw:
+            raise _bad_header("header is not UTF-8 text")
         if "\r" in line.rstrip("\r\n").replace("\r\n", "\n"):  # such a header holds records, or all of them
             raise _bad_header("header has a CR that ends no line: lines end in LF or CRLF, not in CR")
         self.header = self._fields(line)

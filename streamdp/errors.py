@@ -9,7 +9,25 @@ import contextlib
 import os
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NoReturn
+
+
+def raise_alone(error: Exception) -> NoReturn:
+    """Raise an error that has no cause and no context.
+
+    `raise ... from None` hides the error that is being handled from tracebacks, and keeps it as `__context__`. Call
+    this in place of it where that error may show a record's values, also inside a `@contextmanager`.
+
+    Parameters
+    ----------
+    error
+        The new error.
+    """
+    try:
+        raise error
+    except Exception:
+        error.__cause__ = error.__context__ = None
+        raise
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

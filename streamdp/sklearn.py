@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from traceback import walk_tb
 from typing import Any, Self
 
 import numpy as np
@@ -332,13 +333,15 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
 
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
-    """`validate_data`, without the values that its errors show."""
+    """`validate_data`, without the values that its errors show, and those that a caller's own objects raise."""
     try:
         return validate_data(estimator, *data, **options)
     except OverflowError:
         said = "expected numbers that fit a double"
     except ValueError as error:
-        said = str(error)
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        of_sklearn = frame.f_globals.get("__name__", "").partition(".")[0] == "sklearn"
+        said = str(error) if of_sklearn else "expected numbers"
     if said.startswith("could not convert"):
         said = "expected numbers"
     if said.startswith("Complex data not supported"):

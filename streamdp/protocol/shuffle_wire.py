@@ -16,7 +16,7 @@ import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Shuffled
 from streamdp.aggregation.vector_sum import CALIBRATIONS, VectorSum
-from streamdp.errors import SchemaError
+from streamdp.errors import SchemaError, raise_alone
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 
 Place = tuple[int, int, int]
@@ -128,7 +128,7 @@ def read_announcement(
     except (TypeError, KeyError, ValueError, OverflowError, RecursionError) as error:  # SchemaError is a ValueError
         if isinstance(error, SchemaError):
             raise
-        raise SchemaError("expected an announcement, got something else") from None
+        raise_alone(SchemaError("expected an announcement, got something else"))
     params = sum_of((epoch, phase, step), budget, given)
     return Announcement(agreement, (epoch, phase, step), np.array(point), loss, tuple(features), params)
 

@@ -48,7 +48,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from streamdp.data.records import Position, Shard
-from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError
+from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError, raise_alone
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.windowed.learner import WindowLearner, WindowWarning
 from streamdp.ledger.rows import ROW
@@ -326,7 +326,7 @@ def _spark_errors() -> Iterator[None]:
         name, said = type(error).__name__, ""
     else:
         return
-    raise SourceError(f"Spark could not learn the batch ({name}){said}; nothing of it was kept. See Spark's log")
+    raise_alone(SourceError(f"Spark could not learn the batch ({name}){said}; nothing of it was kept. See Spark's log"))
 
 
 def _own_words(text: str) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig, load_config, make_config
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.errors import ConfigError, SourceError, StreamDPError
+from streamdp.errors import ConfigError, SourceError, StreamDPError, raise_alone
 from streamdp.spark.driver import Driver
 from streamdp.store.snapshot import Counts, Snapshot
 
@@ -215,9 +215,9 @@ class StreamLearner:
     def _end(self, error: Exception) -> None:
         failure = self._failure
         if isinstance(failure, StreamDPError):
-            raise failure from None
+            raise_alone(failure)
         name = type(error if failure is None else failure).__name__
-        raise SourceError(f"Spark ended the stream ({name}); the last commit is kept. See Spark's log") from None
+        raise_alone(SourceError(f"Spark ended the stream ({name}); the last commit is kept. See Spark's log"))
 
     def stop(self) -> None:
         """End the stream after its last commit, and close the store. Idempotent."""

@@ -16,7 +16,7 @@ from pyspark.sql import types as st
 
 from connectors.kafkakeys import subjects_of
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, SourceError, raise_alone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     try:
         return builder.getOrCreate(), True
     except Exception as error:  # noqa: BLE001 - also errors of the JVM and of its start
-        raise SourceError(f"Spark did not start ({type(error).__name__}); its log has the reason") from None
+        raise_alone(SourceError(f"Spark did not start ({type(error).__name__}); its log has the reason"))
 
 
 def read(spark: SparkSession, config: JobConfig) -> DataFrame:
@@ -75,7 +75,7 @@ def read(spark: SparkSession, config: JobConfig) -> DataFrame:
         frame: DataFrame = reader.load(source.path) if source.path is not None else reader.load()
     except PySparkException as error:
         name = error.getCondition() or type(error).__name__
-        raise SourceError(f"Spark cannot read {source.path or source.format} ({name}); check source.options") from None
+        raise_alone(SourceError(f"Spark cannot read {source.path or source.format} ({name}); check source.options"))
     return _messages(frame, config, source) if source.format == "kafka" else frame
 
 

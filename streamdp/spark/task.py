@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.schema import Schema
-from streamdp.errors import SourceError, StreamDPError
+from streamdp.errors import SourceError, StreamDPError, raise_alone
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.loans import CarriedRows
 from streamdp.ledger.rows import ROW
@@ -133,7 +133,7 @@ class Task:
         except StreamDPError:
             raise
         except Exception as error:  # noqa: BLE001 - Spark writes the text of an error into its logs
-            raise SourceError(f"unexpected {type(error).__name__} while an executor learned its records") from None
+            raise_alone(SourceError(f"unexpected {type(error).__name__} while an executor learned its records"))
         finally:
             _forget_zip_files()
 

@@ -95,6 +95,13 @@ def test_raw_frames_pipelines_and_parameters() -> None:
     assert len(scores) == 2
 
 
+class Leaky:
+    """Rows whose conversion fails with a value in the message."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("the income is 4711.5")
+
+
 @pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
 @pytest.mark.parametrize(
     "rows",
@@ -105,8 +112,9 @@ def test_raw_frames_pipelines_and_parameters() -> None:
         np.array([[4711.5 + 1j], [1.0]]),
         [[4711 * 10**400], [1]],
         [[np.nan], [4711.5]],
+        Leaky(),
     ],
-    ids=["number", "vector", "text", "complex", "large", "gap"],
+    ids=["number", "vector", "text", "complex", "large", "gap", "own"],
 )
 def test_errors_show_no_values(kind: Any, rows: Any) -> None:
     fitted = kind().fit(np.arange(40.0)[:, None] / 40, np.arange(40) % 2)
@@ -114,7 +122,7 @@ def test_errors_show_no_values(kind: Any, rows: Any) -> None:
         with pytest.raises(SchemaError) as caught:
             act()
         assert "4711" not in str(caught.value)
-        assert caught.value.__cause__ is None
+        assert caught.value.__cause__ is caught.value.__context__ is None
 
 
 def test_coefficients_predict() -> None:

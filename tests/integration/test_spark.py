@@ -410,7 +410,7 @@ def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark:
     with pytest.raises(SourceError, match="Spark could not learn the batch") as caught:
         learn(broken, job(store), name="b")
     assert SECRET not in str(caught.value)
-    assert caught.value.__cause__ is None
+    assert caught.value.__cause__ is caught.value.__context__ is None
     with pytest.raises(ConfigError, match="2 shards"):
         learn(records, job(store, source={"type": "spark", "shards": 3}), name="b")
     with pytest.raises(ConfigError, match="is no stream"):

@@ -93,6 +93,6 @@ def test_an_unexpected_error_shows_no_value() -> None:
     broken = rows([0], 3).drop_columns(["c0"])
     with pytest.raises(SourceError, match="unexpected KeyError") as caught:
         run(config(), iter([broken]))
-    assert caught.value.__cause__ is None
+    assert caught.value.__cause__ is caught.value.__context__ is None
     with pytest.raises(SourceError, match="without its load"):
         run(config(), iter([rows([0], 3).slice(1)]))
