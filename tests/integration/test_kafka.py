@@ -306,6 +306,21 @@ def test_payloads_are_kept_where_asked_for(job: Job) -> None:
 
 
 @both
+def test_keys_count_without_frames_and_quotes(job: Job, client: str) -> None:
+    frames = [b"\0" + number.to_bytes(4, "big") + b'"ann"' for number in (5, 6, 7)]
+    keys = [*frames, b'"ann"', b"ann", b"100000000000000000001", b"1.0", b"\0\0\0\0\x05{}"]
+    send(job.bootstrap, job.topic, [(key, json.dumps(fields(1)).encode()) for key in keys], None)
+    letters = Letters()
+    with job.store() as store:
+        Worker(job.source(client=client), lambda: model(store), store, dead_letters=letters).run(8, 1.5)
+        assert store.ledger.spent("ann").epsilon == CAP.epsilon == 3
+        assert store.ledger.spent(10**20 + 1).epsilon == 1
+        assert store.ledger.n_subjects == 2
+    assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "missing", "key") for i in (6, 7)]
+    assert job.counts == Counts(4, 2, 2)
+
+
+@both
 def test_a_budget_may_come_in_a_header(job: Job, client: str) -> None:
     schema = Schema(SCHEMA.features, "y", target_bounds=(0, 1), budget="eps")
     producer = kafka.KafkaProducer(bootstrap_servers=job.bootstrap)
