@@ -519,6 +519,7 @@ class StreamEstimator(river_base.Estimator):
         """
         if self.ledger is not None:
             cap, several_jobs = self.ledger.cap, self.ledger.several_jobs
+            self.ledger.read_history()
         alone = "this model alone, and each record as if it was given once"
         history = self.cap_history
         bounds = [] if history.uncapped else history.bounds() or ([] if cap is None else [cap])

@@ -321,9 +321,13 @@ class Ledger:
 
     @property
     def history(self) -> CapHistory:
-        """The caps under which anything was charged, also before the present one and by other jobs."""
+        """The caps under which anything was charged: all before it was opened, and by this object since."""
+        return self._rows.history
+
+    def read_history(self) -> None:
+        """Read for `history` under which caps other workers and jobs have charged since. Raises `StoreError`s."""
         with self.lock:
-            return self._rows.history
+            self._rows.read_history()
 
     @property
     def n_subjects(self) -> int:

@@ -115,7 +115,7 @@ class CarriedRows(PagedRows):
         self.cache.find(keys, np.ones(len(keys), dtype=np.bool_))
         self.cache.fill(rows, np.zeros(len(rows), dtype=np.bool_))
         self._shared, self.mark, self._known = False, mark, frozenset()
-        self._charged = self._known
+        self._charged, self._noted = self._known, None
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """See `PagedRows.find`. Raises `StoreError` for a subject that was not lent: its spends are not known here."""

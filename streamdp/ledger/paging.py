@@ -76,15 +76,19 @@ class PagedRows:
         with errors(), transaction(connection):
             self.mark, self._known = read_mark(connection), read_charged(connection)
         self._charged = self._known  # with what the next commit writes
+        self._noted: Cap | None = None  # the cap that was noted last
 
     @property
     def history(self) -> CapHistory:
-        """The caps under which the ledger charged, also those of other workers and jobs."""
+        """The caps under which the ledger charged, as far as they were read."""
+        return CapHistory({self.mark: self._charged} if self._charged else {})
+
+    def read_history(self) -> None:
+        """Read under which caps other workers and jobs have charged since."""
         if self._shared and not self._connection.closed:
             with self.errors(), transaction(self.open_connection()):
                 self._known = read_charged(self._connection)
             self._charged = with_caps(self._known, self._charged)
-        return CapHistory({self.mark: self._charged} if self._charged else {})
 
     def charge(self, cap: Cap, own: bool = False) -> None:
         """Note a cap under which something is charged.
@@ -94,9 +98,9 @@ class PagedRows:
         own
             Whether it is the cap of a single subject.
         """
-        entry = (str(cap), own)
-        if entry not in self._charged:
-            self._charged = with_caps(self._charged, frozenset([entry]))
+        if own or cap is not self._noted:
+            self._charged = with_caps(self._charged, frozenset([(str(cap), own)]))
+            self._noted = None if own else cap
 
     def check_process(self) -> None:
         """Raise `StoreError` in a fork of the process that opened the database: it would grant each cap once more."""
@@ -246,4 +250,4 @@ class PagedRows:
     def rollback(self) -> None:
         """Discard all rows in memory. The next `find` reads from the database."""
         self.cache, self._log_is_cached, self._deleted = RowCache(), False, 0
-        self._charged = self._known
+        self._charged, self._noted = self._known, None
