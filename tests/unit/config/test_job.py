@@ -11,10 +11,6 @@ import pytest
 from streamdp import (
     LDPASGDClassifier,
     LDPASGDRegressor,
-    PanPrivateClassifier,
-    PanPrivateRegressor,
-    ShuffleClassifier,
-    ShuffleRegressor,
 )
 from streamdp.config.definition import read_definition
 from streamdp.config.job import load_config, make_config
@@ -297,21 +293,3 @@ def test_jobs_scale_columns_with_bounds_that_are_far_too_wide(name: str) -> None
     learner.learn_arrays(X / 100, y)
     assert learner.weights["a"] == pytest.approx(1.0, abs=0.15)
     assert learner.weights["b"] == pytest.approx(-0.5, abs=0.15)
-
-
-@pytest.mark.parametrize(
-    "old", [PanPrivateRegressor(target=(-1, 1)), PanPrivateClassifier(), ShuffleRegressor(), ShuffleClassifier()]
-)
-def test_a_state_that_a_job_stored_before_it_declared_bounds_goes_on(old: Any) -> None:
-    old = old.clone({"features": ["a", "b"], "budget": "eps=4,delta=1e-6"})
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (4000, 2))
-    old.learn_arrays(X, (X[:, 0] > 0).astype(float))
-    old.close_batch()
-    state = old.state_dict()
-    new = old.clone({"features": {"a": (-10, 10), "b": (-10, 10)}})
-    with pytest.raises(ConfigError, match="units"):
-        new.load_state_dict(state)
-    new.load_state_dict(state | {"format": 1})
-    np.testing.assert_allclose(new.predict_arrays(X), old.predict_arrays(X))
-    new.learn_arrays(X, (X[:, 0] > 0).astype(float))
