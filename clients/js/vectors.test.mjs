@@ -102,6 +102,27 @@ test("a device refuses a malformed point", async () => {
   await assert.rejects(Randomizer.of(null), RefusedError);
 });
 
+test("a device refuses numbers outside of the limits, before a record", async () => {
+  for (const [job, path, value] of [
+    ["huber", "scales.0", [0, 5e-324]], ["huber", "scales.5", [0, 5e-324]], ["huber", "scales.0", [3, 1]], ["huber", "scales.0", [0, 2 ** 41]],
+    ["huber", "theta.0", 1.1e100], ["huber", "ask", { column: "delay", below: 9 }], ["privunit", "scales.4", [-1, 1]], ["privunit", "scales.4", [0, 0.5]],
+    ["privunit", "more", 1],
+  ])
+    await assert.rejects(Randomizer.of(changed(first(job).document, path, value)), RefusedError, `${job} ${path}`);
+});
+
+test("a clipped Huber loss has a finite gradient under each mechanism", async () => {
+  const { digest } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js"), { document, x, y } = first("huber");
+  for (const [mechanism, budget] of [["privunit", "eps=1"], ["laplace", "eps=1"], ["gaussian", "mu=1"]]) {
+    const given = { ...structuredClone(document), mechanism, budget, ask: "gradient" };
+    Object.assign(given.loss, { bound: 1, sensitivity: 2 });
+    Object.assign(given.loss.parameters, { clip: 1, weighting: null });
+    given.agreement = await digest(given);
+    const { gradient } = (await Randomizer.of(given)).report(x, y, { id: "r" });
+    assert.ok(gradient.every(Number.isFinite), mechanism);
+  }
+});
+
 test("records that do not fit are refused without their values", async () => {
   const { document, x, y } = first("huber"), randomizer = await Randomizer.of(document);
   for (const [bad, target] of [

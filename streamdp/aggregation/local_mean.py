@@ -380,7 +380,7 @@ class UserMean:
         self._check(vectors)
         offsets = np.ascontiguousarray(vectors - centre)
         norms = np.linalg.norm(offsets, axis=1, keepdims=True)
-        offsets *= np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+        offsets *= self.radius / np.maximum(norms, self.radius)
         randomize_rows(self.fine.code, self.fine.rows(self.d), offsets, rng)
         return offsets
 

@@ -68,5 +68,5 @@ def within_bound(vectors: np.ndarray, loss: Loss) -> np.ndarray:
         (k, d) float.
     """
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    vectors *= np.minimum(1.0, loss.bound / np.maximum(norms, 1e-300))[:, None]
+    vectors *= (loss.bound / np.maximum(norms, loss.bound))[:, None]
     return vectors

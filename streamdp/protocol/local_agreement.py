@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from streamdp.config.definition import Definition
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators import accepted
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.privacy.mechanisms import NoNoise, mechanism_for
 
@@ -26,6 +27,10 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 """The name of a job, a column or a loss."""
 
 
+_NUMBER = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
+_BUDGET = rf"^(eps={_NUMBER}|eps={_NUMBER},delta={_NUMBER}|mu={_NUMBER})$"
+
+
 class Wire(BaseModel):
     """A part of a message: strict, without unknown keys, and with finite numbers only."""
 
@@ -36,6 +41,11 @@ class Wire(BaseModel):
         hide_input_in_errors=True,
         allow_inf_nan=False,
     )
+
+
+def whole(value: Any) -> Any:
+    """Return 7 for 7.0, which JSON of another language may have for a whole number; anything else as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 class Number(Wire):
@@ -84,9 +94,9 @@ class Target(Wire):
     """
 
     name: Name
-    classes: list[str] | None = Field(None, min_length=2, max_length=_MOST_COLUMNS)
-    bounds: list[float] | None = Field(None, min_length=2, max_length=2)
-    scale: float = Field(1.0, gt=0)
+    classes: list[str] | None = Field(min_length=2, max_length=_MOST_COLUMNS)
+    bounds: list[float] | None = Field(min_length=2, max_length=2)
+    scale: float = Field(ge=accepted.LEAST, le=accepted.MOST)
 
 
 class WireSchema(Wire):
@@ -107,18 +117,34 @@ class WireSchema(Wire):
     features: list[Number | Category] = Field(min_length=1, max_length=_MOST_COLUMNS)
     target: Target
     intercept: bool
-    subject: Literal["text", "integer"] | None = None
+    subject: Literal["text", "integer"] | None
 
     def build(self) -> Schema:
-        """The encoder of records. Raises `SchemaError` for declarations that contradict each other."""
+        """The encoder of records.
+
+        Raises `SchemaError` for declarations that contradict each other, and `ConfigError` for bounds that are too
+        large or too close.
+        """
         from streamdp.data.schema import Schema
 
+        for feature in self.features:
+            if isinstance(feature, Number):
+                accepted.check_half("refused: a feature", *middle_and_half(feature.bounds))
+        if self.target.bounds is not None:
+            accepted.check_half("refused: the target", *middle_and_half(self.target.bounds))
+            accepted.check_half("refused: the target", *middle_and_half(self.target.bounds, self.target.scale))
         features = {f.name: f.bounds if isinstance(f, Number) else f.categories for f in self.features}
         if len(features) < len(self.features):
             raise SchemaError("expected no feature twice")
         target = self.target
         bounds = None if target.bounds is None else (target.bounds[0], target.bounds[1])
         return Schema(features, target.name, target_bounds=bounds, target_scale=target.scale, classes=target.classes)
+
+
+def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.0) -> tuple[float, float]:
+    """Return the middle of bounds and half their distance, after a division by a scale."""
+    low, high = bounds[0] / scale, bounds[1] / scale
+    return (low + high) / 2, (high - low) / 2
 
 
 class WireLoss(Wire):
@@ -140,13 +166,19 @@ class WireLoss(Wire):
     sensitivity: float = Field(gt=0)
 
     def build(self) -> Loss:
-        """The loss. Raises `ConfigError` for a loss that does not have these constants."""
+        """The loss. Raises `ConfigError` for a loss that does not have these parameters and constants."""
         from streamdp.config.model import build_loss
 
+        for name, value in self.parameters.items():
+            least = accepted.LEAST_SHAPE if name == "c" else accepted.LEAST
+            if isinstance(value, float) and not least <= value <= accepted.MOST:
+                raise ConfigError(f"refused: expected parameters of the loss from {least:g} to {accepted.MOST:g}")
         loss = build_loss({"name": self.name, **self.parameters})
         for announced, derived in ((self.bound, loss.bound), (self.sensitivity, loss.sensitivity)):
             if not abs(announced - derived) <= 1e-12 * derived:
                 raise ConfigError(f"refused: the loss {self.name} has another bound than announced")
+        if asdict(loss) != self.parameters or not accepted.LEAST <= loss.bound <= accepted.MOST:
+            raise ConfigError("refused: expected all parameters of the loss, and a bound from 1e-60 to 1e60")
         return loss
 
 
@@ -169,12 +201,12 @@ class Agreement(Wire):
         The most that a report may spend.
     """
 
-    protocol: Literal[1]
+    protocol: Annotated[int, BeforeValidator(whole), Field(ge=PROTOCOL, le=PROTOCOL)]
     job: Name
     schema_: WireSchema = Field(alias="schema")
     loss: WireLoss
     mechanism: Literal["laplace", "gaussian", "privunit"]
-    budget: Annotated[str, Field(max_length=100)]
+    budget: Annotated[str, Field(max_length=100, pattern=_BUDGET)]
 
     @classmethod
     def of(cls, job: str, definition: Definition) -> Agreement:

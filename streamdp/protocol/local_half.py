@@ -13,10 +13,12 @@ import numpy as np
 
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.estimators.accepted import FURTHEST, takes_classes
 from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
+from streamdp.optim.losses import Softmax
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
-from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.local_agreement import Agreement, middle_and_half
 from streamdp.protocol.reports import Document, interval, read_document
 
 
@@ -43,7 +45,8 @@ class LocalHalf:
         The source of the noise; cryptographic by default.
 
     Raises `SchemaError` if the text is no document, and `ConfigError` or `BudgetError` if it has another agreement than
-    the device, or contradicts itself. Nothing is computed at a point that does not have the agreed length.
+    the device, contradicts itself, or has numbers outside the limits of `accepted`. Each later call with a record that
+    fits the schema has a finite report.
     """
 
     def __init__(self, text: bytes, agreement: str | None = None, rng: Entropy | SeededEntropy | None = None) -> None:
@@ -63,13 +66,12 @@ class LocalHalf:
     def _built(self, agreed: Agreement, rng: Entropy | SeededEntropy) -> Randomizer:
         document, schema, names = self.document, self._schema, self._schema.feature_names
         loss, target = agreed.loss.build(), agreed.schema_.target
-        d = loss.size(len(names) + bool(agreed.schema_.intercept), len(target.classes or ()) or 1)
-        if len(document.theta) != d or len(document.scales) != len(names) + 1:
-            raise ConfigError(f"refused: expected a point of {d} numbers and {len(names) + 1} scales")
+        classes = len(target.classes or ())
+        if takes_classes(loss) != bool(classes) or (classes > 2 and not isinstance(loss, Softmax)):
+            raise ConfigError("refused: expected a loss that fits the target")
         middle, half = 0.0, np.inf
         if schema.target_bounds is not None:
-            low, high = (bound / target.scale for bound in schema.target_bounds)
-            middle, half = (low + high) / 2, (high - low) / 2
+            middle, half = middle_and_half(schema.target_bounds, target.scale)
         column, low, high = -1, -np.inf, np.inf
         if document.ask != "gradient":
             column, (low, high) = self._column(document.ask.column), interval(document.ask)
@@ -83,6 +85,7 @@ class LocalHalf:
             agreed.mechanism,
             question,
             rng,
+            max(2, classes),
         )
 
     def _column(self, name: str) -> int:
@@ -123,8 +126,8 @@ class LocalHalf:
         budget
             What the report spends; the agreed budget if None.
 
-        Raises `SchemaError` if the record does not fit the schema, `ConfigError` for a budget that was not agreed to,
-        and `NotAvailableError` if the document is too old or a needed subject is missing.
+        Raises `SchemaError` if the record does not fit the schema of the agreement, `ConfigError` for a budget that was
+        not agreed to, and `NotAvailableError` if the document is too old or a needed subject is missing.
         """
         document = self.document
         if not self.fresh:
@@ -134,10 +137,13 @@ class LocalHalf:
             raise NotAvailableError(f"the job {need} of a report")
         person = None if subject is None else _text(subject)
         spend = None if budget is None else check_spend(parse_budget(budget), self.budget)
-        row, target = self._schema.encode_one({**x, self._schema.target: y})
+        with np.errstate(over="ignore"):  # clipped to the bounds, or below
+            row, target = self._schema.encode_one({**x, self._schema.target: y})
         if target is None:
             raise SchemaError("the target is missing")
-        made = self._randomizer(row, target, budget=None if spend == self.budget else spend)
+        made = self._randomizer(
+            row, min(max(target, -FURTHEST), FURTHEST), budget=None if spend == self.budget else spend
+        )
         out: dict[str, Any] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
         if document.ask != "gradient":
             out["ask"] = document.ask.model_dump()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StrictInt, ValidationError
+from pydantic import BeforeValidator, Field, StrictInt, ValidationError
 
 from streamdp.errors import BudgetError, RefusedReportError, SchemaError
 from streamdp.privacy.guarantees import parse_budget
-from streamdp.protocol.local_agreement import PROTOCOL, Agreement, Name, Wire
+from streamdp.protocol.local_agreement import PROTOCOL, Agreement, Name, Wire, whole
 
 if TYPE_CHECKING:
     from streamdp.estimators.ldp.randomizer import Question
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 8 << 20
 """The most bytes of a randomizer document, and of a request with reports."""
 
-_Whole = Annotated[int, Field(ge=0, lt=2**53)]
+_Whole = Annotated[int, BeforeValidator(whole), Field(ge=0, lt=2**53)]
 
 
 class Below(Wire):

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from streamdp.config.definition import Definition
+from streamdp.estimators import accepted
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import amount, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, Mechanism
@@ -111,7 +112,7 @@ def test_a_bit_has_the_probability_of_its_budget() -> None:
 
 
 def worst(mechanism: str, budget: str, columns: int) -> dict[str, Any]:
-    """A document and two neighbours whose gradients are opposite and as long as the bound."""
+    """A document in the finest units and two neighbours whose gradients are opposite and as long as the bound."""
     features = {name: [-1, 1] for name in "abc"[:columns]}
     schema = {"features": features, "target": {"column": "y", "classes": ["0", "1"]}}
     model = {"estimator": "LDPSGDClassifier", "budget": budget, "mechanism": mechanism, "scaling": "none"}
@@ -120,7 +121,7 @@ def worst(mechanism: str, budget: str, columns: int) -> dict[str, Any]:
     desk = ReportDesk("worst", job)
     desk.show(0, job.build_estimator())  # type: ignore[arg-type]
     document = json.loads(desk.document().text)
-    document["scales"] = [[0.0, 0.1]] * columns + [[0.0, 1.0]]
+    document["scales"] = [[0.0, accepted.FINEST]] * columns + [[0.0, 1.0]]
     return {"document": document, "records": [[dict.fromkeys(features, v), 1] for v in (1.0, -1.0)]}
 
 

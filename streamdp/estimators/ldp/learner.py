@@ -203,6 +203,7 @@ class LDPLearner(ValidatedModel):
             self._kind,
             self._question(),
             rng,
+            max(2, self._outputs()),
         )
 
     def _question(self) -> Question:

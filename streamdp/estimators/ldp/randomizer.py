@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -113,10 +114,13 @@ class Randomizer:
         protects the record whatever is asked.
     rng
         The source of the noise; cryptographic by default.
+    classes
+        The number of classes that the client agrees to, for a loss of classes.
 
-    Raises `ConfigError` for a theta of the wrong shape, not finite, or outside the domain that the loss's sensitivity
-    assumes, for a mechanism that cannot be calibrated and for scales that are not positive; `BudgetError` for a budget
-    that cannot be served.
+    Raises `ConfigError` for a theta of the wrong shape, outside the domain that the loss's sensitivity assumes, or too
+    large, for a mechanism that cannot be calibrated, and for scales or a question outside the limits of `accepted`;
+    `BudgetError` for a budget that cannot be served. A randomizer that was made has a finite report for each record
+    that a call accepts, and which these are does not depend on theta and the question.
     """
 
     theta: np.ndarray
@@ -127,15 +131,27 @@ class Randomizer:
     mechanism: str | type[Mechanism]
     question: Question | None = None
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+    classes: int = 2
 
     def __post_init__(self) -> None:
         features = features_of(self.features, type(self).__name__)
         theta, p = np.array(self.theta, dtype=float), len(features.names)
+        d = self.loss.size(p + bool(self.intercept), self.classes)
+        if theta.shape != (d,):
+            raise ConfigError(f"theta: expected shape ({d},), got {theta.shape}")
+        accepted.check_point("theta", theta)
         self.loss.check_theta(theta, p + bool(self.intercept))
         question = self.question or Question(-1, -np.inf, np.inf, np.tile([0.0, 1.0], (p + 1, 1)), (0.0, np.inf), 0)
         scales = np.array(question.scales, dtype=float)
-        if scales.shape != (p + 1, 2) or not (np.isfinite(scales).all() and scales[:, 1].min() > 0):
-            raise ConfigError("question: expected a finite centre and a positive scale for each column and the target")
+        if scales.shape != (p + 1, 2):
+            raise ConfigError("question: expected a centre and a scale for each column and the target")
+        middle, half = question.bounds
+        accepted.check_units("question", scales[:-1, 0], scales[:-1, 1])
+        accepted.check_target_units(self.loss, float(scales[-1, 0]), float(scales[-1, 1]), middle, half)
+        if question.column != -1:
+            if not (isinstance(question.column, int) and 0 <= question.column < p + (half < np.inf)):
+                raise ConfigError("question: expected one about a column, or about a target with bounds")
+            accepted.check_question("question", question.low, question.high)
         theta.flags.writeable = scales.flags.writeable = False
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "question", replace(question, scales=scales))
@@ -167,17 +183,19 @@ class Randomizer:
         target = number("y", y)
         if not np.isfinite(target):
             raise SchemaError("y: expected a finite number, got NaN or an infinity")
-        mechanism, d = self._calibrated(spend), len(self.theta)
-        rows = mechanism.rows(d) if budget is None else record_rows(mechanism, d)
-        private = self.rng.private and mechanism.code != NoNoise.code
+        self.loss.check_targets(np.array([target]), self.classes)  # whatever is asked
         asked: Question = self.question  # type: ignore[assignment]
         middle, half = asked.bounds
         target = min(max(target, middle - half), middle + half)
+        mechanism, d = self._calibrated(spend), len(self.theta)
+        rows = mechanism.rows(d) if budget is None else record_rows(mechanism, d)
+        private = self.rng.private and mechanism.code != NoNoise.code
         if asked.column >= 0:
             value = row[asked.column] if asked.column < len(row) else (target - middle) / half
             yes = respond(bool(asked.low <= value < asked.high), float(rows[0, KEEP]), self.rng)
             return Answer(asked.column, asked.low, asked.high, yes, spend, private)
-        scaled = (np.append(row, target) - asked.scales[:, 0]) / asked.scales[:, 1]
+        with np.errstate(over="ignore"):  # clipped next
+            scaled = accepted.clipped((np.append(row, target) - asked.scales[:, 0]) / asked.scales[:, 1])
         columns = np.append(scaled[:-1], [1.0] * bool(self.intercept))
         gradient = self.loss.gradient(self.theta, columns, scaled[-1])[None, :]
         randomize_rows(mechanism.code, rows, gradient, self.rng)

@@ -12,6 +12,7 @@ from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators import accepted
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import gradients
@@ -61,8 +62,12 @@ class ShuffleRandomizer:
         point, p = np.array(self.point, dtype=float), len(self.features)
         theta = self._theta_of(point)
         self.loss.check_theta(theta, p + bool(self.intercept))
-        if len(point) - len(theta) not in (0, 2 * p) or not np.isfinite(point).all():
-            raise ConfigError(f"point: expected theta, maybe with {2 * p} finite numbers as units of the columns")
+        if len(point) - len(theta) not in (0, 2 * p):
+            raise ConfigError(f"point: expected theta, maybe with {2 * p} numbers as units of the columns")
+        accepted.check_point("point", point)
+        if len(point) > len(theta):
+            centres, slopes = point[len(theta) :].reshape(2, p)
+            accepted.check_units("point", centres, np.where(slopes == 0, 1.0, slopes))  # 0: the column is left out
         if self.curvature is None:
             size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
         else:
@@ -78,8 +83,8 @@ class ShuffleRandomizer:
         object.__setattr__(self, "point", point)
         spec = self.loss.spec()
         spec[INTERCEPT], spec[ENVELOPE] = bool(self.intercept), self.spec[ENVELOPE]
-        if not 0 <= spec[ENVELOPE] < np.inf:
-            raise ConfigError("spec: expected a finite envelope of at least 0")
+        if not (spec[ENVELOPE] == 0 or accepted.LEAST <= spec[ENVELOPE] <= accepted.MOST):
+            raise ConfigError("spec: expected an envelope that is 0 or from 1e-60 to 1e60")
         object.__setattr__(self, "spec", spec)
 
     def _theta_of(self, point: np.ndarray) -> np.ndarray:
@@ -133,6 +138,7 @@ class ShuffleRandomizer:
         Raises `SchemaError` for targets that are no class.
         """
         self._check_targets(y)
+        X, y = accepted.clipped(X), accepted.clipped(y)
         if self.curvature is None:
             vectors = gradients(self.spec, self.point, X, y)
         else:

@@ -7,7 +7,6 @@ the learner included (the arguments are in `local_mean` and `asked_units`).
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators import accepted
 from streamdp.estimators.user.target_units import Bounds, Units, place_columns, place_targets
 from streamdp.optim.losses import Loss
 from streamdp.optim.target_search import Question
@@ -158,8 +158,9 @@ class UserRandomizer:
     def __post_init__(self) -> None:
         for name in ("point", "centre"):
             value = np.array(getattr(self, name), dtype=float)
-            if value.shape != (self.mean.d,) or not np.isfinite(value).all():
-                raise ConfigError(f"{name}: expected {self.mean.d} finite numbers")
+            if value.shape != (self.mean.d,):
+                raise ConfigError(f"{name}: expected {self.mean.d} numbers")
+            accepted.check_point(name, value)
             value.flags.writeable = False
             object.__setattr__(self, name, value)
         if self.target is not None:
@@ -167,13 +168,16 @@ class UserRandomizer:
 
             low, high = declared_bounds("target", self.target[:2])
             *_, centre, scale = self.target
-            if len(self.target) != 4 or not (math.isfinite(centre) and 0 < scale < math.inf):
-                raise ConfigError("target: expected a finite centre and a positive, finite scale")
+            if len(self.target) != 4:
+                raise ConfigError("target: expected bounds, a centre and a scale")
+            accepted.check_target_units(self.loss, centre, scale, low / 2 + high / 2, high / 2 - low / 2)
             object.__setattr__(self, "target", Units(low, high, float(centre), float(scale)))
         self._check_question_and_columns()
         self.loss.check_theta(self.point, self._columns)
-        if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
-            raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
+        if not 1 <= self.items <= MOST_ITEMS or not (
+            self.envelope == 0 or accepted.LEAST <= self.envelope <= accepted.MOST
+        ):
+            raise ConfigError(f"expected items from 1 to {MOST_ITEMS}, and an envelope that is 0 or from 1e-60 to 1e60")
         least = sensitivity_of_average(self.loss, self.items)
         if self.mean.bound < self.loss.bound or self.mean.sensitivity < least * (1 - 1e-12):
             raise ConfigError("the agreed mean is not of gradients of this loss: its bound or sensitivity is too small")
@@ -188,11 +192,16 @@ class UserRandomizer:
             known = self.target is not None if column == -1 else 0 <= column < len(self.features)
             if not known or self.coordinate is not None:
                 raise ConfigError("question: expected one about a target with bounds or a column, and nothing with it")
-            object.__setattr__(self, "question", Question(float(low), float(high), int(turn), int(column)))
+            if not (isinstance(turn, int) and isinstance(column, int) and turn >= 0):
+                raise ConfigError("question: expected a column, and a whole number as its turn")
+            first, last = self.target[:2] if column < 0 and self.target is not None else (-1.0, 1.0)
+            accepted.check_question("question", low, high, first / 2 + last / 2, last / 2 - first / 2)
+            object.__setattr__(self, "question", Question(float(low), float(high), turn, column))
         if self.columns is not None:
             columns = np.array(self.columns, dtype=float)
-            if columns.shape != (2, len(self.features)) or not (np.isfinite(columns).all() and columns[1].min() > 0):
-                raise ConfigError("columns: expected a finite centre and a positive, finite slope for each column")
+            if columns.shape != (2, len(self.features)):
+                raise ConfigError("columns: expected a centre and a slope for each column")
+            accepted.check_units("columns", *columns)  # a slope is the inverse of a scale, and has the same limits
             columns.flags.writeable = False
             object.__setattr__(self, "columns", columns)
 
@@ -235,8 +244,10 @@ class UserRandomizer:
             bit = respond(truth_of_bit, chance_of_truth(self.mean.budget), self.rng)
             answer = np.array([float(bit)])
             return UserReport(answer, None, self.batch, self.mean.budget, self.rng.private, self.question)
-        place_targets(y, self.target)
-        place_columns(X, self.columns)
+        with np.errstate(over="ignore"):  # clipped next
+            place_targets(y, self.target)
+            place_columns(X, self.columns)
+        X, y = accepted.clipped(X), accepted.clipped(y)
         vectors = averages(self.spec, self.loss, self.point, X, y, [len(X)])
         if self.coordinate is None:
             answer = self.mean.answer_fine(vectors, self.centre, self.rng)[0]

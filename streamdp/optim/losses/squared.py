@@ -59,7 +59,9 @@ class Squared(Loss):
     def check_theta(self, theta: np.ndarray, columns: int) -> None:
         """See `Loss.check_theta`."""
         super().check_theta(theta, columns)
-        if self.radius is not None and np.linalg.norm(theta / self.radius) > 1 + _ROUNDING:
+        with np.errstate(over="ignore"):
+            outside = self.radius is not None and np.linalg.norm(theta / self.radius) > 1 + _ROUNDING
+        if outside:
             raise ConfigError(f"theta: expected a norm of at most {self.radius:g}, which the bound assumes")
 
     def _bound(self) -> float:

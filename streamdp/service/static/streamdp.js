@@ -1,13 +1,17 @@
 // The device's side of streamdp's local reports, protocol 1: see docs/reports.md. No dependencies.
 //
 // A record and its gradient stay in this module. Only a noisy gradient or a noisy bit leaves it. The device trusts
-// nothing that the service announces but the point, the scales and the question: every constant that privacy rests on
-// is derived here from the agreement. The samplers are those of streamdp/privacy/samplers.pyx, word by word; the proofs
+// nothing that the service announces: every constant that privacy rests on is derived here from the agreement, and the
+// point, the scales and the question have limits, within which each record has a finite report. The samplers are those of streamdp/privacy/samplers.pyx, word by word; the proofs
 // are in streamdp/privacy/mechanisms and streamdp/privacy/entropy.py.
 
 export const PROTOCOL = 1;
 const MOST_BYTES = 8 << 20;
 const ARITHMETIC = 1 + 2 ** -40;
+
+// The numbers that a device accepts: streamdp/estimators/accepted.py owns the rule, docs/proofs/devices.md has the proof.
+const LEAST = 1e-60, MOST = 1e60, LEAST_SHAPE = 1e-6, FURTHEST = 1e100, FINEST = 2 ** -40, MOST_QUESTION = 8;
+const MOST_COLUMNS = 10_000;
 
 /** An error that says what was expected. It never shows a value of a record. */
 export class StreamDPError extends Error {}
@@ -26,6 +30,17 @@ export class ServiceError extends StreamDPError {
 const refuse = (condition, message) => {
   if (!condition) throw new RefusedError(`refused: ${message}`);
 };
+
+const finite = (v) => typeof v === "number" && Number.isFinite(v);
+const pair = (v) => Array.isArray(v) && v.length === 2 && v.every(finite);
+const isText = (v) => typeof v === "string" && !/\p{Surrogate}/u.test(v);
+const isName = (v) => isText(v) && v.length > 0 && [...v].length <= 1000;
+
+function hasKeys(value, keys) {
+  const plain = value !== null && typeof value === "object" && !Array.isArray(value);
+  const found = plain ? Object.keys(value) : [];
+  refuse(plain && found.length === keys.length && keys.every((key) => found.includes(key)), `expected an object with ${keys.join(", ")}`);
+}
 
 // -- numbers ----------------------------------------------------------------------------------------------------------
 
@@ -142,7 +157,6 @@ export function parseBudget(text) {
 /** The bound and the sensitivity of a loss's gradient: see streamdp/optim/losses. */
 export function constants(name, given) {
   const { clip, weighting } = given;
-  if (clip !== null) return { bound: clip, sensitivity: 2 * clip };
   let bound = Math.SQRT2, sensitivity, kappa = 0;
   if (name === "huber") {
     const c = given.c, density = Math.exp((-c * c) / 2) / Math.sqrt(2 * Math.PI);
@@ -152,26 +166,32 @@ export function constants(name, given) {
   } else if (name === "softmax") bound = 2;
   else if (name === "quantile") bound = Math.SQRT2 * Math.max(given.tau, 1 - given.tau);
   else if (name === "squared") bound = 2 * given.radius + Math.SQRT2 * given.target_bound;
-  return { bound, sensitivity: sensitivity ?? 2 * bound, kappa };
+  return clip === null ? { bound, sensitivity: sensitivity ?? 2 * bound, kappa } : { bound: clip, sensitivity: 2 * clip, kappa };
 }
 
-function checkLoss({ name, parameters, bound, sensitivity }) {
-  const own = {
+function checkLoss(given) {
+  hasKeys(given, ["name", "parameters", "bound", "sensitivity"]);
+  const { name, parameters, bound, sensitivity } = given;
+  const own = new Map(Object.entries({
     squared: ["target_bound", "radius"], huber: ["c", "sigma_min"], logistic: [], softmax: [], quantile: ["tau"], hinge: [],
-  }[name];
-  refuse(own && parameters && typeof parameters === "object", "expected a loss that this module knows");
-  const { clip, weighting } = parameters, names = ["clip", "weighting", ...own];
-  refuse(Object.keys(parameters).sort().join() === names.sort().join(), "expected the parameters of the loss, all of them");
-  refuse(clip === null || (clip > 0 && Number.isFinite(clip) && weighting === null), "expected a positive clip");
+  })).get(name);
+  refuse(own && finite(bound) && finite(sensitivity), "expected a loss that this module knows");
+  hasKeys(parameters, ["clip", "weighting", ...own]);
+  const { clip, weighting } = parameters;
+  refuse(clip === null || (typeof clip === "number" && weighting === null), "expected a positive clip, without a weighting");
   refuse([null, "mallows", "norm"].includes(weighting), "expected a weighting that this module knows");
-  const inside = (x, low, high) => typeof x === "number" && x > low && x < high;
-  refuse(name !== "huber" || (inside(parameters.c, 0, 2.0000001) && inside(parameters.sigma_min, 0, Infinity)), "expected huber's c and sigma_min");
-  refuse(name !== "quantile" || inside(parameters.tau, 0, 1), "expected a tau in (0, 1)");
-  const ball = inside(parameters.target_bound, 0, Infinity) && inside(parameters.radius, 0, Infinity);
-  refuse(name !== "squared" || (weighting !== "norm" && (clip !== null || ball)), "expected a bounded squared loss");
+  const within = (x, low, high) => typeof x === "number" && x >= low && x <= high;
+  refuse(Object.values(parameters).every((x) => typeof x !== "number" || within(x, LEAST, MOST)), "expected parameters of the loss from 1e-60 to 1e60");
+  const number = (x) => typeof x === "number";
+  refuse(name !== "huber" || (within(parameters.c, LEAST_SHAPE, 2) && number(parameters.sigma_min)), "expected huber's c and sigma_min");
+  refuse(name !== "quantile" || (number(parameters.tau) && parameters.tau < 1), "expected a tau in (0, 1)");
+  const ball = [parameters.target_bound, parameters.radius];
+  const bounded = ball.every((x) => x === null || number(x)) && (clip === null) === ball.every(number);
+  refuse(name !== "squared" || (weighting !== "norm" && bounded), "expected a bounded squared loss");
   const derived = constants(name, parameters);
   const near = (a, b) => Math.abs(a - b) <= 1e-12 * b;
   refuse(near(bound, derived.bound) && near(sensitivity, derived.sensitivity), `the loss ${name} has another bound than announced`);
+  refuse(within(derived.bound, LEAST, MOST), "expected a bound from 1e-60 to 1e60");
   return { name, ...parameters, ...derived };
 }
 
@@ -341,7 +361,7 @@ export function encode(schema, x, y) {
   const { name, classes, bounds, scale } = schema.target;
   if (classes) return { columns, target: classIndex(classes, text(y, name), name) };
   const value = number(y, name);
-  return { columns, target: (bounds ? clip(value, bounds[0], bounds[1]) : value) / scale };
+  return { columns, target: clip((bounds ? clip(value, bounds[0], bounds[1]) : value) / scale, -FURTHEST, FURTHEST) };
 }
 
 /** The bounded gradient of one record: see streamdp/optim/loops.pyx. `x` has its constant 1, if there is one. */
@@ -383,6 +403,7 @@ function canonical(value) {
   return `{${Object.keys(value).sort().map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join()}}`;
 }
 
+const BUDGET = /^(eps=N|eps=N,delta=N|mu=N)$/.source.replaceAll("N", "[0-9]+(\\.[0-9]+)?(e[+-]?[0-9]+)?");
 const AGREED = ["protocol", "job", "schema", "loss", "mechanism", "budget"];
 
 /** The digest of a document's agreement: what a person agrees to once, in hexadecimal. */
@@ -393,24 +414,40 @@ export async function digest(document) {
   return Array.from(new Uint8Array(bytes), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-const finite = (v) => typeof v === "number" && Number.isFinite(v);
-const pair = (v) => Array.isArray(v) && v.length === 2 && v.every(finite);
+/** The middle of bounds and half their distance, after a division by a scale. */
+function middleAndHalf(bounds, scale = 1) {
+  const [low, high] = bounds.map((b) => b / scale), middle = (low + high) / 2, half = (high - low) / 2;
+  refuse(Math.abs(middle) <= MOST && half >= LEAST && half <= MOST, "expected bounds within 1e60, at a distance of at least 2e-60");
+  return [middle, half];
+}
+
+const isTexts = (v) => Array.isArray(v) && v.length > 1 && v.length <= MOST_COLUMNS && v.every((c) => isText(c) && c) && new Set(v).size === v.length;
 
 function checkSchema(schema) {
-  refuse(schema && Array.isArray(schema.features) && schema.features.length > 0 && schema.target, "expected a schema");
+  hasKeys(schema, ["features", "target", "intercept", "subject"]);
+  refuse(Array.isArray(schema.features) && schema.features.length > 0 && schema.features.length <= MOST_COLUMNS, "expected features");
   const names = new Set();
-  for (const { name, bounds, categories } of schema.features) {
-    refuse(typeof name === "string" && !names.has(name), "expected features with distinct names");
-    names.add(name);
-    const texts = Array.isArray(categories) && categories.length > 1 && categories.every((c) => typeof c === "string");
-    refuse(categories === undefined ? pair(bounds) && bounds[0] < bounds[1] : texts && bounds === undefined, "expected bounds or categories of each feature");
+  for (const feature of schema.features) {
+    const isNumber = feature !== null && typeof feature === "object" && "bounds" in feature;
+    hasKeys(feature, ["name", isNumber ? "bounds" : "categories"]);
+    refuse(isName(feature.name) && !names.has(feature.name), "expected features with distinct names");
+    names.add(feature.name);
+    refuse(isNumber ? pair(feature.bounds) : isTexts(feature.categories), "expected bounds or categories of each feature");
+    if (isNumber) middleAndHalf(feature.bounds);
   }
+  hasKeys(schema.target, ["name", "classes", "bounds", "scale"]);
   const { name, classes, bounds, scale } = schema.target;
-  refuse(typeof name === "string" && !names.has(name) && finite(scale) && scale > 0, "expected a target with a name and a scale");
-  refuse(classes === null || (Array.isArray(classes) && classes.length > 1 && bounds === null && scale === 1), "expected classes or bounds");
-  refuse(bounds === null || (pair(bounds) && bounds[0] < bounds[1]), "expected the bounds of the target in their order");
+  refuse(isName(name) && !names.has(name) && finite(scale) && scale >= LEAST && scale <= MOST, "expected a target with a name and a scale");
+  refuse(classes === null || (isTexts(classes) && bounds === null && scale === 1), "expected classes or bounds");
+  refuse(bounds === null || pair(bounds), "expected the bounds of the target");
+  if (bounds) middleAndHalf(bounds);
   refuse(typeof schema.intercept === "boolean", "expected whether there is an intercept");
+  refuse([null, "text", "integer"].includes(schema.subject), "expected which subjects reports have");
 }
+
+/** Units are near the bounds, and neither too fine nor too coarse. */
+const areUnits = ([centre, scale], middle = 0, half = 1) =>
+  Math.abs(centre - middle) <= 2 * half && scale >= FINEST * half && scale <= half / FINEST;
 
 /** What makes the reports of one document, which may come from an untrusted service. */
 export class Randomizer {
@@ -424,33 +461,45 @@ export class Randomizer {
   }
 
   constructor(document, agreement) {
+    hasKeys(document, [...AGREED, "agreement", "version", "expires_at", "theta", "scales", "ask"]);
     const { schema, theta, scales, version, expires_at: expires, ask } = document;
     this.document = document;
     this.agreement = agreement;
+    refuse(document.protocol === PROTOCOL && isName(document.job), `expected a document of protocol ${PROTOCOL}, with the name of its job`);
     checkSchema(schema);
     this.loss = checkLoss(document.loss);
+    refuse(isText(document.budget) && document.budget.length <= 100 && new RegExp(BUDGET).test(document.budget), "expected a budget: eps=E, eps=E,delta=D or mu=M");
     this.budget = parseBudget(document.budget);
     this.names = schema.features.flatMap(({ name, categories }) => (categories ? categories.slice(1).map((c) => `${name}=${c}`) : [name]));
+    refuse(new Set(this.names).size === this.names.length, "expected features whose columns have distinct names");
     const p = this.names.length, q = p + schema.intercept, classes = schema.target.classes?.length ?? 1;
     const d = this.loss.name === "softmax" ? q * Math.max(2, classes) : this.loss.name === "huber" ? q + 1 : q;
-    refuse(["logistic", "softmax", "hinge"].includes(this.loss.name) === (classes > 1), "expected a loss that fits the target");
+    const ofClasses = ["logistic", "softmax", "hinge"].includes(this.loss.name);
+    refuse(ofClasses === (classes > 1), "expected a loss that fits the target");
     refuse(this.loss.name === "softmax" || classes <= 2, "expected the softmax loss for several classes");
-    refuse(Array.isArray(theta) && theta.length === d && theta.every(finite), `expected a point of ${d} numbers`);
+    refuse(Array.isArray(theta) && theta.length === d && theta.every((v) => finite(v) && Math.abs(v) <= FURTHEST), `expected a point of ${d} numbers`);
     refuse(this.loss.name !== "huber" || theta[d - 1] >= this.loss.sigma_min * (1 - 1e-9), "expected a scale of at least sigma_min");
     const norm = Math.sqrt(theta.reduce((sum, v) => sum + (v / (this.loss.radius ?? Infinity)) ** 2, 0));
     refuse(this.loss.name !== "squared" || norm <= 1 + 2 ** -41, "expected a point in the ball that the bound assumes");
-    refuse(Array.isArray(scales) && scales.length === p + 1 && scales.every((s) => pair(s) && s[1] > 0), `expected ${p + 1} scales`);
     refuse(Number.isSafeInteger(version) && version >= 0 && finite(expires), "expected a version and its end");
-    this.noise = calibrate(document.mechanism, this.budget, this.loss, d);
     const { bounds, scale } = schema.target;
-    const [low, high] = bounds ? bounds.map((b) => b / scale) : [0, 0];
-    [this.middle, this.half] = bounds ? [(low + high) / 2, (high - low) / 2] : [0, Infinity];
+    [this.middle, this.half] = bounds ? middleAndHalf(bounds, scale) : [0, Infinity];
+    refuse(Array.isArray(scales) && scales.length === p + 1 && scales.every(pair), `expected ${p + 1} scales`);
+    refuse(scales.slice(0, p).every((units) => areUnits(units)), "expected centres within twice the bounds, and scales from 2^-40 to 2^40");
+    const plain = scales[p][0] === 0 && scales[p][1] === 1; // with classes or without bounds, the target is learned as it is
+    refuse(plain || (!ofClasses && bounds && areUnits(scales[p], this.middle, this.half)), "expected units of the target near its bounds");
     if (ask !== "gradient") {
-      const feature = schema.features.find(({ name }) => name === ask?.column);
-      refuse(feature?.bounds || (ask?.column === schema.target.name && bounds), "expected a question about a number with bounds");
-      refuse(finite(ask.below) ? Object.keys(ask).length === 2 : finite(ask.centre) && finite(ask.within) && ask.within > 0, "expected a question");
+      const below = ask !== null && typeof ask === "object" && "below" in ask;
+      hasKeys(ask, below ? ["column", "below"] : ["column", "centre", "within"]);
+      const feature = schema.features.find(({ name }) => name === ask.column);
+      refuse(feature?.bounds || (ask.column === schema.target.name && bounds), "expected a question about a number with bounds");
+      refuse(below ? finite(ask.below) : finite(ask.centre) && finite(ask.within) && ask.within > 0, "expected a question");
+      [this.low, this.high] = below ? [-Infinity, ask.below] : [ask.centre - ask.within, ask.centre + ask.within];
+      const near = Math.abs(this.high) <= MOST_QUESTION && (below || Math.abs(this.low) <= MOST_QUESTION);
+      refuse(this.low < this.high && near, "expected a question about an interval within 8 times the bounds");
       this.column = feature ? this.names.indexOf(ask.column) : p;
     }
+    this.noise = calibrate(document.mechanism, this.budget, this.loss, d);
   }
 
   /** Whether the document may still be answered. */
@@ -465,11 +514,11 @@ export class Randomizer {
     const value = clip(target, this.middle - this.half, this.middle + this.half);
     if (ask !== "gradient") {
       const v = this.column < columns.length ? columns[this.column] : (value - this.middle) / this.half;
-      return "below" in ask ? v < ask.below : ask.centre - ask.within <= v && v < ask.centre + ask.within;
+      return this.low <= v && v < this.high;
     }
-    const scaled = [...columns, value].map((v, j) => (v - scales[j][0]) / scales[j][1]);
+    const scaled = [...columns, value].map((v, j) => clip((v - scales[j][0]) / scales[j][1], -FURTHEST, FURTHEST));
     const row = [...scaled.slice(0, -1), ...(schema.intercept ? [1] : [])];
-    return gradient(this.loss, theta, row, schema.target.classes ? value : scaled[scaled.length - 1]);
+    return gradient(this.loss, theta, row, scaled[scaled.length - 1]);
   }
 
   /** A report on a record, as JSON values. The noise is drawn now. */

@@ -1,0 +1,116 @@
+"""The numbers that a person's device accepts from a learner, which it does not trust.
+
+This module owns the rule; `clients/js/streamdp.js` repeats it. A device checks all numbers before it reads a record.
+For each document that passes and each admissible record, a finite report comes, and no error: docs/proofs/devices.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.optim.losses import Hinge, Logistic, Loss, Softmax
+
+LEAST, MOST = 1e-60, 1e60
+"""The numbers of an agreement: parameters of the loss, widths of bounds. Bounds are within MOST of 0."""
+
+LEAST_SHAPE = 1e-6
+"""The least c of Huber's loss: below, its constants depend on rounding."""
+
+FURTHEST = 1e100
+"""The largest coordinate of a point, and of a record in the units of a point: records are clipped to it."""
+
+FINEST = 2.0**-40
+"""Scales are at least this and at most its inverse, in units of half the width of the bounds."""
+
+MOST_QUESTION = 8.0
+"""The largest end of a question, in units of half the width of the bounds, around their middle."""
+
+
+def takes_classes(loss: Loss) -> bool:
+    """Return whether the targets of a loss are indices of classes."""
+    return isinstance(loss, Logistic | Softmax | Hinge)
+
+
+def check_point(name: str, point: np.ndarray) -> None:
+    """Raise `ConfigError` for a point with a number that is not finite or is too large.
+
+    Parameters
+    ----------
+    name
+        What the point is, for messages.
+    point
+        Any shape.
+    """
+    if not np.all(np.abs(point) <= FURTHEST):
+        raise ConfigError(f"{name}: expected finite numbers of at most {FURTHEST:g}")
+
+
+def check_half(what: str, middle: float, half: float) -> None:
+    """Raise `ConfigError` for bounds too large or too close: their middle, and half their distance."""
+    if not (abs(middle) <= MOST and LEAST <= half <= MOST):
+        raise ConfigError(f"{what}: expected bounds within {MOST:g}, at a distance of at least {2 * LEAST:g}")
+
+
+def check_units(what: str, centre: Any, scale: Any, middle: float = 0.0, half: float = 1.0) -> None:
+    """Raise `ConfigError` for units that are too far from the bounds, too fine or too coarse.
+
+    Parameters
+    ----------
+    what
+        What has the units, for messages.
+    centre, scale
+        Numbers, or arrays of one shape.
+    middle, half
+        The middle of the bounds, and half their distance.
+    """
+    near = np.abs(np.asarray(centre) - middle) <= 2 * half
+    scale = np.asarray(scale)
+    if not np.all(near & (scale >= FINEST * half) & (scale <= half / FINEST)):
+        raise ConfigError(
+            f"{what}: expected a centre within twice the bounds, and a scale from {FINEST:.1g} to {1 / FINEST:.1g} "
+            "times half their distance"
+        )
+
+
+def check_target_units(loss: Loss, centre: float, scale: float, middle: float, half: float) -> None:
+    """Raise `ConfigError` for units of the target that its bounds do not allow.
+
+    A target without bounds, or with classes, is learned as it is: with centre 0 and scale 1.
+
+    Parameters
+    ----------
+    centre, scale
+        The units.
+    middle, half
+        The middle of the target's bounds and half their distance; infinite if there are none.
+    """
+    if half < np.inf:
+        check_half("target", middle, half)
+    if (centre, scale) == (0.0, 1.0):
+        return
+    if takes_classes(loss) or half == np.inf:
+        raise ConfigError("target: expected centre 0 and scale 1, because it has classes or no bounds")
+    check_units("target", centre, scale, middle, half)
+
+
+def check_question(what: str, low: float, high: float, middle: float = 0.0, half: float = 1.0) -> None:
+    """Raise `ConfigError` for a question about no interval near the bounds.
+
+    Parameters
+    ----------
+    low, high
+        The interval [low, high); `low` may be minus infinity.
+    middle, half
+        As for `check_units`.
+    """
+    most = MOST_QUESTION * half
+    if not (low < high and abs(high - middle) <= most and (low == -np.inf or abs(low - middle) <= most)):
+        raise ConfigError(f"{what}: expected an interval within {MOST_QUESTION:g} times the bounds")
+
+
+def clipped(values: np.ndarray) -> np.ndarray:
+    """Return values, clipped to `FURTHEST`, as a new array. Infinities are allowed."""
+    return np.asarray(np.clip(values, -FURTHEST, FURTHEST))
