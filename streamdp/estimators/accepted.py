@@ -49,7 +49,15 @@ def check_point(name: str, point: np.ndarray) -> None:
 
 
 def check_half(what: str, middle: float, half: float) -> None:
-    """Raise `ConfigError` for bounds too large or too close: their middle, and half their distance."""
+    """Raise `ConfigError` for bounds that are too large or too close.
+
+    Parameters
+    ----------
+    what
+        What has the bounds, for messages.
+    middle, half
+        The middle of the bounds, and half their distance.
+    """
     if not (abs(middle) <= MOST and LEAST <= half <= MOST):
         raise ConfigError(f"{what}: expected bounds within {MOST:g}, at a distance of at least {2 * LEAST:g}")
 
@@ -101,6 +109,8 @@ def check_question(what: str, low: float, high: float, middle: float = 0.0, half
 
     Parameters
     ----------
+    what
+        What asks, for messages.
     low, high
         The interval [low, high); `low` may be minus infinity.
     middle, half
@@ -112,5 +122,11 @@ def check_question(what: str, low: float, high: float, middle: float = 0.0, half
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return values, clipped to `FURTHEST`, as a new array. Infinities are allowed."""
+    """Return values, clipped to `FURTHEST`, as a new array.
+
+    Parameters
+    ----------
+    values
+        Any shape; infinities are allowed, and NaN is not.
+    """
     return np.asarray(np.clip(values, -FURTHEST, FURTHEST))

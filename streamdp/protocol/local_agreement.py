@@ -44,7 +44,13 @@ class Wire(BaseModel):
 
 
 def whole(value: Any) -> Any:
-    """Return 7 for 7.0, which JSON of another language may have for a whole number; anything else as it is."""
+    """Return 7 for 7.0, which JSON of another language may have for a whole number.
+
+    Parameters
+    ----------
+    value
+        Anything; it is returned as it is if it is no such number.
+    """
     return int(value) if type(value) is float and value.is_integer() else value
 
 
@@ -142,7 +148,15 @@ class WireSchema(Wire):
 
 
 def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.0) -> tuple[float, float]:
-    """Return the middle of bounds and half their distance, after a division by a scale."""
+    """Return the middle of bounds and half their distance.
+
+    Parameters
+    ----------
+    bounds
+        The lower and the upper bound.
+    scale
+        What both are divided by first.
+    """
     low, high = bounds[0] / scale, bounds[1] / scale
     return (low + high) / 2, (high - low) / 2
 

@@ -78,6 +78,13 @@ def test_other_numbers_have_limits(place: str) -> None:
         made(document)
 
 
+def test_the_protocol_is_a_number() -> None:
+    """`true` was taken for 1 in Python, and refused in JavaScript."""
+    document = document_of("huber") | {"protocol": True}
+    with pytest.raises(SchemaError, match="protocol"):
+        made(document)
+
+
 def test_a_document_whose_loss_does_not_fit_its_target_is_refused_before_a_record() -> None:
     """The record was refused in place of the document, and it depended on the target."""
     document = document_of("quantile")
