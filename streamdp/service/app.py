@@ -81,7 +81,7 @@ def create_app(
             for job in started:
                 await job.stop()
 
-    app = _Application(title="streamdp", version=__version__, lifespan=lifespan, redoc_url=None)
+    app = _Application(title="streamdp", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     state = app.state
     state.jobs = jobs
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from streamdp.service.access import is_loopback
 from streamdp.service.metrics import Metrics
 from streamdp.service.problems import ProblemError, busy, unexpected
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^][:@/?#\s]+))(?::[0-9]*)?")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 access_log = logging.getLogger("streamdp.service.access")
@@ -52,12 +54,19 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, current: Any) -> None:
         began, status = time.perf_counter(), 0
+        method, head = scope["method"], scope["method"] == "HEAD"
+        if head:  # answered as GET, without the body
+            scope = scope | {"method": "GET"}
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+                await send(message)
+                if head:
+                    await send({"type": "http.response.body"})
+            elif not head:
+                await send(message)
 
         try:
             if self._stopping.is_set():
@@ -74,10 +83,10 @@ class Guard:
         finally:
             seconds = time.perf_counter() - began
             path = getattr(scope.get("route"), "path", "(none)")
-            self._metrics.answered(scope["method"], path, status, seconds)
-            access_log.info("%s %s %d %.6f", scope["method"], path, status, seconds)
+            self._metrics.answered(method, path, status, seconds)
+            access_log.info("%s %s %d %.6f", method, path, status, seconds)
             if current is not None:
-                method = scope["method"] if scope["method"] in _METHODS else "_OTHER"  # a caller may send any word
+                method = method if method in _METHODS else "_OTHER"  # a caller may send any word
                 current.update_name(f"{method} {path}")
                 current.set_attributes(
                     {"http.request.method": method, "http.route": path, "http.response.status_code": status}
@@ -87,7 +96,8 @@ class Guard:
 def _names_loopback(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the host that a request names is this machine; its port does not matter."""
     host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1")
-    return is_loopback(host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0])
+    found = _HOST.fullmatch(host)
+    return found is not None and is_loopback((found[1] or found[2]).lower())
 
 
 def _place(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import math
 import time
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,7 @@ from streamdp.service.jobs import Job
 from streamdp.service.lag import lag
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
-from streamdp.service.requests import allowed, job_for
+from streamdp.service.requests import allowed, job_for, no_such_job
 from streamdp.serving.holdout import Holdout
 from streamdp.store.store import Store
 
@@ -42,14 +43,19 @@ _HEADERS = {
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
 }
-_PAGE, _SCRIPT, _STYLE = (f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css"))
+_PAGE, _SCRIPT, _STYLE, _TEXT = (f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css", "plain"))
 _FILES = {
+    "docs.js": _SCRIPT,
     "live.js": _SCRIPT,
     "join.js": _SCRIPT,
     "style.css": _STYLE,
     "uPlot.iife.min.js": _SCRIPT,
     "uPlot.min.css": _STYLE,
-    "uPlot.LICENSE": "text/plain; charset=utf-8",
+    "uPlot.LICENSE": _TEXT,
+    "swagger-ui-bundle.js": _SCRIPT,
+    "swagger-ui.css": _STYLE,
+    "swagger-ui.LICENSE": _TEXT,
+    "swagger-ui.NOTICE": _TEXT,
 }
 
 PEOPLE_S = 10.0
@@ -65,7 +71,13 @@ _planning = asyncio.Semaphore(1)
 @lru_cache
 def _packed(name: str) -> bytes:
     folder = files("streamdp.service") / "static"
-    return gzip.compress(((folder / "vendor" / name) if name.startswith("uPlot") else folder / name).read_bytes())
+    packed = folder / "vendor" / f"{name}.gz"
+    return packed.read_bytes() if packed.is_file() else gzip.compress(_found(folder, name).read_bytes())
+
+
+def _found(folder: Traversable, name: str) -> Traversable:
+    vendored = folder / "vendor" / name
+    return vendored if vendored.is_file() else folder / name
 
 
 def _file(request: Request, name: str, media_type: str) -> Response:
@@ -83,9 +95,17 @@ async def live(request: Request) -> Response:
     return _file(request, "live.html", _PAGE)
 
 
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """All calls, described by Swagger UI."""
+    return _file(request, "docs.html", _PAGE)
+
+
 @router.get("/join/{job}")
 async def join(request: Request, job: JobName) -> Response:
     """A form whose answers become a noisy report in the browser."""
+    if job not in request.app.state.jobs:
+        raise no_such_job()
     return _file(request, "join.html", _PAGE)
 
 

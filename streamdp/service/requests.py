@@ -65,8 +65,13 @@ def job_for(request: Request, job: str, *scopes: str) -> Job:
     allowed(request, job, *scopes)
     found: Job | None = request.app.state.jobs.get(job)
     if found is None:
-        raise ProblemError(404, "no-such-job", "there is no job of this name; GET /v1/models lists them")
+        raise no_such_job()
     return found
+
+
+def no_such_job() -> ProblemError:
+    """The problem of a job that is not there."""
+    return ProblemError(404, "no-such-job", "there is no job of this name; GET /v1/models lists them")
 
 
 def caller_of(request: Request) -> str:

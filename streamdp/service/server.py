@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
@@ -26,6 +27,21 @@ MOST_CONNECTIONS = 4096
 _KEEP_ALIVE_S = 30
 _SWITCH_S = 0.001
 """How long a learner may keep the interpreter while a request waits for it; Python's default is 5 ms."""
+
+
+class _Connection(H11Protocol):
+    """A connection, which h11 reads, because it limits the size of headers.
+
+    A caller that closes its half after its request gets the answer. Then the connection is closed. With TLS, asyncio
+    has no such half.
+    """
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        cycle = self.cycle
+        if cycle is None or cycle.more_body or cycle.response_complete or self.scheme == "https":
+            return False
+        cycle.keep_alive = False
+        return True
 
 
 class Server(uvicorn.Server):
@@ -49,7 +65,7 @@ class Server(uvicorn.Server):
         self._app, self._listening = app, listening
         config = uvicorn.Config(
             app,
-            http="h11",  # it limits the size of headers
+            http=_Connection,
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,
             log_config=None,
