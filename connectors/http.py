@@ -53,6 +53,7 @@ class HTTPSource:
         self._closed = False
         self._records = 0
         self._place: Mapping[str, Any] | None = None
+        self._taken: list[Call] = []  # being polled
         self._open: list[Call] = []  # polled, not acknowledged
         self._open_keys: dict[bytes, Call] = {}
         self._open_ids: dict[bytes, tuple[bytes, Call, int]] = {}
@@ -131,6 +132,20 @@ class HTTPSource:
         for call in calls:
             call.complete(_failed())
 
+    def give_up(self) -> None:
+        """As `fail`, from any thread, while the learner is in a call that does not end: it may still commit its calls.
+
+        They are kept, so that this commit remembers their answers, and a retry counts once.
+        """
+        with self._change:
+            self._closed = True
+            calls = [*self._taken, *self._open, *self._queue]
+            self._queue.clear()
+            self._queued = 0
+            self._change.notify()
+        for call in calls:
+            call.complete(_failed())
+
     def _forget(self) -> list[Call]:
         calls, self._open = self._open, []
         self._open_keys.clear()
@@ -154,13 +169,15 @@ class HTTPSource:
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """See `Source.poll`. A call is returned whole, also if it has more records; all calls have the same content."""
         check_poll(max_records, timeout_s)
-        taken = self._take(max_records, timeout_s)
+        self._taken = taken = self._take(max_records, timeout_s)
         try:
             return self._batch(taken)
         except BaseException:
             for call in taken:
                 call.complete(_failed())
             raise
+        finally:
+            self._taken = []
 
     def _batch(self, taken: list[Call]) -> Batch:
         calls = self._new(taken)

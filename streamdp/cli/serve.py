@@ -35,7 +35,14 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
-    configs = [load_config(path) for path in jobs]
+    configs, unusable = [], {}
+    for path in jobs:
+        try:
+            configs.append(load_config(path))
+        except ConfigError as error:
+            unusable[path] = error
+    if not configs:
+        raise next(iter(unusable.values()))
     try:
         from streamdp.service.server import serve as run
     except ModuleNotFoundError as error:
@@ -43,4 +50,14 @@ def serve(
     accepted = Accepted(accept_budget, accept_loss)
     level = log_level.upper()
     with ended_by_sigterm():
-        run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=accepted, log_level=level, trace=trace)
+        run(
+            configs,
+            host,
+            port,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            accepted=accepted,
+            unusable=unusable,
+            log_level=level,
+            trace=trace,
+        )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
@@ -12,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from streamdp import __version__
 from streamdp.config.http import CallsConfig, TokenConfig
 from streamdp.config.job import NOTHING, Accepted, JobConfig
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, StreamDPError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
@@ -21,6 +23,8 @@ from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import Metrics
 from streamdp.service.origins import Origins
 from streamdp.service.problems import add_handlers
+
+_log = logging.getLogger("streamdp.service.app")
 
 ROUTERS = (
     predicting.router,
@@ -42,50 +46,72 @@ class _Application(FastAPI):
         await self.middleware_stack(scope, receive, send)
 
 
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Start all jobs, and stop them. The service starts if one of them does; the others go on trying."""
+    loop, state = asyncio.get_running_loop(), app.state
+    state.stop = lambda: loop.call_soon_threadsafe(state.stopping.set)
+    jobs: list[Job] = list(state.jobs.values())
+    try:
+        found = await asyncio.gather(*(job.start() for job in jobs), return_exceptions=True)
+        if all(isinstance(error, Exception) for error in found):
+            state.failure = next(iter(found), None)  # the server raises it; uvicorn would log it with a traceback
+        if state.failure is not None:
+            state.stopping.set()
+        yield
+    finally:
+        state.stop = lambda: None
+        state.stopping.set()
+        for error in await asyncio.gather(*(job.stop() for job in jobs), return_exceptions=True):
+            state.failure = state.failure or error
+
+
 def create_app(
-    configs: Sequence[JobConfig], tokens: Sequence[TokenConfig] = (), *, accepted: Accepted = NOTHING
+    configs: Sequence[JobConfig],
+    tokens: Sequence[TokenConfig] = (),
+    *,
+    accepted: Accepted = NOTHING,
+    unusable: Mapping[str, StreamDPError] = MappingProxyType({}),
 ) -> FastAPI:
     """Build the application; its lifespan opens the stores and starts the learners.
 
-    Its `state` has `jobs` (`Job` by name), `access`, `metrics`, `stopping` (an event, set when the service stops),
-    `stop` (sets it, from any thread) and `failure` (the error that kept it from starting).
+    Its `state` has `jobs` (`Job` by name), `unusable` (why other jobs are not served, by name), `access`, `metrics`,
+    `stopping` (an event, set when the service stops), `stop` (sets it, from any thread) and `failure` (the error that
+    kept it from starting, or from committing at its end).
 
-    Raises `ConfigError` for two jobs of one name or a name with /, and the errors of a public holdout file.
+    A job that cannot be served says why, and the others are served. If no job can, the first error is raised, here or
+    as `failure`.
+
+    Parameters
+    ----------
+    unusable
+        What is wrong with the configurations of other jobs, by the names of their files.
+
+    Raises `ConfigError` for two jobs of one name or a name with /.
     """
     jobs: dict[str, Job] = {}
+    wrong = dict(unusable)
     for config in configs:
         if config.job in jobs:
             raise ConfigError(f"job {config.job!r} is given twice")
         if "/" in config.job:
             raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
         http = isinstance(config.source, CallsConfig)
-        jobs[config.job] = LearningJob(config, accepted) if http else FollowedJob(config)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loop, state = asyncio.get_running_loop(), app.state
-        state.stop = lambda: loop.call_soon_threadsafe(state.stopping.set)
-        started: list[Job] = []
         try:
-            try:
-                for job in jobs.values():
-                    await job.start()
-                    started.append(job)
-            except Exception as error:  # noqa: BLE001 - the server raises it; uvicorn would log it with a traceback
-                state.failure = error
-                state.stopping.set()
-            yield
-        finally:
-            state.stop = lambda: None
-            state.stopping.set()
-            for job in started:
-                await job.stop()
+            jobs[config.job] = LearningJob(config, accepted) if http else FollowedJob(config)
+        except StreamDPError as error:  # of a public holdout file
+            wrong[config.job] = error
+    if wrong and not jobs:
+        raise next(iter(wrong.values()))
+    for name, why in wrong.items():
+        _log.error("job %r is not served: %s", name, why)
 
-    app = _Application(title="streamdp", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = _Application(title="streamdp", version=__version__, lifespan=_lifespan, docs_url=None, redoc_url=None)
     state = app.state
     state.jobs = jobs
+    state.unusable = {name: str(why) for name, why in wrong.items()}
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
-    state.metrics = Metrics(jobs)
+    state.metrics = Metrics(jobs, wrong)
     state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
     add_handlers(app)
     for router in ROUTERS:

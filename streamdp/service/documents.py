@@ -36,6 +36,7 @@ def summary(job: Job) -> dict[str, Any]:
         "refused": snapshot.counts.refused,
         "dead": snapshot.counts.dead,
         "waiting": job.uncommitted,
+        "trouble": job.trouble,
         "committed_at": snapshot.committed_at if snapshot.seq else None,
     }
 

@@ -82,9 +82,9 @@ class Follower:
         try:
             return self._look(known)
         except StoreError as error:
-            return Found(trouble=f"the store cannot be read: {type(error).__name__}")
+            return Found(trouble=f"the store cannot be read: {error}")
         except StreamDPError as error:
-            return Found(trouble=f"the store does not fit the job: {type(error).__name__}")
+            return Found(trouble=f"the store does not fit the job: {error}")
 
     def _look(self, known: Snapshot) -> Found:
         read = Store.snapshots(self._config.store_path, self._config.job)

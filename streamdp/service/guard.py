@@ -53,20 +53,15 @@ class Guard:
             await self._answer(scope, receive, send, current)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, current: Any) -> None:
-        began, status = time.perf_counter(), 0
-        method, head = scope["method"], scope["method"] == "HEAD"
-        if head:  # answered as GET, without the body
-            scope = scope | {"method": "GET"}
+        began, status, method = time.perf_counter(), 0, scope["method"]
+        if method == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                await send(message)
-                if head:
-                    await send({"type": "http.response.body"})
-            elif not head:
-                await send(message)
+            await send(message)
 
         try:
             if self._stopping.is_set():
@@ -91,6 +86,17 @@ class Guard:
                 current.set_attributes(
                     {"http.request.method": method, "http.route": path, "http.response.status_code": status}
                 )
+
+
+def _without_body(send: Send) -> Send:
+    """Send the head of an answer, and leave out its body."""
+
+    async def head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body"})
+
+    return head
 
 
 def _names_loopback(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 
 from streamdp.service import documents, schemas
 from streamdp.service.problems import busy, responses
-from streamdp.service.requests import allowed
+from streamdp.service.requests import allowed, no_such_job
 
 router = APIRouter(tags=["operation"])
 
@@ -17,12 +19,18 @@ async def healthz() -> Response:
     return documents.answer({"status": "up"})
 
 
-@router.get("/readyz", responses={200: {"model": schemas.Health}, **responses(503)}, response_class=Response)
-async def readyz(request: Request) -> Response:
-    """Every job's store and source can be used."""
-    for job in request.app.state.jobs.values():
-        if job.trouble is not None:
-            raise busy(f"job {job.name!r}: {job.trouble}")
+@router.get("/readyz", responses={200: {"model": schemas.Health}, **responses(404, 503)}, response_class=Response)
+async def readyz(
+    request: Request, job: Annotated[str | None, Query(description="Asks for one job only.")] = None
+) -> Response:
+    """Every job's store and source can be used. Otherwise the detail names each job that cannot, and why."""
+    state = request.app.state
+    troubles = {name: found.trouble for name, found in state.jobs.items()} | state.unusable
+    if job is not None and job not in troubles:
+        raise no_such_job()
+    said = [f"job {name!r}: {why}" for name, why in troubles.items() if why is not None and job in (None, name)]
+    if said:
+        raise busy("; ".join(said))
     return documents.answer({"status": "ready"})
 
 

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from streamdp.config.job import JobConfig
+from streamdp.errors import StreamDPError
 from streamdp.protocol.report_desk import ReportDesk
+from streamdp.runtime.calls import Calls
 from streamdp.service.features import RecordReader
 from streamdp.service.following import FOLLOW_S, Follower, Found
+from streamdp.service.problems import busy
 from streamdp.serving.snapshots import Model, restore
 from streamdp.store.snapshot import Counts, Snapshot
 
 _MOST_TIMES, _BETWEEN_S = 1000, 1.0
+
+ANSWER_S = 3.0
+"""A database that has not answered for so long is taken for one that does not answer, in seconds."""
+START_S = 10.0
+"""How long the service waits for the store of a job before it serves the others, in seconds."""
+SILENT = f"the database has not answered for {ANSWER_S:g} s"
+
+T = TypeVar("T")
+_log = logging.getLogger("streamdp.service.jobs")
 
 Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 
@@ -26,8 +40,6 @@ class Job:
 
     Attributes
     ----------
-    trouble
-        Why the store or the source cannot be used now, without values; None if they can.
     reasons
         How often each reason of a dead record was answered since the service started.
     reasons_over_time
@@ -40,7 +52,8 @@ class Job:
     def __init__(self, config: JobConfig) -> None:
         self.config = config
         self.name = config.job
-        self.trouble: str | None = None
+        self._trouble: str | None = None
+        self._calls = Calls()  # on a thread that a silent database may keep: no request and no stop waits for it
         self.reasons: Counter[str] = Counter()
         self.reasons_over_time: deque[tuple[float, dict[str, int]]] = deque(maxlen=_MOST_TIMES)
         self.listeners: set[Listener] = set()
@@ -54,6 +67,56 @@ class Job:
         """Reads the records of calls."""
         self.snapshot = first_snapshot(config)
         self._model = restore(self.snapshot)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the store or the source cannot be used now, without values; None if they can."""
+        return self._trouble
+
+    @trouble.setter
+    def trouble(self, why: str | None) -> None:
+        if why not in (None, self._trouble):
+            _log.error("job %r: %s", self.name, why)
+        self._trouble = why
+
+    async def ask(self, question: Callable[..., T], *given: Any) -> T:
+        """Ask the database.
+
+        Parameters
+        ----------
+        question
+            Called with `given`.
+
+        Raises `ProblemError` 503 if there is no answer within `ANSWER_S`.
+        """
+        call = asyncio.wrap_future(self._calls.submit(partial(question, *given)))
+        if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
+            raise busy(SILENT)
+        return call.result()
+
+    async def look(self, follower: Follower) -> Found:
+        """Read the store. While it does not answer, the job is not ready.
+
+        Parameters
+        ----------
+        follower
+            Of the job.
+        """
+        call = asyncio.wrap_future(self._calls.submit(partial(follower.look, self.snapshot)))
+        if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
+            self.give_up(SILENT)
+            await asyncio.wait({call})
+        return call.result()
+
+    def give_up(self, why: str) -> None:
+        """Note that the store cannot be used, and let nobody wait for it.
+
+        Parameters
+        ----------
+        why
+            As `trouble`.
+        """
+        self.trouble = why
 
     @property
     def model(self) -> Model:
@@ -121,10 +184,16 @@ class Job:
         return []
 
     async def start(self) -> None:
-        """Begin to learn or to follow."""
+        """Begin to learn or to follow. Returns after `START_S` at the latest.
+
+        Raises the errors of the store. The job goes on trying until `stop`.
+        """
 
     async def stop(self) -> None:
-        """End what `start` began."""
+        """End what `start` began.
+
+        Raises `StoreUnavailableError` if the database does not answer.
+        """
 
 
 class FollowedJob(Job):
@@ -137,11 +206,14 @@ class FollowedJob(Job):
 
     async def start(self) -> None:
         """See `Job.start`."""
-        await self.refresh()
-        self._task = asyncio.create_task(self._follow())
+        looked = asyncio.Event()
+        self._task = asyncio.create_task(self._follow(looked))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(looked.wait(), START_S)
 
     async def stop(self) -> None:
         """See `Job.stop`."""
+        self._calls.shutdown(wait=False)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -149,12 +221,18 @@ class FollowedJob(Job):
 
     async def refresh(self) -> None:
         """Read the store, and show what was committed since."""
-        self.show(await asyncio.to_thread(self._follower.look, self.snapshot))
+        self.show(await self.look(self._follower))
 
-    async def _follow(self) -> None:
+    async def _follow(self, looked: asyncio.Event) -> None:
         while True:
-            await asyncio.sleep(FOLLOW_S)
             await self.refresh()
+            looked.set()
+            await asyncio.sleep(FOLLOW_S)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a job failed, without values: only our own errors never show any."""
+    return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"
 
 
 def first_snapshot(config: JobConfig) -> Snapshot:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -23,14 +22,21 @@ from connectors.httpcall import Answered, Call, Flaw
 from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
 from streamdp.data.records import WHOLE, Position, Shard
-from streamdp.errors import ConfigError, QueueFullError, ReusedKeyError, SourceUnavailableError, StoreBusyError
+from streamdp.errors import (
+    ConfigError,
+    QueueFullError,
+    ReusedKeyError,
+    SourceUnavailableError,
+    StoreBusyError,
+    StoreUnavailableError,
+)
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Follower
 from streamdp.service.inloop import InLoop
-from streamdp.service.jobs import Job, first_snapshot
+from streamdp.service.jobs import START_S, Job, first_snapshot, reason_of
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
 from streamdp.service.shard import ShardStore
@@ -51,8 +57,6 @@ RETRY_S = 1.0
 
 _NOT_OPEN = "the store is not open yet"
 _STANDS_BY = "other services learn this job, and this one stands by; repeat the call there, with the same key"
-
-_log = logging.getLogger("streamdp.service.learning")
 
 
 class LearningJob(Job):
@@ -80,7 +84,9 @@ class LearningJob(Job):
         self._desk: ReportDesk | None = None
         with contextlib.suppress(ConfigError):  # its mechanism makes no noise
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
-        self.trouble = _NOT_OPEN
+        if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
+            raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")
+        self._trouble = _NOT_OPEN
         self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
     # -- in the thread of the event loop ------------------------------------------------------------------------
@@ -96,27 +102,32 @@ class LearningJob(Job):
         return self._refusal is None
 
     async def start(self) -> None:
-        """Open the store and begin to learn, or to stand by.
-
-        Raises the errors of the store, and `ConfigError` for a topic of reports if the job takes none.
-        """
-        if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
-            raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")
+        """See `Job.start`."""
         self._in_loop = InLoop(asyncio.get_running_loop())
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
         self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}", daemon=True)
         self._thread.start()
-        await asyncio.wrap_future(opened)
         if self.config.store_on_server:
             self._following = asyncio.create_task(self._follow())
+        opening = asyncio.wrap_future(opened)
+        if (await asyncio.wait({opening}, timeout=START_S))[0]:
+            opening.result()
+        else:
+            opening.add_done_callback(lambda found: found.cancelled() or found.exception())
 
     async def _follow(self) -> None:
         """Show what other services commit, every `FOLLOW_S`."""
         while True:
-            found = await asyncio.to_thread(self._follower.look, self.snapshot)
+            found = await self.look(self._follower)
             self.show(found if self._refusal == _STANDS_BY else found._replace(trouble=self.trouble))
             await asyncio.sleep(FOLLOW_S)
+
+    def give_up(self, why: str) -> None:
+        """See `Job.give_up`. The learner opens the store again when its last call has ended."""
+        self.trouble = self._refusal = why
+        if self._source is not None:
+            self._source.give_up()
 
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """See `Job.take`. A look at the store that a later commit has overtaken is left out."""
@@ -124,7 +135,8 @@ class LearningJob(Job):
             super().take(snapshot, measures)
 
     async def stop(self) -> None:
-        """Learn and commit what was accepted, then close the store."""
+        """See `Job.stop`. What was accepted is learned and committed first."""
+        self._calls.shutdown(wait=False)
         self._stopping.set()
         for task in (self._following, self._reading):
             if task is not None:
@@ -133,6 +145,11 @@ class LearningJob(Job):
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)
+        if self._thread.is_alive():
+            raise StoreUnavailableError(
+                f"job {self.name!r}: the store did not end its last call within {STOP_S:g} s after the stop; whatever"
+                " was not committed was not acknowledged"
+            )
 
     @property
     def desk(self) -> ReportDesk | None:
@@ -191,7 +208,7 @@ class LearningJob(Job):
         waiting: asyncio.Future[Answered | Exception] = asyncio.get_running_loop().create_future()
 
         def tell(answered: Answered | Exception) -> None:
-            if not waiting.cancelled():
+            if not waiting.done():
                 waiting.set_result(answered)
 
         call.tell.append(lambda answered: self._in_loop(lambda: tell(answered)))
@@ -255,7 +272,6 @@ class LearningJob(Job):
                     if not opened.done():
                         opened.set_result(None)
                     self._learn(store, shard, answers, self._source)
-                return
             except Exception as error:  # noqa: BLE001 - the callers are told, and the next attempt begins at the last commit
                 if self._source is not None:
                     self._source.fail()
@@ -264,9 +280,7 @@ class LearningJob(Job):
                     continue
                 if not opened.done():
                     opened.set_exception(error)
-                    return
-                _log.error("job %r: %s; going back to the last commit", self.name, type(error).__name__)
-                self._tell(f"the store or the learner failed: {type(error).__name__}")
+                self._tell(f"back at the last commit, because the store or the learner failed: {reason_of(error)}")
                 self._stopping.wait(RETRY_S)
         if self._source is not None:
             self._source.fail()

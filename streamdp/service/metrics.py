@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -21,10 +21,12 @@ class Metrics(Collector):
     ----------
     jobs
         The jobs by name.
+    unusable
+        The names of jobs that are not served, because something is wrong with them.
     """
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: Mapping[str, Job], unusable: Iterable[str]) -> None:
+        self._jobs, self._unusable = jobs, tuple(unusable)
         self._registry = registry = CollectorRegistry()
         self._requests = Histogram(
             "streamdp_request_seconds",
@@ -69,6 +71,8 @@ class Metrics(Collector):
             ready.add_metric((name,), float(job.trouble is None))
             if job.learns:
                 learning.add_metric((name,), float(job.learning))
+        for name in self._unusable:
+            ready.add_metric((name,), 0.0)
         yield from (records, commits, waiting, ready, learning)
 
     def text(self) -> bytes:

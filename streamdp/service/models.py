@@ -19,7 +19,8 @@ JobName = Annotated[str, Path(description="The name of the job.")]
 async def models(request: Request) -> Response:
     """The jobs of the service, and what they have learned."""
     jobs = readable(request)
-    return documents.answer({"models": [documents.summary(job) for job in jobs]})
+    unusable = [{"job": name, "trouble": why} for name, why in request.app.state.unusable.items()]
+    return documents.answer({"models": [documents.summary(job) for job in jobs], "unusable": unusable})
 
 
 @router.get("/{job}", responses={200: {"model": schemas.Model}, **responses(401, 403, 404)}, response_class=Response)

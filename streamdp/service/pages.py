@@ -129,13 +129,13 @@ async def about(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "read")
     return documents.answer(
         {
-            "history": await asyncio.to_thread(_history, found),
+            "history": await found.ask(_history, found),
             "waiting": found.uncommitted,
             "lag": await asyncio.to_thread(lag, found),
             "trouble": found.trouble,
             "reasons": dict(found.reasons),
             "reasons_over_time": [{"at": at, "reasons": reasons} for at, reasons in found.reasons_over_time],
-            "spent": await asyncio.to_thread(_spent, found),
+            "spent": await found.ask(_spent, found),
             "constant": await asyncio.to_thread(_constant, found),
         }
     )

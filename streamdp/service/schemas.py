@@ -19,13 +19,22 @@ class Summary(BaseModel):
     refused: int
     dead: int
     waiting: int = Field(description="Records that wait for their commit, for example in an open window.")
+    trouble: str | None = Field(description="Why the store or the source cannot be used now; null if they can.")
     committed_at: float | None = Field(description="In seconds since 1970 (UTC); null before the first commit.")
+
+
+class Unusable(BaseModel):
+    """A job that is not served, and why."""
+
+    job: str
+    trouble: str
 
 
 class Models(BaseModel):
     """All jobs."""
 
     models: list[Summary]
+    unusable: list[Unusable]
 
 
 class Guarantee(BaseModel):

@@ -8,14 +8,14 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, StreamDPError
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
@@ -118,6 +118,7 @@ def serve(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     accepted: Accepted = NOTHING,
+    unusable: Mapping[str, StreamDPError],
     log_level: str = "INFO",
     trace: bool = False,
 ) -> None:
@@ -129,6 +130,8 @@ def serve(
         Where to listen; port 0 is any free port.
     tls_cert, tls_key
         The certificate and its key, PEM files; None: no TLS.
+    unusable
+        See `create_app`.
     log_level
         The least level, of `logging`, of the lines on standard error: calls are INFO, failures are ERROR.
     trace
@@ -137,11 +140,12 @@ def serve(
     Raises `ConfigError` for settings that contradict each other, an address that cannot be used, and files that are no
     certificate; and the errors of the jobs' stores.
     """
-    app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accepted=accepted)
-    app.state.access.check_host(host)
     sys.setswitchinterval(_SWITCH_S)
-    with traced(trace), listen(host, port) as listening, _log_to_standard_error(log_level):
-        Server(app, listening, tls_cert, tls_key).serve_until_stopped()
+    with _log_to_standard_error(log_level), traced(trace):
+        app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accepted=accepted, unusable=unusable)
+        app.state.access.check_host(host)
+        with listen(host, port) as listening:
+            Server(app, listening, tls_cert, tls_key).serve_until_stopped()
 
 
 def listen(host: str, port: int) -> socket.socket:

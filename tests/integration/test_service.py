@@ -6,20 +6,26 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from sqlalchemy import make_url
 
+from servers.process import free_ports
 from streamdp.client import Client
 from streamdp.config.job import load_config
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.commands import environment
-from tests.support.service import SECRET, client, job, record
+from tests.support.proxy import Proxy
+from tests.support.service import PATIENCE_S, SECRET, ServiceProcess, client, job, record
+from tests.support.waiting import wait_until
 
 MARK = "marked"
 """A part of every subject. Neither the log nor the store may show it."""
@@ -137,3 +143,46 @@ def test_a_second_service_of_a_file_is_refused_and_one_after_it_remembers(tmp_pa
         assert again.json() == first.json()
     (snapshot,) = Store.snapshots(config.store_path, "late")
     assert snapshot.counts.learned == 1
+
+
+def test_a_silent_database_is_told_and_holds_nobody(tmp_path: Path, postgres: Any) -> None:
+    """The connections stay open, and nothing passes: the service was ready, and callers waited, for a minute."""
+    name = f"silent{uuid.uuid4().hex[:8]}"
+    settings = {
+        "late.yaml": JOB.replace("job: late", f"job: {name}"),
+        "other.yaml": JOB.replace("job: late", "job: other"),
+    }
+    with Proxy(make_url(postgres.url).port or 5432) as proxy:
+        url = make_url(postgres.url).set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
+        settings["late.yaml"] += f'store: "{url}"\n'
+        for file, text in settings.items():
+            (tmp_path / file).write_text(text)
+        port = free_ports(tmp_path, ("service",))["service"]
+        service = ServiceProcess(tmp_path, port, "late.yaml", "other.yaml", STREAMDP_SUBJECT_KEY="ab" * 32)
+        with httpx.Client(base_url=service.address, timeout=60) as http, ThreadPoolExecutor(1) as pool:
+
+            def learn(job_name: str, i: int) -> httpx.Response:
+                body = {"records": [record(i)]}
+                return http.post(f"/v1/models/{job_name}/learn", json=body, headers={"Idempotency-Key": f"k{i}"})
+
+            assert learn(name, 1).json()["learned"] == 1
+            proxy.flows.clear()
+            waiting = pool.submit(learn, name, 2)
+            assert waiting.result().status_code == 503
+            answer = http.get("/readyz")
+            assert (answer.status_code, f"job {name!r}: the database has not answered" in answer.text) == (503, True)
+            assert http.get("/readyz?job=other").status_code == 200
+            assert learn("other", 1).json()["learned"] == 1
+            assert learn(name, 3).status_code == 503
+            proxy.flows.set()  # the commit that hung ends, and the retry of its call counts once
+            wait_until(lambda: http.get("/readyz").status_code == 200, PATIENCE_S)
+            for _ in range(2):
+                assert learn(name, 2).json()["learned"] == 1
+            assert http.get(f"/v1/models/{name}").json()["learned"] == 2
+            proxy.flows.clear()
+            pool.submit(learn, name, 4)
+            wait_until(lambda: http.get("/readyz").status_code == 503, PATIENCE_S)
+            assert service.end(signal.SIGTERM) == 4
+    log = (tmp_path / f"log-{port}").read_text()
+    assert "Traceback" not in log
+    assert "did not end its last call" in log

@@ -31,6 +31,8 @@ class Proxy:
         How many connections were cut at a word or after some bytes.
     refuses
         Whether new connections are cut at once.
+    flows
+        An event: while it is not set, nothing passes, and connections stay open.
     """
 
     def __init__(self, *ports: int, listen: int = 0) -> None:
@@ -44,6 +46,8 @@ class Proxy:
         self.port: int = self._listening.getsockname()[1]
         self.cuts = 0
         self.refuses = False
+        self.flows = threading.Event()
+        self.flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_at(self, word: bytes, *, forward: bool) -> None:
@@ -94,6 +98,7 @@ class Proxy:
         """Cut all connections, and stop listening."""
         self._listening.close()
         self.cut_all()
+        self.flows.set()
 
     def __enter__(self) -> Proxy:
         return self
@@ -126,6 +131,7 @@ class Proxy:
     def _pass(self, source: socket.socket, target: socket.socket, watched: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                self.flows.wait()
                 if watched and (forward := self._taken(data)) is not None:
                     if forward:
                         source.shutdown(socket.SHUT_WR)  # before the server can answer

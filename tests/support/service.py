@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -42,9 +43,11 @@ def job(folder: Path, name: str = "late", **more: Any) -> JobConfig:
 
 
 @contextmanager
-def client(*configs: JobConfig, tokens: Sequence[Any] = ()) -> Iterator[httpx.Client]:
+def client(
+    *configs: JobConfig, tokens: Sequence[Any] = (), unusable: Any = MappingProxyType({})
+) -> Iterator[httpx.Client]:
     """A client of a service with these jobs, which runs in a thread and is stopped at the end."""
-    app = create_app(configs, tokens)
+    app = create_app(configs, tokens, unusable=unusable)
     with listen("127.0.0.1", 0) as listening:
         server = Server(app, listening)
         failures: list[BaseException] = []
@@ -75,11 +78,11 @@ def client(*configs: JobConfig, tokens: Sequence[Any] = ()) -> Iterator[httpx.Cl
 class ServiceProcess:
     """`streamdp serve late.yaml` in a process of its own, which answers when this returns."""
 
-    def __init__(self, folder: Path, port: int, **environ: str) -> None:
+    def __init__(self, folder: Path, port: int, *jobs: str, **environ: str) -> None:
         self.address = f"http://127.0.0.1:{port}"
         out_file, log_file = folder / f"out-{port}", folder / f"log-{port}"
         with open(log_file, "ab") as log, open(out_file, "wb") as out:
-            command = ["serve", "late.yaml", "--port", str(port)]
+            command = ["serve", *(jobs or ["late.yaml"]), "--port", str(port)]
             self._process = Forked(command, cwd=folder, env=environment(None, **environ), stdout=out, stderr=log)
         deadline = time.monotonic() + PATIENCE_S
         while not out_file.read_text().endswith("\n"):
@@ -87,11 +90,14 @@ class ServiceProcess:
             assert time.monotonic() < deadline, log_file.read_text()
             time.sleep(0.02)
 
+    def end(self, how: int) -> int:
+        """Send a signal, and return the code at the end."""
+        self._process.send_signal(how)
+        return self._process.wait(PATIENCE_S)
+
     def kill(self, how: int = signal.SIGKILL) -> None:
         """Send a signal, and wait for the end."""
-        self._process.send_signal(how)
-        code = self._process.wait(PATIENCE_S)
-        assert code == (0 if how == signal.SIGTERM else -how)
+        assert self.end(how) == (0 if how == signal.SIGTERM else -how)
 
     def __enter__(self) -> ServiceProcess:
         return self

@@ -1,0 +1,88 @@
+"""Jobs of one service do not hinder each other, and a bad one says why."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdp.cli.serve import serve
+from streamdp.errors import ConfigError, StoreDamagedError
+from streamdp.service import server as running
+from streamdp.store.store import Store
+from tests.support.service import client, job, record
+
+
+def test_a_damaged_store_stops_its_own_job_only(tmp_path: Path) -> None:
+    (tmp_path / "bad.db").write_bytes(b"no database at all" * 100)
+    with client(job(tmp_path), job(tmp_path, "bad")) as http:
+        assert http.post("/v1/models/late/learn", json={"records": [record(1)]}).json()["learned"] == 1
+        assert http.post("/v1/models/bad/learn", json={"records": [record(1)]}).status_code == 503
+        answer = http.get("/readyz")
+        assert (answer.status_code, "job 'bad': " in answer.json()["detail"]) == (503, True)
+        assert "bad.db" in answer.json()["detail"]
+        assert "job 'late'" not in answer.json()["detail"]
+        assert http.get("/readyz?job=late").status_code == 200
+        assert http.get("/readyz?job=nosuch").status_code == 404
+        troubles = {model["job"]: model["trouble"] for model in http.get("/v1/models").json()["models"]}
+        assert (troubles["late"], "bad.db" in troubles["bad"]) == (None, True)
+
+
+def test_a_job_without_a_database_stops_itself_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dead = job(tmp_path, "bad", store="postgresql://nobody@127.0.0.1:1/none")
+    with client(job(tmp_path), dead) as http:
+        assert http.post("/v1/models/late/learn", json={"records": [record(1)]}).json()["learned"] == 1
+        assert "job 'bad': " in http.get("/readyz").json()["detail"]
+    lines = [r.getMessage() for r in caplog.records if "'bad'" in r.getMessage()]
+    assert any("127.0.0.1/none" in line for line in lines)
+
+
+def test_a_bad_configuration_stops_its_own_job_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(running, "serve", lambda configs, *_, unusable, **__: seen.extend((configs, unusable)))
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(
+        "job: late\nsource: {type: http}\nschema: {features: {a: [0, 1]}, target: {column: b, bounds: [0, 1]}}\n"
+        "model: {estimator: LDPSGDRegressor, budget: eps=1}\n"
+    )
+    bad.write_text("job: bad\n")
+    serve([str(bad), str(good)])
+    (config,), unusable = seen
+    assert (config.job, list(unusable)) == ("late", [str(bad)])
+    with pytest.raises(ConfigError, match=r"bad\.yaml"):
+        serve([str(bad)])
+
+
+def test_a_bad_configuration_is_named(tmp_path: Path) -> None:
+    wrong = {"bad.yaml": ConfigError("bad.yaml, line 1: expected a model")}
+    with client(job(tmp_path), unusable=wrong) as http:
+        assert "expected a model" in http.get("/readyz").json()["detail"]
+        (found,) = http.get("/v1/models").json()["unusable"]
+        assert found == {"job": "bad.yaml", "trouble": str(wrong["bad.yaml"])}
+        assert 'streamdp_ready{job="bad.yaml"} 0.0' in http.get("/metrics").text
+
+
+@pytest.mark.parametrize(("table", "opens"), [("answers", True), ("shards", False)])
+def test_a_large_file_opens_without_reading_what_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, opens: bool
+) -> None:
+    """Ten million remembered ids took 20 s at each start."""
+    monkeypatch.setattr("streamdp.database.sqlite.CHECKED_BYTES", 0)
+    config = job(tmp_path, cap=None)
+    with client(config) as http:
+        http.post("/v1/models/late/learn", json={"records": [record(i, id=i) for i in range(1000)]})
+    with sqlite3.connect(config.store_path) as driver:
+        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = driver.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        (size,) = driver.execute("PRAGMA page_size").fetchone()
+    driver.close()
+    with open(config.store_path, "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    if opens:
+        Store(config.store_path, "late", config.fingerprint(), config=config.text()).close()
+    else:
+        with pytest.raises(StoreDamagedError):
+            Store(config.store_path, "late", config.fingerprint(), config=config.text())
