@@ -86,13 +86,13 @@ def of_records(
     rows = Rows(X, [r.y for r in records], [r.subject for r in records], [r.budget for r in records])
     ids = {
         i: (
-            answers.digest(b"id", _owned(caller, record.name)),
+            answers.digest(b"id", _owned(caller, record.id)),
             answers.digest(b"body", json.dumps(record.model_dump(exclude_unset=True), sort_keys=True).encode()),
         )
         for i, record in enumerate(records)
-        if record.name is not None
+        if record.id is not None
     }
-    labels = {i: record.name for i, record in enumerate(records) if record.x is None}
+    labels = {i: record.id for i, record in enumerate(records) if record.x is None}
     return Call(len(records), rows, *_key(answers, b"learn", caller, key, body), ids, None, flaws), labels
 
 

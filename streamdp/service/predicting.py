@@ -60,7 +60,7 @@ def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, lis
     if (first := reader.unknown(call.records)) is not None:
         known = "expected the features of the schema and nothing else; ids are beside the records"
         raise ProblemError(422, "bad-record", known, index=first)
-    return X, None if call.ids is None else [None if name is None else str(name) for name in call.ids]
+    return X, call.ids
 
 
 def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:

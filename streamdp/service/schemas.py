@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from streamdp.data.subjects import subject_bytes
 from streamdp.service.limits import MAX_RECORDS
 
 
@@ -101,8 +102,12 @@ class Outcome(BaseModel):
     dead: list[Dead]
 
 
-Id = Annotated[str, Field(min_length=1, max_length=256)] | int
-"""The id of a record."""
+def _key(value: Any) -> str:
+    return (subject_bytes(value) or b"").decode("utf-8", "surrogatepass")
+
+
+Id = Annotated[str, Field(min_length=1, max_length=256), BeforeValidator(_key, json_schema_input_type=str | int)]
+"""The id of a record: the key of a value by the rule of `data.subjects`, as text."""
 
 
 class Sent(BaseModel):
@@ -128,11 +133,6 @@ class LearnRecord(Sent):
     subject: str | int | None = None
     budget: float | None = None
     id: Id | None = None
-
-    @property
-    def name(self) -> str | None:
-        """The id as text."""
-        return None if self.id is None else str(self.id)
 
 
 class LearnCall(Sent):

@@ -75,7 +75,10 @@ def test_keys_and_ids_of_one_caller_are_not_those_of_another(tmp_path: Path) -> 
             assert (answer.status_code, answer.json()["learned"], answer.json()["dead"]) == (200, 1, [])
 
 
-@pytest.mark.parametrize(("one", "other"), [('"q"', '"\\u0071"'), ('"a/b"', '"a\\/b"'), ("7", "7 ")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [('"q"', '"\\u0071"'), ('"a/b"', '"a\\/b"'), ("7", "7 "), ("7", '"7"'), ('"\u00e9"', '"e\\u0301"')],
+)
 def test_an_id_is_its_decoded_value(tmp_path: Path, one: str, other: str) -> None:
     text = '{"records": [{"x": {"dep_delay": 1, "origin": "EWR"}, "y": "True", "subject": "p", "id": %s}]}'
     headers = {"Content-Type": "application/json"}
