@@ -84,8 +84,8 @@ class Job:
 
         Parameters
         ----------
-        question
-            Called with `given`.
+        question, given
+            What is called, and with what.
 
         Raises `ProblemError` 503 if there is no answer within `ANSWER_S`.
         """
