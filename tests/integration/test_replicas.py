@@ -231,7 +231,7 @@ def test_features_wait_for_their_label_where_they_were_predicted(url: str) -> No
     with ExitStack() as stack:
         first, second = (Replica(config, stack).http for _ in range(2))
         first.post("/v1/models/late/predict", json={"records": [X], "ids": ["a"]})
-        assert learn(second, "k", label).json()["dead"] == [{"index": 0, "reason": "unknown_id"}]
+        assert learn(second, "k", label).json()["dead"] == [{"index": 0, "reason": "unknown_id", "column": "id"}]
         assert learn(first, "l", label).json()["learned"] == 1
         assert learn(second, "l", label).json()["learned"] == 1  # a retry is known everywhere
     assert sum(learned for _, learned, _, _ in counts(url)) == 1
