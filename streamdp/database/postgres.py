@@ -2,6 +2,9 @@
 
 Each job has its own PostgreSQL schema, `streamdp_<job>`. Its tables have the same names as in an SQLite file, and
 `DROP SCHEMA` deletes the job. DDL is transactional in PostgreSQL: the tables are created whole or not at all.
+
+Each transaction names its schema itself, so no name depends on what a session was told before. Locks belong to a
+session, so a pooler that gives each transaction another session is refused (`_check_sessions`).
 """
 
 from __future__ import annotations
@@ -47,7 +50,15 @@ _UNAVAILABLE = ("08", "57", "53", "25006", "23505")
 # What the server says to a connection that it will refuse again; it gives no code then.
 _FINAL = re.compile(
     "authentication failed|no password supplied|does not exist|no pg_hba.conf entry|not permitted to log in"
+    "|SSL|certificate"
 )
+_WHY = (
+    ("failed to resolve host|could not translate host name", "unknown host"),
+    ("Connection refused", "nothing listens at this host and port"),
+    ("SSL|certificate", "TLS failed: see sslmode and sslrootcert"),
+    ("timeout expired|timed out", "no answer in time"),
+)
+"""What the client's own texts of a failed connection mean."""
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
@@ -123,6 +134,7 @@ class PostgresNamespace:
                 hide_parameters=True,  # otherwise the text of an error contains states, settings and spends
                 connect_args={
                     **{name: value for name, value in primary.items() if name not in url.query},
+                    "client_encoding": "utf8",
                     "connect_timeout": CONNECT_TIMEOUT_S,
                     "tcp_user_timeout": ANSWER_TIMEOUT_MS,
                     "keepalives_idle": 5,
@@ -131,11 +143,22 @@ class PostgresNamespace:
             )
         except ImportError:
             raise ConfigError("a PostgreSQL store needs psycopg: pip install 'streamdp[postgres]'") from None
-        event.listen(self._engine, "connect", self._choose_schema)
+        event.listen(self._engine, "connect", self._prepare)
+        event.listen(self._engine, "begin", self._choose_schema)
 
-    def _choose_schema(self, driver: Any, record: object) -> None:
+    def _choose_schema(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection  # it takes a name with % or : as it is
+        driver.execute(f"SET LOCAL search_path TO {self._quoted}")
+
+    def _prepare(self, driver: Any, record: object) -> None:
+        encoding = driver.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise StoreError(
+                f"{self.name} has the encoding {encoding}, and UTF8 is needed: CREATE DATABASE ... ENCODING 'UTF8'"
+                " TEMPLATE template0"
+            )
         driver.autocommit = True
-        driver.execute(f"SET search_path TO {self._quoted}")
+        driver.execute("SET extra_float_digits TO 3")  # numbers are read as they were written, or checksums fail
         driver.execute("SET synchronous_commit TO on")
         # A worker that is suspended inside a transaction must not keep its rows locked.
         driver.execute(f"SET idle_in_transaction_session_timeout TO {ANSWER_TIMEOUT_MS}")
@@ -148,7 +171,25 @@ class PostgresNamespace:
     def lock(self, shared: bool) -> PostgresLock:
         """See `Database.lock`."""
         with self.errors():
+            self._check_sessions()
             return PostgresLock(self._engine, self._schema, self.name, shared)
+
+    def _check_sessions(self) -> None:
+        """Raise `StoreError` if one connection has several sessions, or several connections share one.
+
+        PgBouncer with `pool_mode = transaction` does both: locks would stay in a session that others use.
+        """
+        number = text("SELECT pg_backend_pid()")
+        with self._engine.connect() as one, self._engine.connect() as other:
+            sessions = []
+            for connection in (one, other, one):
+                sessions.append(connection.execute(number).scalar_one())
+                connection.rollback()
+        if sessions[0] != sessions[2] or sessions[0] == sessions[1]:
+            raise StoreError(
+                f"{self.name} is behind a pooler that gives each transaction another session, and locks need one for a"
+                " connection: set pool_mode = session in PgBouncer, or connect to the server itself"
+            )
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         """See `Database.create`."""
@@ -234,7 +275,7 @@ class PostgresNamespace:
             unreachable = isinstance(error, OperationalError | InterfaceError) and not code
             if unreachable and _FINAL.search(str(error.orig)):
                 raise StoreError(
-                    f"{self.name} refuses the connection ({_refusal(error)}); see user, password and database"
+                    f"{self.name} refuses the connection ({_refusal(error)}); see user, password, database and TLS"
                 ) from error
             if error.connection_invalidated or unreachable or code.startswith(_UNAVAILABLE) or code in _LOCKED:
                 raise StoreUnavailableError(f"{self.name} does not answer ({code or _refusal(error)})") from error
@@ -255,4 +296,6 @@ def _exists(connection: Connection) -> bool:
 def _refusal(error: DBAPIError) -> str:
     """Why the server refused the connection, such as `password authentication failed for user "me"`, if it said so."""
     _, said, reason = str(error.orig).partition("FATAL:")
-    return reason.strip().partition("\n")[0] if said else "no connection"
+    if said:
+        return reason.strip().partition("\n")[0]
+    return next((why for pattern, why in _WHY if re.search(pattern, str(error.orig))), "no connection")

@@ -515,7 +515,7 @@ def test_a_connection_that_is_refused_is_an_error_at_once(fragile: Postgres) -> 
             with pytest.raises(StoreError, match=said) as caught:
                 Store(url.set(**change).render_as_string(hide_password=False), "trips", "print", key=b"k" * 32)
             assert not isinstance(caught.value, StoreUnavailableError)
-            assert "see user, password and database" in str(caught.value)
+            assert "see user, password, database and TLS" in str(caught.value)
             assert "hush" not in "".join(traceback.format_exception(caught.value))
     finally:
         Path(rules).write_text(before)
