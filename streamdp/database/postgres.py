@@ -147,8 +147,7 @@ class PostgresNamespace:
         event.listen(self._engine, "begin", self._choose_schema)
 
     def _choose_schema(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection  # it takes a name with % or : as it is
-        driver.execute(f"SET LOCAL search_path TO {self._quoted}")
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {self._quoted.replace('%', '%%')}")
 
     def _prepare(self, driver: Any, record: object) -> None:
         encoding = driver.info.parameter_status("server_encoding")
