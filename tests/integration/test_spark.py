@@ -102,6 +102,9 @@ def assert_same(ours: Snapshot, theirs: Snapshot) -> None:
     assert ours.counts == theirs.counts
     assert ours.state.keys() == theirs.state.keys()
     for name, value in theirs.state.items():
+        if name == "caps":  # each store has a ledger of its own, with a random mark
+            assert list(ours.state[name]["charged"].values()) == list(value["charged"].values())
+            continue
         np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
 
 
