@@ -399,7 +399,7 @@ def test_threads_share_a_learner_and_each_record_counts_once(switching: None) ->
     ids=["logistic", "softmax", "huber"],
 )
 def test_a_client_refuses_targets_that_the_bound_does_not_hold_for(loss: Loss, d: int, bad: list[float]) -> None:
-    randomizer = Randomizer(np.ones(d), loss, ("a",), True, GaussianDP(1), "auto")
+    randomizer = Randomizer(np.ones(d), loss, ("a",), True, GaussianDP(1), "auto", classes=3)
     randomizer({"a": 1.0}, 1.0)
     for y in bad:
         with pytest.raises(SchemaError):
