@@ -17,7 +17,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import MemberState
 
 from connectors.jsonrows import encode_json
-from connectors.kafkaclient import connect, kafka_errors, partitions_of, topic_id
+from connectors.kafkaclient import connect, kafka_errors, leaderless, partitions_of, topic_id
 from connectors.kafkagroup import GroupClient, PythonGroup
 from connectors.kafkakeys import subjects_of
 from streamdp.data.records import (
@@ -30,9 +30,11 @@ from streamdp.data.records import (
     Subject,
     check_poll,
 )
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.errors import ConfigError, ShardUnavailableError, SourceError, SourceUnavailableError
 
 LAG_TIMEOUT_S = 0.5
+BOUNDS_TIMEOUT_S = 5.0
+"""How long a broker may take to answer where a partition begins and ends, in seconds: others wait meanwhile."""
 CLOSE_TIMEOUT_S = 0.5
 """How long the brokers may take to answer that this worker leaves, in seconds."""
 
@@ -169,6 +171,8 @@ class KafkaSource:
         """
         if shard.partition not in self._group.partitions:
             return None  # revoked in the meantime
+        if shard.partition in leaderless(self._consumer, self.topic):
+            raise ShardUnavailableError("no broker leads it at present")
         first, end = self._bounds(shard.partition)
         offset = (first if self._start == "earliest" else end) if position is None else position.get("offset")
         if not isinstance(offset, int):
@@ -187,8 +191,14 @@ class KafkaSource:
     def _bounds(self, partition: int) -> tuple[int, int]:
         """The first offset of the broker, and the one before which all can be read."""
         key = TopicPartition(self.topic, partition)
+        wait_ms = int(1000 * BOUNDS_TIMEOUT_S)
         with kafka_errors():
-            return self._consumer.beginning_offsets([key])[key], self._consumer.end_offsets([key])[key]
+            firsts, ends = (
+                ask([key], wait_ms) for ask in (self._consumer.beginning_offsets, self._consumer.end_offsets)
+            )
+        if key not in firsts or key not in ends:
+            raise ShardUnavailableError("its offsets cannot be known at present")
+        return firsts[key], ends[key]
 
     def _read_from(self, partition: int, offset: int) -> None:
         if partition in self._group.partitions:  # else it was taken away in the meantime
@@ -256,10 +266,18 @@ class KafkaSource:
         match self._group.state:
             case MemberState.UNJOINED:
                 return f"{group}: its broker does not let this worker in yet"
+            case MemberState.STABLE if self._is_gone():
+                return f"the topic {self.topic!r}, which the brokers do not have: it was deleted"
             case MemberState.STABLE:
                 return f"a partition of {self.topic!r}: other members of {group} have all of them"
             case _:
                 return f"the rebalance of {group}, which ends when all its members have answered"
+
+    def _is_gone(self) -> bool:
+        """Whether the brokers answer, and know no such topic any more."""
+        with contextlib.suppress(SourceError, SourceUnavailableError):
+            return self._topic_id is not None and topic_id(self._consumer, self.topic) is None
+        return False
 
     def decode(self, shard: Shard, messages: Sequence[Any]) -> Batch:
         """See `ShardedSource.decode`."""

@@ -144,9 +144,29 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     topic
         The topic's name.
 
-    Returns None if the brokers know no such topic, or if they are older than Kafka 2.8. The brokers are asked, because
-    the consumer's own metadata may be minutes old. Raises the errors of `kafka_errors`.
+    Returns None if the brokers know no such topic, or if they are older than Kafka 2.8. Raises the errors of
+    `kafka_errors`.
     """
+    found = _described(consumer, topic)
+    return str(found.topic_id) if found is not None and found.topic_id else None
+
+
+def leaderless(consumer: KafkaConsumer, topic: str) -> set[int]:
+    """The partitions of a topic that cannot be read at present, because no broker leads them.
+
+    Parameters
+    ----------
+    topic
+        The topic's name.
+
+    Raises the errors of `kafka_errors`.
+    """
+    found = _described(consumer, topic)
+    return set() if found is None else {one.partition_index for one in found.partitions if one.leader_id < 0}
+
+
+def _described(consumer: KafkaConsumer, topic: str) -> Any:
+    """What the brokers say of a topic now; None if they know none. The consumer's own metadata may be minutes old."""
     asked = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
         allow_auto_topic_creation=False,
@@ -156,8 +176,7 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     manager: Any = consumer._manager  # noqa: SLF001 - the public calls ask for all topics, or answer from the cache
     with kafka_errors():
         answer = consumer._net.run(manager.wait_for, manager.send(asked), int(1000 * ANSWER_TIMEOUT_S))  # noqa: SLF001
-    found = [t.topic_id for t in answer.topics if t.name == topic and not t.error_code]
-    return str(found[0]) if found and found[0] else None
+    return next((t for t in answer.topics if t.name == topic and not t.error_code), None)
 
 
 def explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:

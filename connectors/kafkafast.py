@@ -69,6 +69,8 @@ SAME = {
 UNUSED = {"bootstrap_timeout_ms", "request_timeout_ms", "api_version", "ssl_check_hostname"}
 """Options that only kafka-python's connection uses, or that are treated apart."""
 
+METADATA_MS = 10_000
+"""How often the client asks for new partitions; its own default is five minutes."""
 _QUEUE_FULL_MS = 20
 _LONGEST_SENT = 1_000_000
 """The longest message in bytes that the client sends, if nothing else is set."""
@@ -116,6 +118,7 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
         "isolation.level": "read_committed",
         "max.partition.fetch.bytes": 4 << 20,
         "reconnect.backoff.max.ms": RECONNECT_MS,
+        "topic.metadata.refresh.interval.ms": METADATA_MS,
     }
     return defaults | given | {
         "bootstrap.servers": servers,

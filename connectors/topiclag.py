@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from connectors.kafkaclient import connect, kafka_errors, partitions_of
+from connectors.kafkaclient import connect, kafka_errors, leaderless, partitions_of, topic_id
 from streamdp.data.records import Position, Shard
 
 
@@ -16,8 +16,8 @@ def unread(
     options: Mapping[str, Any],
     positions: Mapping[Shard, Position],
     topics: Collection[str] = (),
-) -> dict[Shard, int]:
-    """Count the records that can be read after positions: not those of open transactions.
+) -> dict[Shard, int | None]:
+    """Count the records that can be read after positions: not those of open transactions, nor those that were deleted.
 
     Parameters
     ----------
@@ -26,22 +26,30 @@ def unread(
     options
         Options of `kafka.KafkaConsumer`.
     positions
-        The position of each shard: the next offset under `offset`.
+        The position of each shard: the next offset under `offset`, and the topic's id under `topic_id`.
     topics
         Topics that may have no position yet. A partition without a position counts from its beginning.
 
-    Returns the number of records of each partition. Raises the errors of `kafkaclient.connect` and of
+    Returns the number of records of each partition; None where it is not known: no broker leads the partition, or the
+    position is of another topic of the same name, which was deleted. Raises the errors of `kafkaclient.connect` and of
     `kafkaclient.partitions_of`.
     """
     consumer = connect(bootstrap_servers, None, options)
     try:
         named = {shard.topic for shard in positions} | set(topics)
         shards = {Shard(topic, number) for topic in named for number in partitions_of(consumer, topic)}
+        away = {Shard(topic, number) for topic in named for number in leaderless(consumer, topic)}
+        ids = {topic: topic_id(consumer, topic) for topic in named}
+        asked = [TopicPartition(*shard) for shard in shards - away]
         with kafka_errors():
-            ends = consumer.end_offsets([TopicPartition(*shard) for shard in shards])
-            new = [TopicPartition(*shard) for shard in shards - set(positions)]
-            begun = {Shard(*key): first for key, first in consumer.beginning_offsets(new).items()} if new else {}
+            firsts, ends = consumer.beginning_offsets(asked), consumer.end_offsets(asked)
     finally:
         consumer.close(autocommit=False)
-    begun |= {shard: position["offset"] for shard, position in positions.items()}
-    return {shard: max(0, ends[TopicPartition(*shard)] - begun[shard]) for shard in sorted(shards)}
+
+    def count(shard: Shard) -> int | None:
+        key, position = TopicPartition(*shard), positions.get(shard, {})
+        if key not in firsts or key not in ends or position.get("topic_id") not in (None, ids[shard.topic]):
+            return None
+        return max(0, int(ends[key] - max(firsts[key], position.get("offset", 0))))
+
+    return {shard: count(shard) for shard in sorted(shards)}

@@ -199,6 +199,10 @@ class SourceUnavailableError(SourceError):
     """The source does not answer. Nothing was lost; the same call may be repeated."""
 
 
+class ShardUnavailableError(SourceUnavailableError):
+    """One shard of the source is not available at present; the others are."""
+
+
 class QueueFullError(SourceError):
     """Too many records wait. Nothing of the call was taken; it may be repeated."""
 

@@ -163,7 +163,7 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
         shown = snapshot.seq
 
 
-def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int]:
+def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int | None]:
     """Count the records that a job has not read yet.
 
     Parameters
@@ -175,8 +175,8 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
     positions
         The committed position of each shard. A partition of these topics that is missing counts from its beginning.
 
-    Returns the number of records of each partition. Raises `SourceError` if the job does not read Kafka, or the brokers
-    do not have a topic.
+    Returns the number of records of each partition, None where it is not known. Raises `SourceError` if the job does
+    not read Kafka, or the brokers do not have a topic.
     """
     need_clients()
     from connectors.topiclag import unread

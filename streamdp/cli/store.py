@@ -49,7 +49,8 @@ def status(
         from streamdp.store.reading import snapshots
 
         found = lags(kafka, {}, {s.shard: s.position for s in snapshots(store, job)})
-        rows["lag"] = {str(shard): lag for shard, lag in found.items()}
+        unknown = None if as_json else "unknown"
+        rows["lag"] = {str(shard): unknown if lag is None else lag for shard, lag in found.items()}
     if as_json:
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return

@@ -28,6 +28,7 @@ from streamdp.errors import (
     ConfigError,
     FencedError,
     LedgerConflictError,
+    ShardUnavailableError,
     SourceError,
     SourceUnavailableError,
     StoreUnavailableError,
@@ -418,13 +419,19 @@ class Worker:
         return claimed
 
     def _start_shards(self) -> None:
-        """Start shards at their positions; if the source does not answer, the next round tries again."""
+        """Start shards at their positions; if the source does not answer, the next round tries again.
+
+        A shard that alone is not available keeps no other one waiting.
+        """
         for shard, position in list(self._shards.to_start.items()):
             if (lane := self._shards.get(shard)) is not None:
                 try:
                     lane.origin = self._source.start(shard, position)
                 except SourceUnavailableError as error:
-                    self._tell("source", error)
+                    self._tell("source", f"{shard}: {error}")
+                    self._shards.to_start[shard] = self._shards.to_start.pop(shard)  # the others come first next time
+                    if isinstance(error, ShardUnavailableError):
+                        continue
                     return
                 if lane.position is None:
                     lane.position = lane.origin

@@ -18,7 +18,7 @@ ASK_S = 5.0
 def lag(job: Job) -> int | None:
     """The number of messages after the last commit, at most `ASK_S` old. Any thread may call it; it waits for a broker.
 
-    Returns None if the job reads no topic, or if the brokers do not answer.
+    Returns None if the job reads no topic, or if the brokers do not tell of all partitions.
     """
     source = job.config.source
     if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):
@@ -32,7 +32,7 @@ def lag(job: Job) -> int | None:
     return job.lag
 
 
-def _ask(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int:
+def _ask(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int | None:
     from connectors.topiclag import unread
 
     positions: dict[Shard, Position]
@@ -42,4 +42,6 @@ def _ask(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int:
     else:
         snapshots = Store.snapshots(job.config.store_path, job.name) if job.snapshot.seq else []
         positions = {snapshot.shard: snapshot.position for snapshot in snapshots}
-    return sum(unread(source.servers, source.client_options(), positions, (source.topic,)).values())
+    found = unread(source.servers, source.client_options(), positions, (source.topic,)).values()
+    known = [lag for lag in found if lag is not None]
+    return sum(known) if len(known) == len(found) else None
