@@ -14,16 +14,12 @@ Not covered: a copy of a ledger that is charged like the ledger itself. It has t
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
-
 from streamdp.errors import ConfigError, StreamDPError
 from streamdp.ledger.periods import Cap, loosest, parse_cap, refusals
-from streamdp.ledger.tables import CHARGED, MARKS
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import GaussianDP, PureDP
 
@@ -128,25 +124,3 @@ def _sum(bounds: list[Cap]) -> str:
     alike = set(map(type, bounds))
     total = Spend.of(bounds).guarantee() if alike in ({PureDP}, {GaussianDP}) else None  # type: ignore[arg-type]
     return each if total is None else f"{each}; their sum is {total}"
-
-
-def write_mark(connection: Connection) -> None:
-    """Write the mark of a new ledger, in the transaction that creates its tables."""
-    connection.execute(insert(MARKS).values(mark=secrets.token_bytes(16)))
-
-
-def read_mark(connection: Connection) -> str:
-    """Return the mark of a ledger."""
-    return bytes(connection.execute(select(MARKS.c.mark)).scalar_one()).hex()
-
-
-def read_charged(connection: Connection) -> Charged:
-    """Return the caps under which the ledger charged."""
-    rows = connection.execute(select(CHARGED.c.cap, CHARGED.c.own)).all()
-    return frozenset((row.cap, bool(row.own)) for row in rows)
-
-
-def add_charged(connection: Connection, caps: Charged) -> None:
-    """Write further caps, in the transaction of what is charged under them. Other workers may write the same ones."""
-    if caps:
-        connection.execute(insert(CHARGED), [{"cap": cap, "own": int(own)} for cap, own in sorted(caps)])

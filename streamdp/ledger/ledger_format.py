@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
 
 from streamdp.database.interface import Format
-from streamdp.ledger.charged import write_mark
+from streamdp.ledger.charged_rows import write_mark
 from streamdp.ledger.tables import add_tables
 
 _metadata = MetaData()

@@ -18,7 +18,8 @@ from streamdp.data.records import Shard
 from streamdp.errors import LedgerConflictError, StoreError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
-from streamdp.ledger.charged import CapHistory, add_charged, read_charged, read_mark, with_caps
+from streamdp.ledger.charged import CapHistory, with_caps
+from streamdp.ledger.charged_rows import add_charged, read_charged, read_mark
 from streamdp.ledger.check_words import update_checks
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.periods import filters as filters_of

@@ -20,7 +20,8 @@ from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, StoreMismatchError
 from streamdp.ledger import places
 from streamdp.ledger.caps import check_kinds, own_cap_numbers
-from streamdp.ledger.charged import add_charged, read_charged, with_caps
+from streamdp.ledger.charged import with_caps
+from streamdp.ledger.charged_rows import add_charged, read_charged
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_file import create_or_check
 from streamdp.ledger.ledger_format import CAPS, LEDGER_FORMAT, VERSION

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, insert
 
 from streamdp.database.interface import Database
 from streamdp.errors import StoreMismatchError
-from streamdp.ledger.charged import write_mark
+from streamdp.ledger.charged_rows import write_mark
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
 from streamdp.store.queries import read_job, read_snapshots
 from streamdp.store.tables import JOBS, STORE_FORMAT

@@ -64,6 +64,11 @@ def dead(*expected: str) -> Callable[[httpx.Response], bool]:
     return right
 
 
+def refused(response: httpx.Response) -> bool:
+    """As a dead letter, or, if it is no JSON, with the whole call."""
+    return dead()(response) or problem(400)(response)
+
+
 def headers(scope: str, **more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKENS[scope]}", "Content-Type": "application/json"} | more
 
@@ -87,8 +92,8 @@ def requests(report: dict[str, Any], rng: random.Random, version: Callable[[], i
         inside = one(x={"dep_delay": 0}).replace(b'"dep_delay": 0', b'"dep_delay": ' + deep.encode() + b"]" * 100_000)
         yield "deep inside", (learn, inside, headers("learn"), lambda r: problem(400)(r) or dead()(r))
         for value in (MARK, 1e400, None, True, {MARK: MARK}):
-            yield "value", (learn, one(x={"dep_delay": value, "origin": MARK}), headers("learn"), dead())
-        yield "unknown field", (learn, one(**{f"{MARK}{i}": 1}), headers("learn"), dead())
+            yield "value", (learn, one(x={"dep_delay": value, "origin": MARK}), headers("learn"), refused)
+        yield "unknown field", (learn, one(**{f"{MARK}{i}": 1}), headers("learn"), problem(422))
         replay = {"Idempotency-Key": f"{MARK}-honest-0"}
         yield "replayed key", (learn, one(y=MARK), headers("learn", **replay), problem(422))
         yield "replayed id", (reports, body(report | {"subject": f"{MARK}{i}"}), headers("report"), dead("id_reused"))

@@ -472,6 +472,8 @@ def test_the_state_is_plain_and_a_copy(make: Callable[[], Any]) -> None:
     def plain(value: Any) -> bool:
         if isinstance(value, list):
             return all(map(plain, value))
+        if isinstance(value, dict):
+            return all(map(plain, value.values()))
         return isinstance(value, int | float | str | bool | np.ndarray)
 
     assert all(map(plain, state.values()))

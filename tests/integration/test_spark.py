@@ -45,6 +45,7 @@ from tests.support.spark import (
     start,
 )
 from tests.support.spark_data import write_csv
+from tests.support.states import assert_same_states
 
 pytestmark = pytest.mark.slow
 
@@ -100,12 +101,7 @@ def learned_from_a_file(settings: dict[str, Any], records: dict[str, list[Any]],
 
 def assert_same(ours: Snapshot, theirs: Snapshot) -> None:
     assert ours.counts == theirs.counts
-    assert ours.state.keys() == theirs.state.keys()
-    for name, value in theirs.state.items():
-        if name == "caps":  # each store has a ledger of its own, with a random mark
-            assert list(ours.state[name]["charged"].values()) == list(value["charged"].values())
-            continue
-        np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
+    assert_same_states(ours, theirs)
 
 
 def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession, tmp_path: Path) -> None:

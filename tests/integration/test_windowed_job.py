@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from connectors.memory import BAD, MemorySource
@@ -20,6 +19,7 @@ from tests.support.crashing import Crash, Crashing
 from tests.support.plain_method import Plain
 from tests.support.records import items
 from tests.support.shards import ScriptedShards, found, run_quietly, streams
+from tests.support.states import assert_same_states
 
 CAP = ApproxDP(3.0, 1e-4)
 MOST = 3
@@ -102,8 +102,7 @@ def test_the_open_window_is_read_again_after_a_crash(tmp_path: Path) -> None:
     again, whole = job("a.db", MemorySource(stream, ["a", "b"])), job("b.db", MemorySource(stream, ["a", "b"]))
     assert again == whole
     one, two = Store.snapshot(tmp_path / "a.db"), Store.snapshot(tmp_path / "b.db")
-    for name, value in one.state.items():
-        np.testing.assert_array_equal(value, two.state[name])
+    assert_same_states(one, two)
 
 
 def test_records_that_are_refused_before_a_window_are_not_in_it(tmp_path: Path) -> None:
@@ -120,8 +119,7 @@ def test_records_that_are_refused_before_a_window_are_not_in_it(tmp_path: Path) 
     one, two = job("a.db", [len(stream)]), job("b.db", [len(old), len(stream)])
     assert one.counts == two.counts
     assert one.state["n_windows"] == MOST + 2  # of 16 and of 10 newcomers
-    for name, value in one.state.items():
-        np.testing.assert_array_equal(value, two.state[name])
+    assert_same_states(one, two)
 
 
 def test_a_last_window_with_too_few_users_waits_for_the_next_run(tmp_path: Path) -> None:

@@ -338,7 +338,9 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     said = quick.silent("statement", "data.db")
     assert f"until {learned} records" in said
     assert "the default budget was eps=2 and the cap eps=5" in said
-    assert "would pass eps=3" in said
+    assert (
+        "would pass eps=5; this is the largest cap under which a record was charged, and the cap is eps=3 now" in said
+    )
     assert json.loads((tmp_path / "model.json").read_text())["statement"] == said.rstrip("\n")
     status = json.loads(quick.silent("status", "data.db", "--json"))
     assert (status["cap"], status["guarantee"]) == ("eps=3", "eps=2")

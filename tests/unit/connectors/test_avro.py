@@ -288,7 +288,8 @@ def test_what_a_value_is_as_text_and_as_number(
         plain = kind["type"]  # fastavro would not write them
     fields = {"a": "double", "t": "double", "id": kind}
     raw = [avro({"a": 0, "t": 0, "id": value}, fields | {"id": plain})]
-    assert decoder(fields)(raw, *places(raw), TEXT).subjects == [text]
+    subjects = [] if "." in text or "e+" in text else [text]  # no person has the number of a float or a fraction
+    assert decoder(fields)(raw, *places(raw), TEXT).subjects == subjects
     raw = [avro({"a": 0, "t": value}, {"a": "double", "t": plain})]
     batch = decoder({"a": "double", "t": kind})(raw, *places(raw), NUMBER)
     as_json = encode_json([json.dumps({"a": 0.0, "t": text}).encode()], *places(raw), NUMBER)

@@ -154,21 +154,6 @@ def test_newton_refuses_what_only_planned_steps_use() -> None:
         WindowedRegressor(method="newton", loss="quantile")
 
 
-def test_a_default_state_of_before_newton_goes_on_with_its_method() -> None:
-    X, y, subjects = people(3000, 8, 1)
-    options: dict[str, Any] = {"items_per_user": 8, "window": 24_000, "budget": ApproxDP(4, 1e-6), "seed": 1}
-    old = WindowedClassifier(method="private-range", features=["a", "b", "c"], **options)
-    old.learn_arrays(X, y, subjects=subjects)
-    state = {name: value for name, value in old.state_dict().items() if name != "memory"}
-    for features in (["a", "b", "c"], None):
-        model = WindowedClassifier(features=features, **options)
-        model.load_state_dict(state)
-        assert (model._method.name, model.n_windows) == ("private-range", 1)
-        np.testing.assert_array_equal(model.theta, old.theta)
-        model.learn_arrays(X, y, subjects=subjects)
-        assert model.n_windows == 2
-
-
 def test_a_state_keeps_what_windows_have_told_and_a_forged_one_is_refused() -> None:
     X, y, subjects = people(3000, 8, 1)
     options: dict[str, Any] = {"items_per_user": 8, "window": 24_000, "features": ["a", "b", "c"], "seed": 1}

@@ -1,0 +1,17 @@
+"""States of two stores that learned the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdp.store.snapshot import Snapshot
+
+
+def assert_same_states(ours: Snapshot, theirs: Snapshot) -> None:
+    """All numbers are the same. Each store has a ledger of its own, with a random mark and the same caps."""
+    assert ours.state.keys() == theirs.state.keys()
+    for name, value in theirs.state.items():
+        if name == "caps":
+            assert list(ours.state[name]["charged"].values()) == list(value["charged"].values())
+        else:
+            np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
