@@ -26,7 +26,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     found = []
     if (bad := dropped(counts)) is not None:
         found.append(bad)
-    if counts.refused and not counts.learned:
+    if all_refused := bool(counts.refused and not counts.learned):
         found.append(
             f"nothing was learned: all {counts.refused:,} records that fit the schema were refused, because their "
             "people have spent their caps, or because of their own budgets"
@@ -38,7 +38,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
     if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
         found.append(_about_bounds(loose, estimator.near_bound))
-    if (few := too_few(estimator)) is not None:
+    if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
         found.append(few)
     if counts.learned:
         shown = weights(estimator)

@@ -30,6 +30,10 @@ def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
     assert doubts(model, Counts(0, 500, 0))[0].startswith(
         "nothing was learned: all 500 records that fit the schema were refused"
     )
+    few = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 1), seed=1)
+    few.learn_one({"a": 0.5}, 0.5)
+    assert len(doubts(few, Counts(0, 500, 0))) == 1  # more records do not help
+    assert any("too few" in doubt for doubt in doubts(few, Counts(1, 0, 0)))
     assert not any("refused" in doubt for doubt in doubts(model, Counts(1, 500, 0)))
     assert "6 of 100 rows (6 %) were dropped" in doubts(LDPASGDClassifier(features=["a"]), Counts(85, 9, 6))[0]
     assert not any("dropped" in doubt for doubt in doubts(model, Counts(85, 100, 6)))  # refused rows fit the schema
