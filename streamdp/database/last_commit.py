@@ -83,8 +83,10 @@ class LastCommitFile:
 
         Raises `OSError` if it cannot be written.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | system.NO_LINK, 0o600)
-        try:
+        flags = os.O_RDWR | os.O_CREAT | system.NO_LINK
+        # An object: after an interruption anywhere, it closes the file, and so unlocks it.
+        with os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0) as file:
+            descriptor = file.fileno()
             system.lock(descriptor)  # workers that share the database write one after the other
             before = _newest(descriptor)
             if before is None or before.number < last.number:
@@ -92,8 +94,6 @@ class LastCommitFile:
                 system.sync(descriptor)
             if before is None:
                 sync_directory(self.path)
-        finally:
-            os.close(descriptor)
 
 
 def _newest(descriptor: int) -> LastCommit | None:
