@@ -13,6 +13,10 @@ from connectors.unpacking import DamagedError, Gzip, Unpacker, Zstandard
 from streamdp.errors import SourceError
 
 _MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd"}
+_OTHERS = {"xz": b"\xfd7zX", "zip": b"PK\x03\x04"}
+"""The first bytes of packed files that are not read."""
+_BZIP2 = b"BZh", b"1AY&SY"
+"""The first bytes of a bzip2 file: these, a digit, and these."""
 _ENDING = {"gzip": ".gz", "Zstandard": ".zst"}
 _PIECE = 1 << 16  # packed bytes that are read at once
 _FOLLOW_SLEEP_S = 0.05
@@ -67,10 +71,20 @@ class ByteStream:
                 self.close()
                 raise SourceError(f"{self.name} is named {ending} but is not a {named} file")
         if kind is None:
+            self._refuse_others(head)
             self._first = head
         else:
             self._unpacker = Gzip() if kind == "gzip" else Zstandard()
             self._unpacker.feed(head)
+
+    def _refuse_others(self, head: bytes) -> None:
+        """Raise `SourceError` for a file that is packed in another way: it would be read as broken text."""
+        other = next((name for name, magic in _OTHERS.items() if head.startswith(magic)), None)
+        if head.startswith(_BZIP2[0]) and self._file.peek(len(_BZIP2[1])).startswith(_BZIP2[1]):
+            other = "bzip2"
+        if other is not None:
+            self.close()
+            raise SourceError(f"{self.name} is a {other} file: unpack it first, or pack it by gzip or Zstandard")
 
     def read(self, size: int, timeout_s: float) -> bytes | None:
         """Read the next bytes.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import polars as pl
 import pytest
 import zstandard
 
+from connectors.bytestream import ByteStream
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
@@ -217,3 +221,23 @@ def test_a_table_without_a_column_and_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match=r"has no file that ends in \.parquet"):
         read(FileSourceConfig(type="parquet", path=str(tmp_path / "empty")))
+
+
+@pytest.mark.parametrize("kind", ["bzip2", "xz", "zip"])
+def test_a_file_that_is_packed_in_another_way_is_named(tmp_path: Path, kind: str) -> None:
+    path, text = tmp_path / "data.csv", b"a,y\n" + b"0.5,1\n" * 50
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("data.csv", text)
+    else:
+        path.write_bytes({"bzip2": bz2, "xz": lzma}[kind].compress(text))
+    with pytest.raises(SourceError, match=f"is a {kind} file: unpack it first"):
+        ByteStream(str(path))
+
+
+def test_a_column_may_have_the_name_of_a_packed_file(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("BZh1,PK,xz\n1,2,3\n")
+    stream, found = ByteStream(str(tmp_path / "data.csv")), b""
+    while piece := stream.read(100, 0.0):
+        found += piece
+    assert found == b"BZh1,PK,xz\n1,2,3\n"
