@@ -325,7 +325,7 @@ class Ledger:
         return self._rows.history
 
     def read_history(self) -> None:
-        """Read for `history` under which caps other workers and jobs have charged since. Raises `StoreError`s."""
+        """Read for `history` under which caps other workers and jobs have charged since. Raises as `commit`."""
         with self.lock:
             self._rows.read_history()
 

@@ -236,7 +236,7 @@ class WorkerDisplay(_Display, Observer):
         """See `Observer.committed`."""
         self._fault = ""
         lags = self._lag({shard: part.position for shard, part in parts.items()})
-        self._lags |= lags
+        self._lags = {shard: lag for shard, lag in self._lags.items() if shard not in parts} | dict(lags)
         self._counts |= {shard: part.counts for shard, part in parts.items()}
         shards = {
             str(shard): asdict(part.counts) | {"position": part.position, "lag": lags.get(shard)}

@@ -5,6 +5,7 @@ Every metric changes at commits, by what was committed: none shows what a crash 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,8 +134,13 @@ class Metrics(Observer):
                 for reason, number in learned.reasons.items():
                     self._dead.labels(reason).inc(number)
                 self._spends.observe(learned.budgets)
-        for shard, lag in self._lag({shard: part.position for shard, part in parts.items()}).items():
-            self._lags.labels(*shard).set(lag)
+        lags = self._lag({shard: part.position for shard, part in parts.items()})
+        for shard in parts:
+            if shard in lags:
+                self._lags.labels(*shard).set(lags[shard])
+            else:  # not known is not the last number, nor 0
+                with contextlib.suppress(KeyError):
+                    self._lags.remove(*map(str, shard))
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """As `Observer.assigned`: remove the lags, and count new shards from their last commit."""

@@ -58,3 +58,17 @@ def test_a_worker_without_shards_shows_zero() -> None:
     assert shards() == 2
     metrics.assigned({})
     assert shards() == 0
+
+
+def test_a_lag_that_is_not_known_is_not_the_last_one() -> None:
+    known = {MINE: 7}
+    metrics = Metrics(1.0, lambda positions: known)
+    part = {MINE: Part({}, {"offset": 1}, Counts())}
+    labels = {"topic": "t", "partition": "0"}
+    metrics.assigned({MINE: Counts()})
+    metrics.committed(part, 0.01)
+    assert metrics.registry.get_sample_value("streamdp_lag", labels) == 7
+    known.clear()
+    metrics.committed(part, 0.01)
+    metrics.committed(part, 0.01)
+    assert metrics.registry.get_sample_value("streamdp_lag", labels) is None
