@@ -17,7 +17,15 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import MemberState
 
 from connectors.jsonrows import encode_json
-from connectors.kafkaclient import connect, kafka_errors, leaderless, partitions_of, topic_id
+from connectors.kafkaclient import (
+    OFFSETS_TIMEOUT_S,
+    connect,
+    kafka_errors,
+    known_offsets,
+    leaderless,
+    partitions_of,
+    topic_id,
+)
 from connectors.kafkagroup import GroupClient, PythonGroup
 from connectors.kafkakeys import subjects_of
 from streamdp.data.records import (
@@ -33,8 +41,6 @@ from streamdp.data.records import (
 from streamdp.errors import ConfigError, ShardUnavailableError, SourceError, SourceUnavailableError
 
 LAG_TIMEOUT_S = 0.5
-BOUNDS_TIMEOUT_S = 5.0
-"""How long a broker may take to answer where a partition begins and ends, in seconds: others wait meanwhile."""
 CLOSE_TIMEOUT_S = 0.5
 """How long the brokers may take to answer that this worker leaves, in seconds."""
 
@@ -191,10 +197,10 @@ class KafkaSource:
     def _bounds(self, partition: int) -> tuple[int, int]:
         """The first offset of the broker, and the one before which all can be read."""
         key = TopicPartition(self.topic, partition)
-        wait_ms = int(1000 * BOUNDS_TIMEOUT_S)
         with kafka_errors():
             firsts, ends = (
-                ask([key], wait_ms) for ask in (self._consumer.beginning_offsets, self._consumer.end_offsets)
+                known_offsets(ask, [key], OFFSETS_TIMEOUT_S)
+                for ask in (self._consumer.beginning_offsets, self._consumer.end_offsets)
             )
         if key not in firsts or key not in ends:
             raise ShardUnavailableError("its offsets cannot be known at present")
@@ -328,7 +334,7 @@ class KafkaSource:
             return {}
         ends: dict[TopicPartition, int] = {}
         with contextlib.suppress(KafkaError):
-            ends = self._consumer.end_offsets(ours, timeout_ms=int(1000 * LAG_TIMEOUT_S))
+            ends = known_offsets(self._consumer.end_offsets, ours, LAG_TIMEOUT_S)
         return {Shard(*p): max(0, end - positions[Shard(*p)]["offset"]) for p, end in ends.items()}
 
     def close(self) -> None:

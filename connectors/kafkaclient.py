@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -53,6 +53,10 @@ PASSING = (
 CONNECT_TIMEOUT_S = 6.0
 ANSWER_TIMEOUT_S = 10.0
 LOGIN_TIMEOUT_S = 2.0
+METADATA_MS = 10_000
+"""How often clients ask for new partitions and leaders; by their own default it is five minutes."""
+OFFSETS_TIMEOUT_S = 5.0
+"""How long a broker may take to answer where a partition begins and ends: others wait meanwhile."""
 RECONNECT_MS = 2000
 """The longest pause before a broker is tried again. It must be well below all timeouts: with the 30 s of kafka-python,
 messages expired before each new try, and a producer did not send again after its brokers were back."""
@@ -86,6 +90,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         "reconnect_backoff_max_ms": RECONNECT_MS,
         "allow_auto_create_topics": False,
         "max_partition_fetch_bytes": 4 << 20,
+        "metadata_max_age_ms": METADATA_MS,
         "isolation_level": "read_committed",
         **options,
         "bootstrap_servers": bootstrap_servers,
@@ -149,6 +154,40 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     """
     found = _described(consumer, topic)
     return str(found.topic_id) if found is not None and found.topic_id else None
+
+
+def known_offsets(ask: Callable[..., dict[Any, int]], keys: Collection[Any], timeout_s: float) -> dict[Any, int]:
+    """The offsets of the partitions that can be asked for them now; the others have no entry.
+
+    Parameters
+    ----------
+    ask
+        `beginning_offsets` or `end_offsets` of a consumer. For several partitions of which the client knows no leader
+        for one, it raises `KeyError`; then each is asked alone.
+    keys
+        The partitions.
+    timeout_s
+        How long a question may take.
+
+    Raises errors of the client that would come again.
+    """
+    together = _ask(ask, keys, timeout_s)
+    if together is not None:
+        return together
+    alone = [_ask(ask, [key], timeout_s) or {} for key in keys] if len(keys) > 1 else []
+    return {key: offset for found in alone for key, offset in found.items()}
+
+
+def _ask(ask: Callable[..., dict[Any, int]], keys: Collection[Any], timeout_s: float) -> dict[Any, int] | None:
+    """What a question gives; None if it cannot be answered at present."""
+    try:
+        return ask(list(keys), int(1000 * timeout_s)) if keys else {}
+    except KeyError:
+        return None
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        return None
 
 
 def leaderless(consumer: KafkaConsumer, topic: str) -> set[int]:

@@ -18,7 +18,7 @@ import numpy as np
 from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
-from connectors.kafkaclient import RECONNECT_MS, explain_refusal
+from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, explain_refusal
 from connectors.kafkagroup import Told
 from streamdp.errors import ConfigError
 
@@ -69,8 +69,6 @@ SAME = {
 UNUSED = {"bootstrap_timeout_ms", "request_timeout_ms", "api_version", "ssl_check_hostname"}
 """Options that only kafka-python's connection uses, or that are treated apart."""
 
-METADATA_MS = 10_000
-"""How often the client asks for new partitions; its own default is five minutes."""
 _QUEUE_FULL_MS = 20
 _LONGEST_SENT = 1_000_000
 """The longest message in bytes that the client sends, if nothing else is set."""

@@ -14,7 +14,6 @@ from streamdp.data.records import Position
 from streamdp.errors import SourceError
 
 _TOPIC = "topic"
-_NEW_PARTITIONS_MS = 30_000
 
 
 class Polled(NamedTuple):
@@ -55,8 +54,7 @@ class ReportTopic:
         self._topic = topic
         self._lock = threading.Lock()  # the thread that polls may be left alone with its last poll
         self._position: dict[str, Any] = dict(position)
-        settings = {"metadata_max_age_ms": _NEW_PARTITIONS_MS} | dict(options)
-        self._consumer = connect(bootstrap_servers, None, settings)
+        self._consumer = connect(bootstrap_servers, None, options)
         try:
             found = topic_id(self._consumer, topic)
             if found is not None and self._position.setdefault(_TOPIC, found) != found:

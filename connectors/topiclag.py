@@ -7,7 +7,15 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from connectors.kafkaclient import connect, kafka_errors, leaderless, partitions_of, topic_id
+from connectors.kafkaclient import (
+    OFFSETS_TIMEOUT_S,
+    connect,
+    kafka_errors,
+    known_offsets,
+    leaderless,
+    partitions_of,
+    topic_id,
+)
 from streamdp.data.records import Position, Shard
 
 
@@ -42,7 +50,10 @@ def unread(
         ids = {topic: topic_id(consumer, topic) for topic in named}
         asked = [TopicPartition(*shard) for shard in shards - away]
         with kafka_errors():
-            firsts, ends = consumer.beginning_offsets(asked), consumer.end_offsets(asked)
+            firsts, ends = (
+                known_offsets(ask, asked, OFFSETS_TIMEOUT_S)
+                for ask in (consumer.beginning_offsets, consumer.end_offsets)
+            )
     finally:
         consumer.close(autocommit=False)
 
