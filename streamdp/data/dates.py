@@ -24,6 +24,9 @@ NAMES = {
 }
 """The names of parts as categories, from 1."""
 
+_ZONES = ("%z", "%:z", "%::z", "%:::z", "%#z", "%+")
+"""Codes of `strftime` for an offset from UTC."""
+
 _ZONE = r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 _ISO_TIME = rf"([0-9]{{2}}):[0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]+)?)?{_ZONE}$"
 _ISO = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_ISO_TIME[:-1]})?$"
@@ -75,6 +78,11 @@ def _written(text: pl.Series, part: str, written: str) -> pl.Series:
             moments = text.str.to_time(written, strict=False)
         elif has_time:
             moments = text.str.to_datetime(written, strict=False)
+            if any(
+                code in written for code in _ZONES
+            ):  # the moments are in UTC; a date or time alone leaves out the zone
+                alone = text.str.to_time if part in ("hour", "minute") else text.str.to_date
+                moments = alone(written, strict=False).set(moments.is_null(), None)
         else:
             moments = text.str.to_date(written, strict=False)
         return _of(moments, part).cast(pl.Int64)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp import LDPASGDRegressor
+from streamdp.data.dates import PARTS
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
 
@@ -81,6 +82,25 @@ def test_parts_of_dates_as_python_reads_them(part: str, text: str, value: int | 
     else:
         assert not batch.dead
         assert batch.X[0, 0] == pytest.approx(value / 2000 - 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("%Y-%m-%dT%H:%M:%S%z", "2024-01-31T23:30:00-0500"),
+        ("%Y-%m-%dT%H:%M:%S%:z", "2024-01-31T23:30:00-05:00"),
+        ("%FT%T%#z", "2024-01-31T23:30:00-05"),
+        ("%+", "2024-01-31T23:30:00-05:00"),
+        ("%a %b %d %H:%M:%S %z %Y", "Wed Jan 31 23:30:00 -0500 2024"),
+    ],
+)
+def test_a_part_is_in_the_zone_in_which_the_time_is_written(written: str, text: str) -> None:
+    features = {part: {"column": "d", "part": part, "format": written, "bounds": (0, 4000)} for part in PARTS}
+    frame = pl.DataFrame({"d": [text, text.replace("31", "32")], "y": [1.0, 1.0]})
+    batch = Schema(features, "y").encode(frame, np.arange(2), {})
+    values = np.rint((batch.X[0] + 1) * 2000)
+    assert dict(zip(PARTS, values, strict=True)) == dict(zip(PARTS, (2024, 1, 31, 3, 23, 30), strict=True))
+    assert [letter.reason for letter in batch.dead] == ["not_a_date"]
 
 
 def test_formats_of_dates() -> None:
