@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import polars as pl
@@ -23,6 +25,9 @@ from streamdp.errors import SchemaError, SourceError, suggestion
 
 _BLOCK_ROWS, _MOST_ROWS, _BLOCK_VALUES = 65_536, 131_072, 1 << 21
 """A block of a table of few columns has more rows: polars unpacks the rows before a slice again."""
+
+_DIGITS = 38
+"""polars reads decimals of so many digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,12 @@ class _TableBlocks:
 
 
 _FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+_MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}
+"""The first and last bytes of a whole file."""
+_OFFSET = re.compile("([+-])([0-9]{2}):?([0-9]{2})")
+
+# Else polars panics at a column in such an offset, be it used or not. It may be set after polars was imported.
+os.environ.setdefault("POLARS_IGNORE_TIMEZONE_PARSE_ERROR", "1")
 
 
 def _open(path: str, kind: str) -> tuple[pl.LazyFrame, pl.Schema, int]:
@@ -131,6 +142,16 @@ def _open(path: str, kind: str) -> tuple[pl.LazyFrame, pl.Schema, int]:
 
 
 def _damaged(path: str, kind: str) -> SourceError:
+    magic = _MAGIC[kind]
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        head = file.read(len(magic))
+        file.seek(-len(magic), os.SEEK_END)
+        if head == magic == file.read():
+            return SourceError(
+                f"{path} cannot be read: it has two columns of one name, or a column of a type that is not read"
+                " (intervals, unions, views of lists, run-end encoding), or is damaged. Write it again with the columns"
+                " that the job uses, as numbers, texts or dates"
+            )
     return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
 
 
@@ -149,13 +170,34 @@ def _text(types: pl.Schema, name: str, numeric: bool, subject: bool = False) -> 
         raise SchemaError(f"{name!r} holds no numbers, texts or dates: declare the path to a value in it, with dots")
     if subject and (kind.is_float() or (isinstance(kind, pl.Decimal) and kind.scale)):
         raise SchemaError(f"the subject {name!r} is a column of floats: {FLOATS}")
+    if isinstance(kind, pl.Decimal) and (kind.precision or 0) > _DIGITS:
+        raise SchemaError(f"{name!r} has decimals of {kind.precision} digits: write {_DIGITS} at most, or floats")
     if kind.is_float():
         found = found.fill_nan(None)
     if kind.is_numeric() and numeric:
         return found.cast(pl.Float64).alias(name)
     if isinstance(kind, pl.Datetime):
-        return found.dt.strftime("%Y-%m-%dT%H:%M:%S").alias(name)
+        return _iso(found, name, kind).alias(name)
     return found.cast(pl.String).alias(name)
+
+
+def _iso(moments: pl.Expr, name: str, kind: pl.Datetime) -> pl.Expr:
+    """Moments as text in ISO 8601: in their own zone, with its offset; without an offset if they have no zone."""
+    written, zone = "%Y-%m-%dT%H:%M:%S", kind.time_zone
+    if zone is None:
+        return moments.dt.strftime(written)
+    if offset := _OFFSET.fullmatch(zone):
+        sign, hours, minutes = offset.groups()
+        ahead = pl.duration(hours=int(sign + hours), minutes=int(sign + minutes))
+        moments = moments.cast(pl.Int64).cast(pl.Datetime(kind.time_unit)) + ahead
+        return moments.dt.strftime(f"{written}{sign}{hours}:{minutes}")
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        zone = None
+    if zone is None:
+        raise SchemaError(f"{name!r} has times in a zone that is not known: write them in UTC or with an offset")
+    return moments.dt.strftime(written + "%:z")
 
 
 def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:

@@ -8,18 +8,24 @@ import json
 import lzma
 import sys
 import zipfile
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 import zstandard
+from pyarrow import feather
+from pyarrow import parquet as pq
 
 from connectors.bytestream import ByteStream
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
+from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError, SourceError
 
 N = 700
@@ -241,3 +247,80 @@ def test_a_column_may_have_the_name_of_a_packed_file(tmp_path: Path) -> None:
     while piece := stream.read(100, 0.0):
         found += piece
     assert found == b"BZh1,PK,xz\n1,2,3\n"
+
+
+TABLES = ("parquet", "arrow")
+
+
+def save(table: pa.Table, path: Path, kind: str) -> FileSourceConfig:
+    pq.write_table(table, path) if kind == "parquet" else feather.write_feather(table, path)
+    return FileSourceConfig(type=kind, path=str(path), max_bad_share=None)
+
+
+def column(name: str) -> pa.Array:
+    noon = [datetime(2024, 1, 31, 20, 45, tzinfo=UTC)]
+    zoned = pa.array(noon, pa.timestamp("us", "+05:30"))
+    return {
+        "offset": zoned,
+        "behind": pa.array(noon, pa.timestamp("ms", "-03:30")),
+        "zone": pa.array(noon, pa.timestamp("us", "Asia/Kolkata")),
+        "nested": pa.StructArray.from_arrays([zoned], ["t"]),
+        "decimal256": pa.array([Decimal("1.5")], pa.decimal256(50, 2)),
+        "duration": pa.array([timedelta(1)]),
+        "dictionary": pa.array(["b"]).dictionary_encode(),
+        "large": pa.array(["b"], pa.large_string()),
+        "list": pa.array([[1]]),
+        "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    }[name]
+
+
+NUMBER = pa.array([50.0])
+UNUSED = ["offset", "zone", "nested", "decimal256", "duration", "dictionary", "large", "list", "map"]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("name", UNUSED)
+def test_columns_that_are_not_used_are_not_read(tmp_path: Path, kind: str, name: str) -> None:
+    config = save(pa.table({"age": NUMBER, "more": column(name), "y": NUMBER}), tmp_path / "d", kind)
+    assert config.build(Schema({"age": (0, 100)}, "y")).poll(9, 0.0).X.tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    ("name", "path", "day", "hour"),
+    [("offset", "at", 1, 2), ("behind", "at", 31, 17), ("zone", "at", 1, 2), ("nested", "at.t", 1, 2)],
+)
+def test_times_of_a_table_are_in_their_zone(
+    tmp_path: Path, kind: str, name: str, path: str, day: int, hour: int
+) -> None:
+    config = save(pa.table({"at": column(name), "y": NUMBER}), tmp_path / "d", kind)
+    parts: Any = {part: {"column": path, "part": part, "bounds": (0, 32)} for part in ("day", "hour")}
+    batch = config.build(Schema(parts, "y")).poll(9, 0.0)
+    assert np.allclose((batch.X + 1) * 16, [[day, hour]])
+    assert not batch.dead
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("name", ["offset", "behind", "zone"])
+def test_the_time_of_a_record_in_a_table_is_its_moment(tmp_path: Path, kind: str, name: str) -> None:
+    config = save(pa.table({"age": NUMBER, "at": column(name), "y": NUMBER}), tmp_path / "d", kind)
+    times = config.build(Schema({"age": (0, 100)}, "y", time=TimeColumn("at", "iso"))).poll(9, 0.0).times
+    assert times is not None
+    assert times.tolist() == [datetime(2024, 1, 31, 20, 45, tzinfo=UTC).timestamp()]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    ("name", "message"), [("decimal256", "'d' has decimals of 50 digits"), ("map", "'d' holds no")]
+)
+def test_a_type_that_is_not_read_is_named(tmp_path: Path, kind: str, name: str, message: str) -> None:
+    config = save(pa.table({"d": column(name), "y": NUMBER}), tmp_path / "d", kind)
+    with pytest.raises(SchemaError, match=message):
+        config.build(Schema({"d": (0, 100)}, "y"))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_that_polars_cannot_open_is_not_called_damaged(tmp_path: Path, kind: str) -> None:
+    twice = pa.Table.from_arrays([NUMBER, NUMBER, NUMBER, NUMBER], names=["age", "y", "more", "more"])
+    with pytest.raises(SourceError, match="has two columns of one name, or a column of a type"):
+        save(twice, tmp_path / "d", kind).build(Schema({"age": (0, 100)}, "y")).poll(9, 0.0)
