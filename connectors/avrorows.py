@@ -13,27 +13,23 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from connectors.avroschemas import Layout, UnresolvedError, Writers, read_schema, record_layout
 from connectors.jsonrows import FRAME_BYTES, Given, encode_objects
 from connectors.recordblocks import MAX_RECORD_BYTES
-from streamdp.data.records import Batch, DeadLetter, Encoder, Position
+from streamdp.data.records import FLOAT_TEXT, Batch, DeadLetter, Encoder, Position, Subject
 from streamdp.errors import ConfigError
 
 try:
     from fastavro._read_py import read_data
     from fastavro.io.binary_decoder import BinaryDecoder
-    from fastavro.read import LOGICAL_READERS
-    from fastavro.repository.base import SchemaRepositoryError
-    from fastavro.schema import load_schema
 except ImportError:
     raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
-
-FRAMINGS = ("none", "confluent")
 
 _MALFORMED = (EOFError, IndexError, ValueError, RecursionError)
 """Raised for bytes that are no value of the schema."""
@@ -45,17 +41,21 @@ class AvroDecoder:
     Parameters
     ----------
     path
-        The .avsc file with the schema that the values were written with: a record. Named types that it lacks are
-        searched for beside it, in `<full name>.avsc`.
-    framing
-        What a value begins with: `none` for bare Avro binary, `confluent` for a zero byte and the 4 bytes of a schema's
-        number. The number is ignored: all values must have the one schema.
+        The .avsc file with the schema that the job expects: a record. Named types that it lacks are searched for beside
+        it, in `<full name>.avsc`. None: each value is read by the schema that it was written with.
+    writers
+        The schemas that framed values were written with. A frame is a zero byte and the 4 bytes of a schema's id, as
+        Confluent's serializers write it. A schema is resolved to that of `path`: see `avroschemas.record_layout`. None:
+        values have no frame, and all were written with the schema of `path`.
 
     Dead letters in addition to the encoder's: `tombstone` for None in place of a value, `too_long` for one over
-    `MAX_RECORD_BYTES`, `empty` for no bytes, `nested` for a record, map or array where a plain value belongs, and
-    `not_avro` for bytes that are not exactly one value of the schema: too few or too many, another first byte than the
-    header's, an index, a length or a boolean out of range, text that is not UTF-8, or nesting over Python's recursion
-    limit (100 levels of a recursive schema are within it).
+    `MAX_RECORD_BYTES`, `empty` for no bytes, `not_framed` for a value without its frame, `nested` for a record, map or
+    array where a plain value belongs, and `not_avro` for bytes that are not exactly one value of the schema: too few or
+    too many, an index, a length or a boolean out of range, text that is not UTF-8, or nesting over Python's recursion
+    limit (100 levels of a recursive schema are within it). `unknown_schema` is for an id that `writers` does not know.
+    It is asked for again with the next batch. `unresolved_schema` is for a schema that is not that of a record or
+    cannot be resolved, and for a value of a type that the job's schema does not have. Both name the id in the place of
+    the column.
 
     Fields mean what they mean in a JSON object: those that the encoder does not know are ignored, null is missing, a
     number may come as text, and a boolean counts as the text `true` or `false`. A float counts as the double it
@@ -64,14 +64,31 @@ class AvroDecoder:
     character a byte, as in Avro's own JSON. Dates, times, timestamps and other logical types are the plain numbers or
     texts that carry them: a date counts days since 1970, a timestamp-millis milliseconds.
 
-    Raises `ConfigError` for a file that cannot be read, is no Avro schema, or not that of a record.
+    Raises `ConfigError` for a file that cannot be read, is no Avro schema, or not that of a record, and if all schemas
+    are given and none of them can be read. Calls raise the errors of `writers`; after `SourceUnavailableError` they may
+    be repeated.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, framing: str = "none") -> None:
-        if framing not in FRAMINGS:
-            raise ConfigError(f"expected one of {', '.join(FRAMINGS)} as framing, got {framing!r}")
-        self._schema, self._named = _read_schema(os.fspath(path))
-        self._header_bytes = FRAME_BYTES if framing == "confluent" else 0
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, writers: Writers | None = None) -> None:
+        self._expected = None if path is None else read_schema(os.fspath(path))
+        self._bare: Layout | None = None
+        self._writers = writers.get if isinstance(writers, Mapping) else writers
+        self._layouts: dict[bytes, Layout | str] = {}
+        self._keys: dict[bytes, Layout] = {}
+        if self._expected is not None:
+            try:
+                self._bare = record_layout(self._expected)
+            except ConfigError as error:
+                raise ConfigError(f"{path}: {error}") from None
+        elif writers is None:
+            raise ConfigError("expected the schema of the values, or those that they were written with")
+        if isinstance(writers, Mapping):
+            self._look_up([b"\0" + number.to_bytes(FRAME_BYTES - 1, "big") for number in writers])
+            conflicts = [found for found in self._layouts.values() if isinstance(found, str)]
+            if len(conflicts) == len(writers):  # one may be that of a key
+                raise ConfigError(
+                    f"no schema of the messages can be read: {', '.join(sorted(conflicts)) or 'none given'}"
+                )
 
     def __call__(
         self,
@@ -82,35 +99,100 @@ class AvroDecoder:
         given: Given | None = None,
     ) -> Batch:
         """As `jsonrows.encode_json`, for n Avro values."""
+        self._look_up(raw)
         objects: list[dict[str, Any]] = []
         kept: list[int] = []
         dead: list[DeadLetter] = []
         for i, value in enumerate(raw):
             found = self._object(value)
-            if isinstance(found, str):
-                dead.append(DeadLetter(int(positions[i]), found))
-            else:
+            if isinstance(found, dict):
                 objects.append(found)
                 kept.append(i)
+            else:
+                dead.append(DeadLetter(int(positions[i]), *found))
         part = {name: [values[i] for i in kept] for name, values in (given or {}).items()}
         return encode_objects(objects, positions[kept], position, encoder, part, dead)
 
-    def _object(self, value: bytes | None) -> dict[str, Any] | str:
-        """The fields of a value, or the reason why it has none."""
+    def subject(self, key: bytes) -> Subject | None:
+        """Return the subject of a framed key: a text or a whole number, alone or as the one field of a record.
+
+        Parameters
+        ----------
+        key
+            A key with its frame.
+
+        Returns None for a key that holds something else, and for one whose schema is unknown or not an Avro schema.
+        """
+        head = key[1:FRAME_BYTES]
+        if head not in self._keys:
+            try:
+                written = None if self._writers is None else self._writers(int.from_bytes(head, "big"))
+            except ConfigError:
+                return None
+            if written is None:
+                return None
+            self._keys[head] = written.layout
+        found = _read(key[FRAME_BYTES:], self._keys[head])
+        if isinstance(found, dict) and len(found) == 1:
+            (found,) = found.values()
+        is_subject = type(found) is int or (isinstance(found, str) and not re.match(FLOAT_TEXT, found))
+        return found if is_subject else None
+
+    def _look_up(self, raw: Sequence[bytes | None]) -> None:
+        """Find the layouts of the ids of values that are new; those of unknown ids are not kept."""
+        if self._writers is None:
+            return
+        heads = {value[1:FRAME_BYTES] for value in raw if value and value[0] == 0 and len(value) >= FRAME_BYTES}
+        for head in heads - self._layouts.keys():
+            number = int.from_bytes(head, "big")
+            try:
+                if (written := self._writers(number)) is not None:
+                    self._layouts[head] = record_layout(written, self._expected)
+            except ConfigError as error:
+                self._layouts[head] = f"{_named(head)}: {error}"
+
+    def _object(self, value: bytes | None) -> dict[str, Any] | tuple[str] | tuple[str, str]:
+        """The fields of a value, or the reason why it has none, with the id of its schema if that is the reason."""
         if value is None:
-            return "tombstone"
+            return ("tombstone",)
         if not value:
-            return "empty"
+            return ("empty",)
         if len(value) > MAX_RECORD_BYTES:
-            return "too_long"
-        if self._header_bytes and (value[0] != 0 or len(value) < self._header_bytes):
-            return "not_avro"
-        primitives = _Primitives(value[self._header_bytes :])
+            return ("too_long",)
+        layout: Layout | str | None = self._bare
+        head = b""
+        if self._writers is not None:
+            if value[0] != 0 or len(value) < FRAME_BYTES:
+                return ("not_framed",)
+            head, value = value[1:FRAME_BYTES], value[FRAME_BYTES:]
+            layout = self._layouts.get(head)
+        if layout is None:
+            return ("unknown_schema", _named(head))
+        if isinstance(layout, str):
+            return ("unresolved_schema", layout)
         try:
-            item: dict[str, Any] = read_data(primitives, self._schema, self._named)  # type: ignore[no-untyped-call]
-        except _MALFORMED:
-            return "not_avro"
-        return "not_avro" if primitives.fo.read(1) else item
+            item = _read(value, layout)
+        except UnresolvedError:
+            return ("unresolved_schema", _named(head))
+        return ("not_avro",) if item is None else item
+
+
+def _named(head: bytes) -> str:
+    """What a dead letter says of the schema with an id."""
+    return f"schema id {int.from_bytes(head, 'big')}"
+
+
+def _read(data: bytes, layout: Layout) -> Any:
+    """The value that bytes are; None if they are not exactly one value, and for null.
+
+    Raises `UnresolvedError` for a value that the reader's schema does not have.
+    """
+    primitives = _Primitives(data)
+    try:
+        item = read_data(primitives, *layout)  # type: ignore[no-untyped-call]
+    except _MALFORMED:
+        return None
+    return None if primitives.fo.read(1) else item
 
 
 class _Primitives(BinaryDecoder):
@@ -176,78 +258,3 @@ class _Primitives(BinaryDecoder):
                 raise ValueError
 
     iter_map = iter_array
-
-
-def _read_schema(path: str) -> tuple[Any, dict[str, Any]]:
-    """The record schema of a file, and its named types as fastavro expects them. Raises `ConfigError`."""
-    if not path.endswith(".avsc"):
-        raise ConfigError(f"{path}: expected an Avro schema in a file whose name ends in .avsc")
-    named: dict[str, Any] = {}
-    try:
-        with open(path, "rb"):
-            pass
-        schema = _prepared(load_schema(path), named)
-    except OSError as error:
-        raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-    except SchemaRepositoryError:
-        raise ConfigError(f"{path}: expected an Avro schema, and JSON") from None
-    except Exception as error:  # noqa: BLE001 - fastavro names no type; odd schemas end in KeyError and TypeError
-        raise ConfigError(f"{path}: not an Avro schema ({type(error).__name__}: {error})") from None
-    if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
-        raise ConfigError(f"{path}: expected the schema of a record")
-    return schema, {"writer": named, "reader": {}}
-
-
-def _prepared(schema: Any, named: dict[str, Any]) -> Any:
-    """A parsed schema with the logical types `_TEXT` and `_DECIMAL` only; its named types go to `named`."""
-    if isinstance(schema, list):
-        return [_prepared(branch, named) for branch in schema]
-    if isinstance(schema, str):
-        return _prepared({"type": schema}, named) if schema == "bytes" else schema
-    kind = schema["type"]
-    if not isinstance(kind, str):
-        return _prepared(kind, named)
-    ours = {key: value for key, value in schema.items() if key != "logicalType"}
-    if kind in ("record", "error", "enum", "fixed"):
-        named[schema["name"]] = ours
-    match kind:
-        case "record" | "error":
-            names = [field["name"] for field in schema["fields"]]
-            if len(set(names)) < len(names):
-                raise ValueError(f"two fields have the name {max(names, key=names.count)!r}")
-            ours["fields"] = [field | {"type": _prepared(field["type"], named)} for field in schema["fields"]]
-        case "array":
-            ours["items"] = _prepared(schema["items"], named)
-        case "map":
-            ours["values"] = _prepared(schema["values"], named)
-        case "bytes" | "fixed":
-            ours |= _carried(schema)
-    return ours
-
-
-def _carried(schema: dict[str, Any]) -> dict[str, Any]:
-    """What replaces the logical type of bytes or fixed."""
-    if schema["type"] == "fixed" and not (isinstance(schema["size"], int) and schema["size"] >= 0):
-        raise ValueError("expected a size of fixed of 0 or more")
-    if schema.get("logicalType") != "decimal":
-        return {"logicalType": _TEXT}
-    return {"logicalType": _DECIMAL, "scale": schema.get("scale", 0), "limit": 10 ** schema["precision"]}
-
-
-def _text(data: bytes, _schema: Any, _reader_schema: Any) -> str:
-    return data.decode("latin-1")
-
-
-def _decimal(data: bytes, schema: Any, _reader_schema: Any) -> str:
-    unscaled = int.from_bytes(data, "big", signed=True)
-    if abs(unscaled) >= schema["limit"]:  # before the conversion below, whose time grows with the square of the size
-        raise ValueError
-    digits = Decimal(abs(unscaled)).as_tuple().digits
-    return f"{Decimal((unscaled < 0, digits, -schema['scale'])):f}"
-
-
-_TEXT, _DECIMAL = "streamdp-text", "streamdp-decimal"
-"""Our logical types. fastavro's registry is global; these names leave its own types as they are."""
-
-LOGICAL_READERS |= {f"{kind}-{_TEXT}": _text for kind in ("bytes", "fixed")}
-LOGICAL_READERS |= {f"{kind}-{_DECIMAL}": _decimal for kind in ("bytes", "fixed")}

@@ -27,7 +27,7 @@ from connectors.kafkaclient import (
     topic_id,
 )
 from connectors.kafkagroup import GroupClient, PythonGroup
-from connectors.kafkakeys import subjects_of
+from connectors.kafkakeys import framed_json, subjects_of
 from streamdp.data.records import (
     Batch,
     DeadLetter,
@@ -59,8 +59,8 @@ class KafkaSource:
     key_is_subject
         True: the message's key is the record's subject (see `kafkakeys`), and a message whose key names none is a dead
         letter. False: the encoder finds the subject among the fields.
-    avro_keys
-        Whether frames of keys hold Avro and not JSON.
+    framed_key
+        Returns the subject of a key that has a frame; for Avro there is `avrorows.AvroDecoder.subject`.
     budget_header
         The header that holds the record's budget, for the encoder's budget column.
     start
@@ -94,7 +94,7 @@ class KafkaSource:
         bootstrap_servers: str | list[str],
         group: str,
         key_is_subject: bool = False,
-        avro_keys: bool = False,
+        framed_key: Callable[[bytes], Subject | None] = framed_json,
         budget_header: str | None = None,
         start: str = "earliest",
         on_missing: str = "stop",
@@ -110,7 +110,7 @@ class KafkaSource:
         self.topic = topic
         self._group_name = group
         self._encoder = encoder
-        self._key_is_subject, self._avro_keys = key_is_subject, avro_keys
+        self._key_is_subject, self._framed_key = key_is_subject, framed_key
         self._budget_header = budget_header
         self._budget_column = None if budget_header is None else getattr(encoder, "budget", None)
         self._start = start
@@ -296,7 +296,7 @@ class KafkaSource:
         kept = np.searchsorted(offsets, batch.positions)
         batch = replace(batch, timestamps=group.times(messages)[kept])
         if self._key_is_subject:
-            keys = subjects_of(group.keys(messages), self._avro_keys)
+            keys = subjects_of(group.keys(messages), self._framed_key)
             batch = _with_subjects(batch, keys if len(kept) == len(keys) else [keys[i] for i in kept.tolist()])
         if self._keep_payload and batch.dead:
             places = np.searchsorted(offsets, [letter.position for letter in batch.dead]).tolist()

@@ -265,9 +265,11 @@ class JobConfig(Definition):
         def at(path: Any) -> Any:
             if isinstance(path, list):
                 return [at(each) for each in path]
+            if isinstance(path, dict):
+                return {key: at(each) for key, each in path.items()}
             return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
-        paths = ("path", "dead_letters", "avro_schema", "checkpoint")
+        paths = ("path", "dead_letters", "avro_schema", "schemas", "checkpoint")
         update = {name: at(getattr(self.source, name)) for name in paths if hasattr(self.source, name)}
         if isinstance(self.source, ShuffleSourceConfig):
             update["shuffler_store"] = at(self.source.shuffler_store or f"{self.job}-shuffler.db")
@@ -364,10 +366,13 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
     ledger = None if config.ledger is None else config.ledger.removeprefix("sqlite:///")
     data = source.paths if isinstance(source, FileSourceConfig) else []
+    schemas = getattr(source, "schemas", None)
+    schemas = {*schemas.values()} if isinstance(schemas, dict) else {schemas}  # ids may share a file, also with the job
     files: list[tuple[tuple[str, ...], str | None]] = [
         (("the job's file",), job_file),
         *((("source", "path"), path) for path in data if path != "-"),
         (("source", "avro_schema"), getattr(source, "avro_schema", None)),
+        *((("source", "schemas"), path) for path in schemas - {getattr(source, "avro_schema", None)}),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in _STORE_ENDINGS if "://" not in store),
         *((("ledger" + end,), ledger + end) for end in _STORE_ENDINGS if ledger is not None and "://" not in ledger),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -14,6 +14,7 @@ from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
+    from connectors.avroschemas import Writers
     from connectors.kafka import KafkaSource
     from connectors.kafkasink import SnapshotTopic
     from connectors.letterfile import DeadLetterFile
@@ -85,6 +86,24 @@ class KafkaClientConfig(SourceOptions):
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
 
 
+class SchemaRegistryConfig(Settings):
+    """A schema registry that has the HTTP API of Confluent's, and a user of it. See `connectors.schemaregistry`.
+
+    Parameters
+    ----------
+    url
+        The address under which it has `/schemas/ids/{id}`.
+    user
+        The name for basic authentication. None: no authentication.
+    password
+        `{env: NAME}` or `{file: PATH}`.
+    """
+
+    url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@?#]*)?$")
+    user: str | None = Field(default=None, min_length=1)
+    password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+
+
 class KafkaSourceConfig(KafkaClientConfig):
     """A topic of JSON or Avro messages that a group of workers reads. See `connectors.kafka`.
 
@@ -118,13 +137,18 @@ class KafkaSourceConfig(KafkaClientConfig):
         A compacted topic for the committed snapshots. None: they are not published.
     format
         How values are encoded.
-    avro_schema
-        The .avsc file of the messages; only for `format: avro`.
-    avro_framing
-        What precedes an Avro value: nothing, or the 5 bytes that Confluent's serializers write. See
-        `connectors.avrorows`.
     json_framing
-        The same for a JSON value. See `connectors.jsonrows`.
+        What precedes a JSON value: nothing, or the 5 bytes that Confluent's serializers write. See
+        `connectors.jsonrows`.
+    schemas
+        The .avsc files of the schemas that framed Avro values and keys were written with: a mapping of schema ids to
+        paths, or a folder with `<id>.avsc` files. They are read at the start.
+    schema_registry
+        The registry that has these schemas: its URL, or a mapping as `SchemaRegistryConfig` describes.
+    avro_schema
+        The .avsc file of the schema that the job expects. Framed values of other schemas are resolved to it; None: each
+        is read by its own. Without `schemas` and `schema_registry`, values have no frame, and all have this schema. See
+        `connectors.avrorows`.
     """
 
     type: Literal["kafka"]
@@ -142,9 +166,10 @@ class KafkaSourceConfig(KafkaClientConfig):
     keep_payload: bool = False
     publish_topic: str | None = None
     format: Literal["json", "avro"] = "json"
-    avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
-    avro_framing: Literal["none", "confluent"] = "none"
     json_framing: Literal["none", "confluent"] = "none"
+    schemas: str | dict[Annotated[int, Field(ge=0, lt=1 << 32)], str] | None = Field(default=None, min_length=1)
+    schema_registry: SchemaRegistryConfig | None = None
+    avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
 
     @field_validator("dead_letter_topic")
     @classmethod
@@ -160,22 +185,32 @@ class KafkaSourceConfig(KafkaClientConfig):
             raise ValueError("needs dead_letters or dead_letter_topic for the payloads")
         return value
 
-    @field_validator("avro_schema")
+    @field_validator("schema_registry", mode="before")
     @classmethod
-    def _with_avro(cls, value: str | None, info: ValidationInfo) -> str | None:
-        form = info.data.get("format")
-        if form == "avro" and value is None:
-            raise ValueError("format avro needs the .avsc file of the messages")
-        if form == "json" and value is not None:
+    def _url_or_more(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @field_validator("schemas", "schema_registry", "avro_schema")
+    @classmethod
+    def _with_avro(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("format") == "json":
             raise ValueError("needs format: avro")
+        if info.field_name == "schema_registry" and value is not None and info.data.get("schemas") is not None:
+            raise ValueError("expected schemas or schema_registry, not both")
+        if info.field_name == "avro_schema" and value is None and info.data.get("format") == "avro":
+            places = ("schemas", "schema_registry")
+            if all(info.data.get(place, "bad") is None for place in places):
+                raise ValueError(
+                    "format avro needs schemas or schema_registry for framed messages, or the .avsc file that all"
+                    " messages without a frame were written with"
+                )
         return value
 
-    @field_validator("avro_framing", "json_framing")
+    @field_validator("json_framing")
     @classmethod
     def _framed(cls, value: str, info: ValidationInfo) -> str:
-        form = str(info.field_name).partition("_")[0]
-        if value != "none" and info.data.get("format", form) != form:
-            raise ValueError(f"needs format: {form}")
+        if value != "none" and info.data.get("format") == "avro":
+            raise ValueError("needs format: json")
         return value
 
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
@@ -195,10 +230,11 @@ class KafkaSourceConfig(KafkaClientConfig):
         from connectors.kafka import KafkaSource
 
         other: dict[str, Any] = {}
-        if self.avro_schema is not None:
+        if self.format == "avro":
             from connectors.avrorows import AvroDecoder
 
-            other["decode"] = AvroDecoder(self.avro_schema, framing=self.avro_framing)
+            decoder = AvroDecoder(self.avro_schema, writers=self._writers())
+            other |= {"decode": decoder, "framed_key": decoder.subject}
         if self.json_framing == "confluent":
             from connectors.jsonrows import encode_framed_json
 
@@ -209,7 +245,6 @@ class KafkaSourceConfig(KafkaClientConfig):
             bootstrap_servers=self.servers,
             group=self.group or f"streamdp-{job}",
             key_is_subject=key_is_subject,
-            avro_keys=self.avro_schema is not None,
             budget_header=self.budget_header,
             start=self.start,
             on_missing=self.on_missing,
@@ -218,6 +253,19 @@ class KafkaSourceConfig(KafkaClientConfig):
             options=self.client_options(),
             **other,
         )
+
+    def _writers(self) -> Writers | None:
+        """The schemas of framed values. Raises `ConfigError` if a file or the registry's password cannot be read."""
+        if self.schemas is not None:
+            from connectors.avroschemas import read_schemas
+
+            return read_schemas(self.schemas)
+        if (registry := self.schema_registry) is None:
+            return None
+        from connectors.schemaregistry import SchemaRegistry
+
+        password = _secret("source.schema_registry.password", registry.password)
+        return SchemaRegistry(registry.url, registry.user, password)
 
     def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:
         """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""

@@ -273,7 +273,7 @@ class Worker:
 
     def _retried(self, error: BaseException) -> None:
         self._reminder.reset()
-        self._tell("store", error)
+        self._tell("source" if isinstance(error, SourceError) else "store", error)
 
     def _learn_all(self, polled: Sequence[tuple[Lane | None, Shard, Sequence[Any]]]) -> None:
         for lane, shard, raw in polled:
@@ -281,7 +281,8 @@ class Worker:
             while raw and lane is not None and self._shards.get(shard) is lane and not self._shards.stale:
                 lane.keep_boundary()
                 size = lane.estimator.boundary_within(len(raw))
-                self._learn(lane, shard, self._source.decode(shard, raw[:size]))
+                batch = self._thread.retry(partial(self._source.decode, shard, raw[:size]))
+                self._learn(lane, shard, batch)
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:

@@ -80,7 +80,7 @@ def read(spark: SparkSession, config: JobConfig) -> DataFrame:
 
 
 def _subjects(keys: Any) -> Any:
-    found = subjects_of(keys.to_pylist(), avro=False)
+    found = subjects_of(keys.to_pylist())
     texts = [
         one if one is None or isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass") for one in found
     ]

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from streamdp.config.job import make_config
+from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.yaml12 import Document
 from tests.support.documents import Shell, blocks
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.name != "commands.md" and blocks(path.read_text())]
-PITFALLS, SERVICE, SPARK = DOCS / "pitfalls.md", DOCS / "service.md", DOCS / "howto" / "spark.md"
-RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK)]
-"""The pitfalls and Spark are run by tests of their own; the service's page has a token and a fragment of a job."""
+PITFALLS, SERVICE = DOCS / "pitfalls.md", DOCS / "service.md"
+SPARK, KAFKA = DOCS / "howto" / "spark.md", DOCS / "howto" / "kafka.md"
+RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA)]
+"""Pitfalls, Spark and Kafka are run by tests of their own; the service's page has a token and a fragment of a job."""
 SAID = {
     "tutorial": ["the model is better than the best constant", "smoker=yes", "epsilon = 1:", "prediction"],
     "files": ['"learned": 5000'],
@@ -66,6 +68,17 @@ def test_the_example_of_tokens_is_a_setting_of_a_job() -> None:
     schema = {"features": {"a": [0, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}}
     service = Document(text.replace("DIGEST", "0" * 64), "service.md").data
     assert make_config({**job, "schema": schema, **service}).job == "x"
+
+
+def test_the_examples_of_schemas_are_sources_of_jobs() -> None:
+    text = next(code for language, code in blocks(KAFKA.read_text()) if language == "yaml")
+    model = {"estimator": "LDPASGDClassifier"}
+    schema = {"features": {"a": [0, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}}
+    other = re.sub(r"(?m)^  schema_registry.*\n", "", text)
+    for source in (text, re.sub("# (schemas: schemas/)", r"\1", other), re.sub("# (schemas: {)", r"\1", other)):
+        config = make_config({"job": "x", "schema": schema, "model": model, **Document(source, "kafka.md").data})
+        assert isinstance(config.source, KafkaSourceConfig)
+        assert (config.source.schemas is None) == (config.source.schema_registry is not None)
 
 
 LINK = re.compile(r"\]\(([^)#\s]+)")

@@ -8,7 +8,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import encode_json
 from connectors.avrorows import AvroDecoder
+from connectors.avroschemas import read_schema
 from connectors.recordblocks import MAX_RECORD_BYTES
 from servers.broker import Broker
 from streamdp.cli.kafka_job import run_worker
@@ -30,6 +32,7 @@ from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
 from streamdp.store.snapshot import Counts
 from tests.support.kafka_job import counts
+from tests.support.registry import registry
 from tests.support.topics import send
 
 pytestmark = pytest.mark.slow
@@ -68,10 +71,12 @@ def varint(n: int) -> bytes:
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AvroDecoder]:
     folder = tmp_path_factory.mktemp("schemas")
 
-    def make(fields: dict[str, Any] = PLAIN, **options: Any) -> AvroDecoder:
+    def make(fields: dict[str, Any] = PLAIN, framed: Sequence[int] = ()) -> AvroDecoder:
         path = folder / "schema.avsc"
         path.write_text(json.dumps(record(fields)))
-        return AvroDecoder(path, **options)
+        if framed:
+            return AvroDecoder(writers=dict.fromkeys(framed, read_schema(str(path))))
+        return AvroDecoder(path)
 
     return make
 
@@ -118,13 +123,15 @@ def test_confluent_framing(decoder: Callable[..., AvroDecoder]) -> None:
         b"\0\0\0\0\7" + good, b"\0\xff\xff\xff\xff" + good, good, b"\1\0\0\0\7" + good, b"", b"\0", b"\0\0\0\0",
         b"\0\0\0\0\7", b"\0\0\0\0\7" + good[:-1], b"\0\0\0\0\7" + good + b"x", b"\0\0\0\0" + good, None,
     ]  # fmt: skip
-    batch = decoder(framing="confluent")(raw, *places(raw), SCHEMA)
-    reasons = [reason for _, reason, _ in letters(batch)]
-    assert reasons == ["not_avro"] * 2 + ["empty"] + ["not_avro"] * 6 + ["tombstone"]
+    batch = decoder(framed=[7, 0xFFFFFFFF])(raw, *places(raw), SCHEMA)
+    no_frame = [(i, "not_framed", None) for i in (3, 5, 6)]
+    unknown = [(i, "unknown_schema", "schema id 0") for i in (2, 10)]  # a double may begin as a frame does
+    malformed = [(i, "not_avro", None) for i in (7, 8, 9)]
+    assert letters(batch) == sorted([*no_frame, *unknown, *malformed, (4, "empty", None), (11, "tombstone", None)])
     assert batch.positions.tolist() == [7, 10]
     assert letters(decoder()(raw[:1], *places([1]), SCHEMA)) == [(0, "not_avro", None)]
-    with pytest.raises(ConfigError, match="none, confluent"):
-        decoder(framing="other")
+    with pytest.raises(ConfigError, match="that they were written with"):
+        AvroDecoder()
 
 
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
@@ -248,7 +255,7 @@ def test_mutated_bytes_are_a_value_or_a_reason_at_once(decoder: Callable[..., Av
             begun = time.process_time()
             found = decode._object(bytes(data))
             assert time.process_time() - begun < 0.05
-            assert found == "not_avro" or isinstance(found, dict)
+            assert found == ("not_avro",) or isinstance(found, dict)
     finally:
         gc.enable()
 
@@ -371,8 +378,8 @@ def test_plain_fields_are_what_fastavro_reads_and_every_byte_counts(
             assert isinstance(found[name], type(theirs[name]))
         else:
             assert repr(found[name]) == repr(theirs[name])
-    assert {decode._object(data[:size]) for size in range(1, len(data))} <= {"not_avro"}
-    assert decode._object(data + b"\0") == "not_avro"
+    assert {decode._object(data[:size]) for size in range(1, len(data))} <= {("not_avro",)}
+    assert decode._object(data + b"\0") == ("not_avro",)
 
 
 @given(st.lists(st.sampled_from([GOOD]) | _good, max_size=10), st.integers(0, 2**32), st.booleans())
@@ -390,7 +397,7 @@ def test_whatever_the_bytes_each_record_ends_in_one_place(
             data[at : at + choose.choice((0, 1, 1, 4))] = choose.randbytes(choose.choice((0, 1, 1, 3)))
             data = data or bytearray(b"\0")
         raw.append(bytes(data))
-    batch = decoder(fields, framing="confluent" if framed else "none")(raw, *places(raw), SCHEMA)
+    batch = decoder(fields, framed=[0] if framed else [])(raw, *places(raw), SCHEMA)
     ended = sorted([*batch.positions.tolist(), *(d.position for d in batch.dead)])
     assert ended == places(raw)[0].tolist()
     assert np.isfinite(batch.X).all()
@@ -448,16 +455,29 @@ JOB: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"format": "avro"}, "source.avro_schema: format avro needs"),
+        ({"format": "avro"}, "source.avro_schema: format avro needs schemas or schema_registry"),
         ({"avro_schema": "s.avsc"}, "source.avro_schema: needs format: avro"),
-        ({"avro_framing": "confluent"}, "source.avro_framing: needs format: avro"),
+        ({"schemas": "folder"}, "source.schemas: needs format: avro"),
+        ({"schema_registry": "http://h:1"}, "source.schema_registry: needs format: avro"),
+        (
+            {"format": "avro", "schemas": "f", "schema_registry": "http://h:1"},
+            "source.schema_registry: expected schemas or",
+        ),
+        ({"format": "avro", "schemas": {-1: "f"}}, "source.schemas"),
+        ({"format": "avro", "schemas": {}}, "source.schemas"),
+        ({"format": "avro", "schema_registry": "h:1"}, "source.schema_registry.url"),
+        ({"format": "avro", "schema_registry": "http://ann:key@h:1"}, "source.schema_registry.url"),
+        (
+            {"format": "avro", "schema_registry": {"url": "http://h", "password": "x"}},
+            "source.schema_registry.password",
+        ),
         (
             {"format": "avro", "avro_schema": "s", "json_framing": "confluent"},
             "json_framing: needs format: json",
         ),
         ({"format": "xml"}, "source.format"),
-        ({"format": "avro", "avro_schema": "s.avsc", "avro_framing": "other"}, "source.avro_framing"),
         ({"format": "avro", "avro_schema": "d.log", "dead_letters": "d.log"}, "same as source.avro_schema"),
+        ({"format": "avro", "schemas": {1: "s", 2: "d.log"}, "dead_letters": "d.log"}, "same as source.schemas"),
     ],
 )
 def test_settings_that_do_not_fit(given: dict[str, Any], match: str) -> None:
@@ -465,26 +485,22 @@ def test_settings_that_do_not_fit(given: dict[str, Any], match: str) -> None:
         make_config(JOB | {"source": {"type": "kafka", "topic": "t"} | given})
 
 
-@pytest.mark.parametrize("framing", ["none", "confluent"])
-def test_a_job_learns_avro_from_a_broker(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, framing: str
-) -> None:
+def test_a_job_learns_avro_from_a_broker(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
     topic, folder = make_topic(2), tmp_path / "jobs"
     (folder / "schemas").mkdir(parents=True)
     fields = {"a": "float", "b": ["null", "double"], "y": "double", "place": {"type": "map", "values": "string"}}
     (folder / "schemas" / "flow.avsc").write_text(json.dumps(record(fields)))
     source = {
-        "type": "kafka", "topic": topic, "brokers": broker.bootstrap, "format": "avro", "avro_framing": framing,
+        "type": "kafka", "topic": topic, "brokers": broker.bootstrap, "format": "avro",
         "avro_schema": "schemas/flow.avsc", "dead_letters": "dead.jsonl", "keep_payload": True,
     }  # fmt: skip
     (folder / "job.yaml").write_text(json.dumps(JOB | {"source": source}))
-    header = b"\0\0\0\1\2" if framing == "confluent" else b""
     good = [{"a": i % 7 / 7, "b": i % 3 - 1.0, "y": i % 5 / 5, "place": {"k": "v"}} for i in range(300)]
     messages: list[tuple[bytes, bytes | None]] = []
     for i, item in enumerate(good):
-        messages.append((b"s%d" % i, header + avro(item, fields)))
+        messages.append((b"s%d" % i, avro(item, fields)))
         if i % 100 == 0:
-            bad = [header + avro(item | {"b": None}, fields), header + avro(item, fields)[:-1], b"\xff{}", b"", None]
+            bad = [avro(item | {"b": None}, fields), avro(item, fields)[:-1], b"\xff{}", b"", None]
             messages += [(b"bad%d" % i, value) for value in bad]
     send(broker.bootstrap, topic, messages)
     config = load_config(folder / "job.yaml")
@@ -495,3 +511,47 @@ def test_a_job_learns_avro_from_a_broker(
     assert found == {
         ("missing", "b"): 3, ("not_avro", None): 6, ("empty", None): 3, ("tombstone", None): 3,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["schema_registry", "schemas"])
+def test_a_job_learns_what_writers_of_several_schemas_framed(
+    broker: Broker,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+    place: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The registry fails at first, which the worker waits for; keys are framed, too."""
+    topic = make_topic(1)
+    old, key = {"a": "float", "b": "double", "y": "double"}, b"\0\0\0\3\1"
+    new = {"y": "double", "note": ["null", "string"], "b": "double", "a": "float"}
+    writers = {258: record(old), 259: record(new), 769: "string"}
+    (tmp_path / "flow.avsc").write_text(json.dumps(record(old)))
+    source = {
+        "type": "kafka", "topic": topic, "brokers": broker.bootstrap, "format": "avro", "avro_schema": "flow.avsc",
+        "dead_letters": "dead.jsonl",
+    }  # fmt: skip
+    messages: list[tuple[bytes, bytes | None]] = []
+    for i in range(200):
+        item = {"a": i % 7 / 7, "b": i % 3 - 1.0, "y": i % 5 / 5, "note": "x"}
+        value = b"\0\0\0\1\2" + avro(item, old) if i % 2 else b"\0\0\0\1\3" + avro(item, new)
+        messages.append((key + varint(4) + b"s%03d" % i, value))
+    messages += [(b"plain", messages[0][1]), (b"\0\0\0\3\2" + varint(1) + b"x", messages[0][1])]
+    messages += [(b"ann", b"\0\0\0\4\0" + avro({"a": 0.0, "b": 0.0, "y": 0.0}, old)), (b"ann", avro(item, old))]
+    send(broker.bootstrap, topic, messages)
+    with registry() as server:
+        for number, schema in writers.items():
+            server.put(number, schema)
+            (tmp_path / f"{number}.avsc").write_text(json.dumps(schema))
+        server.failures = 2
+        where = server.url if place == "schema_registry" else {number: f"{number}.avsc" for number in writers}
+        (tmp_path / "job.yaml").write_text(yaml.dump(JOB | {"source": source | {place: where}}))
+        config = load_config(tmp_path / "job.yaml")
+        run_worker(config, max_records=len(messages), idle_seconds=20, accepted=NOTHING)
+    waits = [text for text in caplog.messages if text.startswith("source: the schema registry")]
+    assert len(waits) == (2 if place == "schema_registry" else 0)
+    assert counts(config.store_path, "flows") == Counts(201, 0, 3)
+    dead = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert [(letter["reason"], letter["column"]) for letter in dead] == [
+        ("missing", "key"), ("unknown_schema", "schema id 1024"), ("not_framed", None),
+    ]  # fmt: skip

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from connectors.avrorows import AvroDecoder
+from connectors.avroschemas import parsed
 from connectors.files import CSVSource, JSONLSource
 from connectors.jsonrows import encode_json
 from connectors.kafkakeys import subjects_of
@@ -110,6 +111,19 @@ def avro_long(value: int) -> bytes:
     return out + bytes([zigzag])
 
 
+_two = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
+_one = [{"name": "a", "type": "string"}]
+of_avro = AvroDecoder(
+    writers={
+        0: parsed("values", ['{"type": "record", "name": "R", "fields": []}']),
+        2: parsed("key", [json.dumps({"type": "record", "name": "Two", "fields": _two})]),
+        3: parsed("key", ['"long"']),
+        4: parsed("key", [json.dumps({"type": "record", "name": "One", "fields": _one})]),
+        5: parsed("key", ['["null", "long"]']),
+        9: parsed("key", ['"string"']),
+    }
+).subject
+
 EVERYONE = (*TEXTS, *NUMBERS)
 IN_LONG = [n for n in NUMBERS if -(2**63) <= n < 2**63]
 SOURCES: dict[str, Callable[[Path], list[Any]]] = {
@@ -124,15 +138,15 @@ SOURCES: dict[str, Callable[[Path], list[Any]]] = {
     "parquet, text": lambda path: table(path, "parquet", pl.Series("id", list(map(str, EVERYONE)))),
     "arrow, text": lambda path: table(path, "arrow", pl.Series("id", list(map(str, EVERYONE)))),
     "arrow, categories": lambda path: table(path, "arrow", pl.Series("id", list(map(str, EVERYONE)), pl.Categorical)),
-    "plain keys": lambda _: subjects_of([str(one).encode() for one in EVERYONE], False),
-    "json keys": lambda _: subjects_of([json.dumps(one).encode() for one in EVERYONE], False),
+    "plain keys": lambda _: subjects_of([str(one).encode() for one in EVERYONE]),
+    "json keys": lambda _: subjects_of([json.dumps(one).encode() for one in EVERYONE]),
     **{
         f"json keys in frames {n}": lambda _, n=n: subjects_of(
-            [framed(n, json.dumps(one).encode()) for one in EVERYONE], False
+            [framed(n, json.dumps(one).encode()) for one in EVERYONE]
         )
         for n in (5, 6, 0x22220A0A)
     },
-    "avro texts in frames": lambda _: subjects_of([framed(9, avro_text(str(one))) for one in EVERYONE], True),
+    "avro texts in frames": lambda _: subjects_of([framed(9, avro_text(str(one))) for one in EVERYONE], of_avro),
     "http": lambda _: [
         record.subject
         for record in read_call(
@@ -164,7 +178,7 @@ def test_whole_numbers_of_typed_columns_are_the_same_people(tmp_path: Path) -> N
                 assert ledger.admit_many(table(tmp_path, kind, ids), PureDP(1)).all()
             assert ledger.admit_many(table(tmp_path, kind, exact), PureDP(1)).all()
         assert ledger.admit_many(np.array(IN_LONG), PureDP(1)).all()
-        assert ledger.admit_many(subjects_of([framed(3, avro_long(n)) for n in IN_LONG], True), PureDP(1)).all()
+        assert ledger.admit_many(subjects_of([framed(3, avro_long(n)) for n in IN_LONG], of_avro), PureDP(1)).all()
         assert ledger.n_subjects == len(NUMBERS)
         assert {ledger.spent(n).epsilon for n in IN_LONG} == {8}
 
@@ -187,7 +201,7 @@ def test_the_text_of_a_float_is_nobody(text: str) -> None:
             batch = encode_json(texts, np.arange(n), {}, SCHEMA)
             assert [(letter.reason, letter.column) for letter in batch.dead] == [("float", "id")] * n
     keys = [text.encode(), json.dumps(text).encode(), framed(1, json.dumps(text).encode()), framed(1, text.encode())]
-    assert subjects_of(keys, False) == [None] * 4
+    assert subjects_of(keys) == [None] * 4
     with Ledger("eps=3") as ledger:
         one = LDPSGDRegressor(features=["a"], ledger=ledger)
         for wrong in (text, text.encode(), float(text), np.float64(float(text))):
@@ -205,7 +219,7 @@ def test_texts_that_only_look_like_numbers_are_people() -> None:
         assert ledger.admit_many(texts, PureDP(1)).all()
         assert ledger.n_subjects == len(texts)
     assert json_values([json.dumps(text) for text in texts]) == texts
-    assert subjects_of([text.encode() for text in texts], False) == [text.encode() for text in texts]
+    assert subjects_of([text.encode() for text in texts]) == [text.encode() for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -216,26 +230,40 @@ def test_texts_that_only_look_like_numbers_are_people() -> None:
         (framed(1, b'{"id": 7}'), False),
         (framed(1, b"ann"), False),
         (framed(1, b'""'), False),
-        (framed(1, b"\0"), True),
-        (framed(1, avro_text("ann") + avro_text("bob")), True),
-        (framed(1, b"\x08ann"), True),
-        (framed(1, b"\xff" * 11), True),
+        (framed(9, b"\0"), True),
+        (framed(9, avro_text("1.0")), True),
+        (framed(9, b"\x08ann"), True),
+        (framed(3, b"\xff" * 11), True),
+        (framed(3, avro_long(7) + b"\0"), True),
+        (framed(2, avro_text("ann") + avro_text("bob")), True),
+        (framed(2, avro_long(4) + avro_text("abc")), True),  # read without its schema, it is a text of four bytes
+        (framed(1, avro_text("ann")), True),  # no such schema
         (b'"ann', False),
         (b'"a" "b"', False),
     ],
     ids=repr,
 )
 def test_a_key_that_names_no_subject_is_nobody(key: bytes, avro: bool) -> None:
-    assert subjects_of([key, b"ann"], avro)[0] is None or key == b""
+    assert not subjects_of([key, b"ann"], *([of_avro] if avro else []))[0]
+
+
+def test_keys_of_avro_are_read_by_their_schemas() -> None:
+    keys = [
+        framed(9, avro_text("ann")),
+        framed(3, avro_long(-7)),
+        framed(4, avro_text("ann")),
+        framed(5, b"\2" + avro_long(7)),
+    ]
+    assert subjects_of([*keys, b"ann"], of_avro) == ["ann", -7, "ann", 7, b"ann"]
 
 
 def test_the_bulk_way_and_the_single_way_agree_on_keys() -> None:
     keys = [b"ann", b"\0", b"\0abc", b'n\n"x"', b"7", "Jos\u00e9".encode(), b"a@b.c"]
-    assert subjects_of(keys, False) == [one for key in keys for one in subjects_of([key], False)]
+    assert subjects_of(keys) == [one for key in keys for one in subjects_of([key])]
 
 
 def test_plain_keys_take_no_call_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     from connectors import kafkakeys
 
     monkeypatch.setattr(kafkakeys, "_subject", None)
-    assert subjects_of([b"ann", b"7", b"a@b.c"], False) == [b"ann", b"7", b"a@b.c"]
+    assert subjects_of([b"ann", b"7", b"a@b.c"]) == [b"ann", b"7", b"a@b.c"]
