@@ -76,9 +76,8 @@ class CSVGrammar:
 
     def read_header(self, data: bytes, ended: bool) -> int | None:
         """See `recordblocks.Grammar.read_header`."""
-        whole = len(data)
-        data = data.removeprefix(codecs.BOM_UTF8)
-        mark = whole - len(data)
+        mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+        data = data[mark:]
         unended = ended and bool(data) and not data.endswith(b"\n")
         records = self.split(data + b"\n" if unended else data, ended)
         if len(records.ends) == 0:
@@ -112,7 +111,8 @@ class CSVGrammar:
             raise SchemaError(f"the header {what} the declared {', '.join(map(repr, columns))}{hint}")
         self.places = {c: names.index(c) for c in self._columns}
         self.head = blake2b(line.encode(), digest_size=8).hexdigest()
-        return min(mark + int(records.ends[0]), whole)
+        length = int(records.ends[0])
+        return mark + length if length <= len(data) else None
 
     def split(self, data: bytes, ended: bool) -> Records:
         """See `recordblocks.Grammar.split`."""

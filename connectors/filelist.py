@@ -34,6 +34,7 @@ class FileList:
         self._build = build
         self._key: bytes | None = None
         self._done, self._rows = 0, 0
+        self._unended: list[str] = []
         self._file = build(self._paths[0])
 
     def recognise(self, key: bytes) -> None:
@@ -54,6 +55,11 @@ class FileList:
         return None if inside is None else (self._done + inside) / len(self._paths)
 
     @property
+    def unended(self) -> list[str]:
+        """The files that were polled up to a last line without its end; that line of all but the last is passed."""
+        return self._unended + self._file.unended
+
+    @property
     def finished(self) -> bool:
         """Whether the last file was read to its end."""
         return self._file.finished and self._done == len(self._paths) - 1
@@ -63,6 +69,7 @@ class FileList:
         check_poll(max_records, timeout_s)
         while self._file.finished and not self.finished:
             following = self._open(self._done + 1)
+            self._unended += self._file.unended
             self._file.close()
             self._rows += int(self._file.position["row"])
             self._done, self._file = self._done + 1, following

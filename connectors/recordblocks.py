@@ -87,7 +87,7 @@ class Grammar(Protocol):
         data
             The first bytes of the file.
         ended
-            No bytes follow.
+            No bytes follow. A header without its line end is then checked, but not read.
 
         Returns the length of the header in bytes, or None if it needs more bytes. Raises `SourceError` or
         `SchemaError` if there is no usable header.
@@ -101,7 +101,7 @@ class Grammar(Protocol):
         data
             Bytes that begin with a record.
         ended
-            No bytes follow, and `data` ends with a line end.
+            No bytes follow.
         """
 
 
@@ -143,18 +143,22 @@ class RecordBlocks:
         A file, plain or gzip, or `-` for standard input.
     follow
         Wait for more at the end of a plain file.
+    whole
+        The file is known to be complete: a last line without its end is a record.
 
     Raises `SourceError` if the file cannot be opened, and what `Grammar.read_header` raises. The header of standard
     input is read when it arrives.
     """
 
-    def __init__(self, path: str, grammar: Grammar, *, follow: bool = False) -> None:
+    def __init__(self, path: str, grammar: Grammar, *, follow: bool = False, whole: bool = False) -> None:
         self._grammar = grammar
+        self._whole = whole
         self._stream = ByteStream(path, follow=follow)
         self._ended = False  # the stream gave its last byte
         self._tail = b""  # read, but not returned
         self._rest = b""  # read, and follows the tail
         self._in_overlong = False  # the tail is the rest of a record that is already too long
+        self._waiting = False  # the tail holds no complete record, and nothing follows it at present
         self.has_header = False
         self.row = 0
         """How many records were returned, and those of the header."""
@@ -173,13 +177,13 @@ class RecordBlocks:
 
     @property
     def unended(self) -> bool:
-        """True if a part of a record waits for its rest."""
-        return bool(self._tail or self._in_overlong)
+        """True if all complete records were returned, and the file goes on with a part of one."""
+        return self._waiting and bool(self._tail or self._in_overlong)
 
     @property
     def finished(self) -> bool:
-        """True if the stream has ended and all records were returned."""
-        return self._ended and not self.unended
+        """True if the stream has ended and all complete records were returned."""
+        return self._ended and (self._waiting or not (self._tail or self._in_overlong))
 
     def next(self, timeout_s: float) -> Records | None:
         """The next complete records, one or more; None if none came in time or the stream has ended.
@@ -194,10 +198,11 @@ class RecordBlocks:
             progress = self._fill(max(0.0, deadline - time.monotonic()))
             size = len(self._tail)
             records = self._cut() if self.has_header else None
+            self._waiting = records is None and not progress and len(self._tail) == size
             if records is not None:
                 self.row += len(records.ends)
                 return records
-            if not progress and len(self._tail) == size:
+            if self._waiting:
                 return None
 
     def close(self) -> None:
@@ -222,6 +227,8 @@ class RecordBlocks:
         else:
             self._rest = b""
         self._tail = b"".join(pieces)
+        if self._ended and self._whole and (self._tail or self._in_overlong) and not self._tail.endswith(b"\n"):
+            self._tail += b"\n"
         if not self.has_header:
             self._cut_header()
         return progress
@@ -241,13 +248,12 @@ class RecordBlocks:
         """Cut the complete records off the tail; None if there is none."""
         if self._in_overlong:
             newline = self._tail.find(b"\n")
-            self._in_overlong = newline < 0 and not self._ended
+            self._in_overlong = newline < 0
             self._tail = self._tail[newline + 1 or len(self._tail) :]
             return None if self._in_overlong else Records(b"\n", np.array([1]), {0: "too_long"})
         if not self._tail:
             return None
-        unended = self._ended and not self._tail.endswith(b"\n")
-        records = self._grammar.split(self._tail + b"\n" if unended else self._tail, self._ended)
+        records = self._grammar.split(self._tail, self._ended)
         if len(records.ends):
             self._tail = self._tail[records.ends[-1] :]
             return records

@@ -122,9 +122,15 @@ class RecordFile(ABC):
         head = self._grammar.head if self._blocks.has_header else ""
         position = {"row": self._row, "bad": dict(self._bad), "head": head}
         if self._key is not None:
-            # The last record may have no line end yet, and its rest may still come.
-            position["first"] = self._digests[max(0, min(self._records - 1, len(self._digests) - 1))].hex()
+            position["first"] = self._digests[max(0, min(self._records, len(self._digests) - 1))].hex()
         return position
+
+    @property
+    def unended(self) -> list[str]:
+        """The name of the file if all complete records were polled, and a last line without its end is left."""
+        self._take_ahead()
+        left = self._block is None and self._ahead is None and self._blocks.unended
+        return [self._blocks.name] if left else []
 
     @property
     def finished(self) -> bool:
@@ -222,8 +228,7 @@ class RecordFile(ABC):
         while self._blocks.row < self._row:
             records = self._blocks.next(0.0)
             if records is None:
-                # The last record had no line end when it was polled, and its rest may still come.
-                return self._follow and self._blocks.unended and self._row == self._blocks.row + 1
+                return False
             self._block = self._decoded(records)
         return all(self._passed[reason] == self._bad[reason] for reason in ("malformed_quotes", "too_long"))
 

@@ -57,7 +57,7 @@ def schema() -> None:
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
-    from streamdp.config.checking import stopped
+    from streamdp.config.checking import stopped, unended
 
     dead = [
         {"reason": reason, "column": column, "records": count}
@@ -73,6 +73,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "plan": None if plan is None else asdict(plan),
         "problems": problems,
         "warnings": [
+            *unended(found.unended),
             *found.padded(),
             *([*stopped(config, found), *found.warnings(), *found.never_seen()] if found.fit else []),
         ],

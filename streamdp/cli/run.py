@@ -148,7 +148,7 @@ def _run_file(
 ) -> None:
     from contextlib import ExitStack
 
-    from streamdp.config.checking import first_block
+    from streamdp.config.checking import first_block, unended
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
@@ -194,6 +194,9 @@ def _run_file(
         counts = runner.run(max_records)
         ended = "stopped" if runner.stopping else "done"
         display.finished(counts, ended, doubts(estimator, counts), runner.waiting)
+        for sentence in unended(source.unended):
+            display.waiting(sentence)
+            warn(sentence)
         for line in display.conclusions():
             say(line)
         runner.unlearned.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def inspect(job: JobConfig, most: int | None = None) -> Inspection:
         while not records.finished and (most is None or inspection.rows < most):
             inspection.note(records.poll(BLOCK, 1.0))
         if records.position.get("row") == 0 and source.type == "csv" and not source.follow:
-            raise SourceError(f"{source.name} is empty: expected a header line with the names of columns")
+            raise SourceError(f"{source.name} has no complete line: expected a header line with the names of columns")
+        inspection.unended = records.unended
     return inspection
 
 
@@ -109,6 +111,23 @@ def stopped(job: JobConfig, inspection: Inspection) -> list[str]:
     return [
         f"{100 * share:.0f} % of the records do not fit the schema, more than source.max_bad_share ({limit:g}): a run "
         "may stop before the end; fix the schema or the data, or raise it"
+    ]
+
+
+def unended(names: Sequence[str]) -> list[str]:
+    """Say of files that their last lines were not read; at most one sentence.
+
+    Parameters
+    ----------
+    names
+        The files with a last line without its end.
+    """
+    if not names:
+        return []
+    more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
+    return [
+        f"the last line of {', '.join(names[:3])}{more} does not end in a newline and was not read, because its"
+        " rest may still come; it is read when it has its end, unless a later file was read before"
     ]
 
 

@@ -80,7 +80,7 @@ def _objects(path: str, rows: int | None) -> pl.DataFrame:
     from connectors.recordblocks import RecordBlocks
     from connectors.recordlines import Lines
 
-    blocks = RecordBlocks(path, Lines())
+    blocks = RecordBlocks(path, Lines(), whole=True)
     objects: list[dict[str, str | None]] = []
     try:
         while (records := blocks.next(0.0)) is not None and (rows is None or len(objects) < rows):

@@ -66,6 +66,8 @@ class Inspection:
         """The others by reason and column."""
         self.columns_found = {name: ColumnCounts() for name in (*schema.features, schema.target)}
         """The counts by feature, and of the target."""
+        self.unended: list[str] = []
+        """The files with a last line without its end, which is not read."""
         self._likeness: dict[str, Likeness] = {}
 
     @property

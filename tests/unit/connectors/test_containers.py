@@ -180,7 +180,7 @@ def test_nested_values_by_path(tmp_path: Path) -> None:
     ]
     lines = [json.dumps(record) for record in records]
     lines.append('{"payload": {"after": {"age": 1, "age": 2}}, "op": {"kind": "c"}, "y": 6}')
-    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    (tmp_path / "d.jsonl").write_text("\n".join(lines) + "\n")
     source = FileSourceConfig(type="jsonl", path=str(tmp_path / "d.jsonl"), max_bad_share=None).build(schema)
     batch = source.poll(100, 0.0)
     assert batch.X.tolist() == [[0.5, 1.0], [0.0, 0.0]]

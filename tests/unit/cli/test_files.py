@@ -1,0 +1,48 @@
+"""Files as they are found: half written, packed, in other encodings; what a run learns of them, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.commands import Quick
+
+JOB = """job: people
+source: {type: csv, path: people.csv}
+schema: {features: {age: [0, 120]}, target: {column: wage, bounds: [0, 100]}}
+model: {estimator: LDPASGDRegressor, budget: eps=1}
+"""
+LINES = "age,wage\n" + "23,40.5\n54,60\n" * 20
+
+
+def events(out: str, kind: str) -> list[dict]:
+    return [event for line in out.splitlines() if (event := json.loads(line))["event"] == kind]
+
+
+def test_the_first_half_of_a_last_line_is_reported_and_the_whole_line_learned(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "people.csv").write_text(LINES + "30,9")
+    said = f"the last line of {tmp_path}/people.csv does not end in a newline and was not read"
+    assert any(said in warning for warning in json.loads(quick.output("check", "job.yaml", "--json"))["warnings"])
+    code, out, err = quick("run", "job.yaml")
+    assert (code, err.count(said)) == (0, 1)
+    assert said in events(out, "waiting")[0]["message"]
+    assert events(out, "end")[0]["learned"] == 40
+    with open(tmp_path / "people.csv", "a") as file:
+        file.write("7.5\n")
+    out = quick.silent("run", "job.yaml")
+    assert [event["learned"] for event in events(out, "end")] == [41]
+    assert events(out, "waiting") == []
+
+
+def test_a_last_line_without_its_end_is_passed_over_if_a_later_file_follows(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("people.csv", "people"))
+    (tmp_path / "people").mkdir()
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / "people" / name).write_text(LINES + "30,9")
+    code, out, err = quick("run", "job.yaml")
+    assert code == 0
+    assert f"the last line of {tmp_path}/people/1.csv, {tmp_path}/people/2.csv does not end in a newline" in err
+    assert events(out, "end")[0]["learned"] == 80
+    (tmp_path / "people" / "2.csv").write_text(LINES + "30,97\n")
+    assert events(quick.silent("run", "job.yaml"), "end")[0]["learned"] == 81
