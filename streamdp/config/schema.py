@@ -42,12 +42,15 @@ class TargetConfig(Settings):
     scale
         A public constant. A number is divided by it before learning. With `bounds`, an estimator that scales privately
         needs none.
+    decimal
+        As for a feature.
     """
 
     column: str
     classes: list[Label] | None = None
     bounds: tuple[float, float] | None = None
     scale: float | None = None
+    decimal: int | None = Field(default=None, ge=0, le=76)
 
 
 class FeatureConfig(Settings):
@@ -67,6 +70,9 @@ class FeatureConfig(Settings):
         The part of a date or time that is the value, as a number or as one of the categories.
     format
         How dates are written, in the notation of `strftime`. None: ISO 8601.
+    decimal
+        For decimals as Kafka Connect and Debezium write them in JSON, in base64: the number of decimal places, which is
+        the scale of the database's column. Other values are dead letters.
     missing
         What a missing value means. `drop`, the default: the record is left out, which is public. `zero`: the number 0,
         or the first category. `typical`: the typical centre. `category`: a category of its own.
@@ -80,6 +86,7 @@ class FeatureConfig(Settings):
     column: str | None = Field(default=None, min_length=1)
     part: Literal["year", "month", "day", "weekday", "hour", "minute"] | None = None
     format: str | None = Field(default=None, min_length=1)
+    decimal: int | None = Field(default=None, ge=0, le=76)
     missing: Literal["drop", "zero", "typical", "category"] | None = None
     other: bool | None = None
 
@@ -123,12 +130,12 @@ class TimeConfig(Settings):
     column
         The name of the column.
     unit
-        `iso`: text in ISO 8601, as 2026-11-22T16:05:00+01:00; without an offset it is UTC. `seconds`, `milliseconds`: a
-        number since 1970 (UTC). Other values are dead letters.
+        `iso`: text in ISO 8601, as 2026-11-22T16:05:00+01:00; without an offset it is UTC. `seconds`,
+        `milliseconds`, `microseconds`: a number since 1970 (UTC). Other values are dead letters.
     """
 
     column: str
-    unit: Literal["iso", "seconds", "milliseconds"]
+    unit: Literal["iso", "seconds", "milliseconds", "microseconds"]
 
 
 class SchemaConfig(Settings):
@@ -221,6 +228,7 @@ class SchemaConfig(Settings):
             self.target.column,
             target_bounds=self.target.bounds,
             target_scale=1.0 if self.target.scale is None else self.target.scale,
+            target_decimal=self.target.decimal,
             classes=self.target.classes,
             subject=subject if subject is None else subject.column,
             subject_type="text" if subject is None else subject.type,

@@ -19,6 +19,10 @@ else:
     pl = Late("polars")
 
 
+MOST_BYTES = 32
+"""The length of a decimal: 76 digits, as many as databases have."""
+
+
 class Faults:
     """The first fault of each of n records.
 
@@ -102,6 +106,28 @@ def text_series(name: str, value: Any) -> pl.Series:
     with contextlib.suppress(Exception):  # an object may raise anything, with itself in the message
         return pl.Series(name, [text_of(value)], dtype=pl.String)
     raise SchemaError(f"column {name!r}: nested")
+
+
+def decimals(column: pl.Series, places: int, faults: Faults) -> pl.Series:
+    """Return decimals as numbers, Float64; null for an empty text. Kafka Connect writes them so in JSON.
+
+    Parameters
+    ----------
+    column
+        n texts: the base64 of a whole number, as bytes in two's complement, the highest one first.
+    places
+        How many of its digits are decimal places.
+    faults
+        The faults of the n records: `not_a_number` for other texts and for more than `MOST_BYTES`. Changed in place.
+    """
+    raw = column.str.decode("base64", strict=False) if column.dtype == pl.String else [None] * len(column)
+    found = [
+        int.from_bytes(data, "big", signed=True) / 10**places if data and len(data) <= MOST_BYTES else None
+        for data in raw
+    ]
+    read = pl.Series(column.name, found, dtype=pl.Float64)
+    faults.add(read.is_null().to_numpy() & ~blank(column), "not_a_number", column.name)
+    return read
 
 
 def blank(column: pl.Series) -> np.ndarray:

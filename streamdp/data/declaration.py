@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from streamdp.data.columns import Faults, blank
+from streamdp.data.columns import Faults, blank, decimals
 from streamdp.data.dates import NAMES, PARTS, part_of
 from streamdp.data.late import Late
 from streamdp.errors import SchemaError
@@ -28,7 +28,7 @@ MISSING, OTHER = "(missing)", "(other)"
 """The categories of empty values and of values that are not declared, if a declaration has such categories."""
 
 _GAPS = ("drop", "zero", "category", "typical")
-_KEYS = frozenset(("bounds", "categories", "typical", "column", "part", "format", "missing", "other"))
+_KEYS = frozenset(("bounds", "categories", "typical", "column", "part", "format", "decimal", "missing", "other"))
 _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
 
@@ -51,6 +51,23 @@ def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
     if not (high / 2 - low / 2 > 0 and math.isfinite(high - low)):
         raise SchemaError(f"{name!r}: expected finite public bounds with low < high, got ({low:g}, {high:g})")
     return low, high
+
+
+def decimal_places(name: str, places: Any) -> int:
+    """Return how many decimal places numbers in base64 have.
+
+    Parameters
+    ----------
+    name
+        The column, for messages.
+    places
+        The declaration.
+
+    Raises `SchemaError` unless it is a whole number from 0 to 76.
+    """
+    if isinstance(places, bool) or not isinstance(places, int) or not 0 <= places <= 76:
+        raise SchemaError(f"{name!r}: expected the number of decimal places, from 0 to 76, as decimal")
+    return places
 
 
 def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
@@ -113,6 +130,8 @@ class Declaration:
         The part of a date that is the value. None: the column is the value.
     format
         How dates are written. None: ISO 8601.
+    decimal
+        How many decimal places a number has that is written in base64: see `columns.decimals`. None: it is not.
     fill
         The text that takes the place of a missing value. None: the record is left out.
     """
@@ -124,6 +143,7 @@ class Declaration:
     typical: tuple[float, float] | None = None
     part: str | None = None
     format: str | None = None
+    decimal: int | None = None
     fill: str | None = None
 
     @property
@@ -139,7 +159,8 @@ class Declaration:
     @property
     def plain(self) -> bool:
         """Whether the raw column is the value, and gaps and other values are faults."""
-        return (self.column, self.part, self.fill, self.other) == (str(self.name), None, None, False)
+        given = (self.column, self.part, self.decimal, self.fill, self.other)
+        return given == (str(self.name), None, None, None, False)
 
     def read(self, column: pl.Series, blanks: frozenset[str], faults: Faults) -> pl.Series:
         """Return the values of n records; null if missing.
@@ -152,6 +173,8 @@ class Declaration:
             Texts that mean a missing value.
         """
         column = without_blanks(column, blanks)
+        if self.decimal is not None:
+            return decimals(column, self.decimal, faults)
         if self.part is None:
             return column
         named = self.part in NAMES and any(category in NAMES[self.part] for category in self.codes)
@@ -200,7 +223,7 @@ def declaration(name: str, declared: Any) -> Declaration:
         The feature.
     declared
         Bounds (low, high), a list of categories, or a mapping with one of the two and with `typical`, `column`, `part`,
-        `format`, `missing` and `other`.
+        `format`, `decimal`, `missing` and `other`.
 
     Raises `SchemaError` for a declaration that contradicts itself.
     """
@@ -235,6 +258,10 @@ def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
 def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
     bounds = declared_bounds(name, declared["bounds"])
     typical = _typical(name, declared["typical"], bounds) if "typical" in declared else None
+    if "decimal" in declared:
+        shared["decimal"] = decimal_places(name, declared["decimal"])
+        if shared["part"] is not None:
+            raise SchemaError(f"{name!r}: expected part or decimal, not both")
     if gap == "category" or declared.get("other"):
         raise SchemaError(f"{name!r}: missing: category and other are for categories; a number may be zero or typical")
     if gap == "typical" and typical is None:
@@ -245,6 +272,8 @@ def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, 
 
 def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
     categories = declared_categories(name, declared["categories"])
+    if "decimal" in declared:
+        raise SchemaError(f"{name!r}: decimal is for numbers with bounds")
     if gap == "typical" or "typical" in declared:
         raise SchemaError(f"{name!r}: typical is for numbers; a missing category may be zero or category")
     fill = {"drop": None, "zero": categories[0], "category": MISSING}[gap]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamdp.data.columns import Faults, blank, codes, numbers, people, scale_to_bounds, text_series
+from streamdp.data.columns import Faults, blank, codes, decimals, numbers, people, scale_to_bounds, text_series
 from streamdp.data.declaration import (
     Bounds,
+    decimal_places,
     declaration,
     declared_bounds,
     declared_categories,
@@ -64,6 +65,8 @@ class Schema:
         The target is clipped to these bounds.
     target_scale
         The target is divided by this public constant, after it was clipped. Positive.
+    target_decimal
+        The number of decimal places of a target in base64: see `columns.decimals`. None: it is not.
     classes
         The labels of a classification, compared as text. The target is the index of the label.
     subject
@@ -92,6 +95,7 @@ class Schema:
         *,
         target_bounds: Bounds | None = None,
         target_scale: float = 1.0,
+        target_decimal: int | None = None,
         classes: Sequence[str] | None = None,
         subject: str | None = None,
         subject_type: str = "text",
@@ -106,6 +110,7 @@ class Schema:
         self.target = target
         self.target_bounds = None if target_bounds is None else declared_bounds(target, target_bounds)
         self.target_scale = number("target_scale", target_scale)
+        self.target_decimal = None if target_decimal is None else decimal_places(target, target_decimal)
         self.classes = None if classes is None else declared_categories(target, classes)
         self.subject = subject
         self.subject_type = subject_type
@@ -117,8 +122,8 @@ class Schema:
             raise SchemaError("subject_type: expected text or integer")
         if not (math.isfinite(self.target_scale) and self.target_scale > 0):
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
-        if self.classes is not None and (target_bounds is not None or target_scale != 1.0):
-            raise SchemaError("a target with classes has neither target_bounds nor target_scale")
+        if self.classes is not None and (target_bounds, target_scale, target_decimal) != (None, 1.0, None):
+            raise SchemaError("a target with classes has no target_bounds, target_scale and target_decimal")
         others = [c for c in (target, subject, budget, None if time is None else time.column) if c is not None]
         self.feature_columns = tuple(dict.fromkeys(d.column for d in self.declarations.values()))
         """The raw columns of the features."""
@@ -149,7 +154,8 @@ class Schema:
         names = [d.column for d in self.declarations.values() if d.plain and d.is_number]
         shared = {d.column for d in self.declarations.values() if not d.plain}
         names = [name for name in names if name not in shared]
-        return tuple(names if self.classes is not None else [*names, self.target])
+        is_text = self.classes is not None or self.target_decimal is not None
+        return tuple(names if is_text else [*names, self.target])
 
     @cached_property
     def plain(self) -> bool:
@@ -278,6 +284,8 @@ class Schema:
 
     def _target(self, column: pl.Series, faults: Faults) -> np.ndarray:
         column = without_blanks(column, self.blanks)
+        if self.target_decimal is not None:
+            column = decimals(column, self.target_decimal, faults)
         if self.classes is None:
             y = numbers(column, faults)
             if self.target_bounds is not None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 else:
     pl = Late("polars")
 
-UNITS = ("iso", "seconds", "milliseconds")
-"""Text in ISO 8601, or numbers since 1970 (UTC)."""
+UNITS = {"iso": 0.0, "seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6}
+"""Text in ISO 8601, or numbers since 1970 (UTC), with how many of them are a second."""
 
 _OFFSET = r"[+-][0-9]{2}(:?[0-9]{2})?$"
 
@@ -64,7 +64,7 @@ class TimeColumn:
             n rows with the column, as text or numbers.
         """
         text = frame.get_column(self.column).cast(pl.String).str.strip_chars()
-        times = _iso(text) if self.unit == "iso" else _numbers(text) / (1000.0 if self.unit == "milliseconds" else 1.0)
+        times = _iso(text) if self.unit == "iso" else _numbers(text) / UNITS[self.unit]
         faults.add(blank(text), "missing", self.column)
         faults.add(~(times >= 0), "not_a_time", self.column)
         if self.limits is not None:

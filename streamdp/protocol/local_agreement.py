@@ -242,7 +242,7 @@ class Agreement(Wire):
             raise ConfigError("reports over HTTP need a mechanism with noise")
         schema, target = definition.schema_, definition.schema_.target
         built = definition.build_schema()
-        if not built.plain:
+        if not built.plain or target.decimal is not None:
             raise ConfigError("this job takes no reports over HTTP: devices know bounds and categories only")
         features = [
             {"name": name, "categories": list(values)}

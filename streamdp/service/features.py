@@ -28,7 +28,8 @@ class RecordReader:
 
     def __init__(self, declared: SchemaConfig) -> None:
         # A schema encodes whole records, so features get an arbitrary target here, which nobody reads.
-        self._of_features = declared.model_copy(update={"subject": None, "budget": None}).build()
+        number = declared.target.model_copy(update={"decimal": None})
+        self._of_features = declared.model_copy(update={"target": number, "subject": None, "budget": None}).build()
         target = declared.target.column
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias(target)
         self.columns = self._of_features.feature_columns

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp import LDPASGDRegressor
+from streamdp.config.job import make_config
+from streamdp.config.schema import SchemaConfig
 from streamdp.data.dates import PARTS
 from streamdp.data.schema import Schema
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.protocol.local_agreement import Agreement
+from streamdp.service.features import RecordReader
 
 RULES: dict[str, Any] = {
     "age": {"bounds": (0, 100), "typical": (40, 10), "missing": "typical"},
@@ -190,3 +196,77 @@ def test_plain_names_take_the_same_frames() -> None:
         assert np.array_equal(learner.theta, learners[0].theta)
     with pytest.raises(SchemaError, match=r"expected shape \(n, 2\)"):
         learners[0].learn_many(X[:, :1], y)
+
+
+def base64_of(unscaled: int, size: int) -> str:
+    return base64.b64encode(unscaled.to_bytes(size, "big", signed=True)).decode()
+
+
+@given(st.integers(-(2**255), 2**255 - 1), st.integers(0, 76))
+def test_a_decimal_in_base64_is_the_number_nearest_to_it(unscaled: int, places: int) -> None:
+    rules = {"a": {"bounds": (-1, 1), "decimal": places, "column": "x.a"}}
+    schema = Schema(rules, "y", target_decimal=places)
+    _, y = schema.encode_one({"x": {"a": base64_of(unscaled, 32)}, "y": base64_of(unscaled, 32)})
+    assert y == float(Fraction(unscaled, 10**places))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("", "missing"),
+        (None, "missing"),
+        ("2.50", "not a number"),
+        ("=", "not a number"),
+        ("AfQ", "not a number"),
+        (base64_of(1, 33), "not a number"),
+        ({"scale": 2, "value": "AfQ="}, "nested"),
+    ],
+)
+def test_what_is_no_decimal_in_base64(value: Any, reason: str) -> None:
+    schema = Schema({"a": {"bounds": (0, 1), "decimal": 2}}, "y", target_bounds=(0, 9), target_decimal=2)
+    assert schema.encode_one({"a": "AA==", "y": "AfQ="}) == ({"a": -1.0}, 5.0)
+    assert schema.numeric_columns == ()
+    with pytest.raises(SchemaError, match=f"column 'a': {reason}"):
+        schema.encode_one({"a": value, "y": "AfQ="})
+    with pytest.raises(SchemaError, match="column 'a': not a number"):
+        schema.encode_features(pl.DataFrame({"a": [1234]}))  # a number, whose text would be base64
+
+
+@pytest.mark.parametrize(
+    ("declared", "match"),
+    [
+        ({"bounds": (0, 1), "decimal": -1}, "from 0 to 76"),
+        ({"bounds": (0, 1), "decimal": 77}, "from 0 to 76"),
+        ({"bounds": (0, 1), "decimal": True}, "from 0 to 76"),
+        ({"bounds": (0, 1), "decimal": 2, "part": "hour"}, "part or decimal"),
+        ({"categories": ["a", "b"], "decimal": 2}, "decimal is for numbers"),
+    ],
+)
+def test_decimals_that_are_none(declared: Any, match: str) -> None:
+    with pytest.raises(SchemaError, match=match):
+        Schema({"a": declared}, "y")
+    with pytest.raises(SchemaError, match="a target with classes"):
+        Schema({"a": (0, 1)}, "y", classes=["a", "b"], target_decimal=2)
+
+
+def test_a_missing_decimal_may_have_a_declared_meaning() -> None:
+    rule = {"bounds": (0, 100), "decimal": 2, "typical": (40, 10), "missing": "typical"}
+    schema = Schema({"a": rule}, "y", missing_values=["NA"])
+    assert [schema.encode_one({"a": a, "y": "1"})[0]["a"] for a in (None, "NA", "E4g=")] == pytest.approx(
+        [-0.2, -0.2, 0.0]
+    )
+
+
+def test_a_service_reads_features_of_a_job_whose_target_is_a_decimal() -> None:
+    target = {"column": "y", "bounds": [0, 9], "decimal": 2}
+    declared = SchemaConfig.model_validate({"features": {"a": {"bounds": [0, 1], "decimal": 2}}, "target": target})
+    X, flaws = RecordReader(declared).read([{"a": "ZA=="}, {"a": "1.0"}])
+    assert (X[0].tolist(), list(flaws)) == ([1.0], [1])
+
+
+def test_a_device_does_not_know_decimals() -> None:
+    target = {"column": "y", "bounds": [0, 9], "decimal": 2}
+    model = {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
+    job = {"job": "x", "source": {"type": "http"}, "schema": {"features": {"a": [0, 1]}, "target": target}}
+    with pytest.raises(ConfigError, match="takes no reports over HTTP"):
+        Agreement.of("x", make_config(job | {"model": model}))

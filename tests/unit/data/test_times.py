@@ -68,7 +68,8 @@ def test_numbers_have_their_unit() -> None:
     assert read("seconds", ["1763000000.25", " 0 "]) == [1763000000.25, 0.0]
     assert read("milliseconds", ["1763000000250"]) == [1763000000.25]
     assert read("milliseconds", pl.Series([1763000000250]).to_list()) == [1763000000.25]
-    with pytest.raises(SchemaError, match="iso, seconds, milliseconds"):
+    assert read("microseconds", ["1763000000250000"]) == [1763000000.25]
+    with pytest.raises(SchemaError, match="iso, seconds, milliseconds, microseconds"):
         TimeColumn("at", "days")
 
 
