@@ -269,6 +269,12 @@ _PROMOTIONS = [("int", "long"), ("int", "double"), ("long", "double"), ("float",
 _plain = st.sampled_from([(kind, kind) for kind in ("null", "boolean", "int", "long", "float", "double", "string")])
 
 
+def takes_bytes(kind: Any) -> bool:
+    if isinstance(kind, dict) and kind["type"] == "record":
+        return any(takes_bytes(field["type"]) for field in kind["fields"])
+    return bool(kind != "null")
+
+
 @st.composite
 def pairs(draw: st.DrawFn, names: Iterator[int], depth: int = 2) -> tuple[Any, Any]:
     """A type, and one to which it can be resolved."""
@@ -288,6 +294,8 @@ def pairs(draw: st.DrawFn, names: Iterator[int], depth: int = 2) -> tuple[Any, A
     if which in ("array", "map"):
         key = {"array": "items", "map": "values"}[which]
         w, e = draw(pairs(names, depth - 1))
+        if not takes_bytes(w):  # a block of such items is read as one
+            w = e = "int"
         return {"type": which, key: w}, {"type": which, key: e}
     if which == "union":
         kinds = draw(st.permutations(["null", "int", "string", "boolean"]))
