@@ -13,21 +13,14 @@ from typing import Any
 
 import numpy as np
 from kafka import TopicPartition
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafka.structs import MemberState
 
 from connectors.jsonrows import encode_json
-from connectors.kafkaclient import (
-    OFFSETS_TIMEOUT_S,
-    connect,
-    kafka_errors,
-    known_offsets,
-    leaderless,
-    partitions_of,
-    topic_id,
-)
+from connectors.kafkaclient import OFFSETS_TIMEOUT_S, connect, kafka_errors, leaderless, partitions_of, topic_id
 from connectors.kafkagroup import GroupClient, PythonGroup
 from connectors.kafkakeys import framed_json, subjects_of
+from connectors.topicwatch import TopicWatch
 from streamdp.data.records import (
     Batch,
     DeadLetter,
@@ -35,12 +28,12 @@ from streamdp.data.records import (
     Position,
     RebalanceListener,
     Shard,
+    Stall,
     Subject,
     check_poll,
 )
 from streamdp.errors import ConfigError, ShardUnavailableError, SourceError, SourceUnavailableError
 
-LAG_TIMEOUT_S = 0.5
 CLOSE_TIMEOUT_S = 0.5
 """How long the brokers may take to answer that this worker leaves, in seconds."""
 
@@ -120,8 +113,10 @@ class KafkaSource:
         self._listener: RebalanceListener | None = None
         self._new: list[Shard] = []
         self._read: dict[int, int] = {}
-        self._rebalancing = False
+        self._paused = False
+        self._polls = 0
         self._topic_id: str | None = None
+        self._watch = TopicWatch(topic, bootstrap_servers, options or {})
         self._group: GroupClient
         if client == "confluent":
             from connectors.kafkafast import FastGroup
@@ -139,7 +134,8 @@ class KafkaSource:
         be called again.
         """
         partitions_of(self._consumer, self.topic)
-        self._topic_id = topic_id(self._consumer, self.topic)
+        self._topic_id = self._watch.topic_id = topic_id(self._consumer, self.topic)
+        self._watch.start()
         self._listener = listener
         self._group.subscribe(self.topic, self._hold, self._revoked, self._lost)
 
@@ -148,11 +144,7 @@ class KafkaSource:
 
     def _revoked(self, partitions: set[int]) -> None:
         if (shards := self._forget(partitions)) and self._listener is not None:
-            self._rebalancing = True
-            try:
-                self._listener.revoked(shards)
-            finally:
-                self._rebalancing = False
+            self._listener.revoked(shards)
 
     def _lost(self, partitions: set[int]) -> None:
         if (shards := self._forget(partitions)) and self._listener is not None:
@@ -196,15 +188,16 @@ class KafkaSource:
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         """The first offset of the broker, and the one before which all can be read."""
-        key = TopicPartition(self.topic, partition)
+        key, timeout_ms = TopicPartition(self.topic, partition), int(1000 * OFFSETS_TIMEOUT_S)
         with kafka_errors():
-            firsts, ends = (
-                known_offsets(ask, [key], OFFSETS_TIMEOUT_S)
-                for ask in (self._consumer.beginning_offsets, self._consumer.end_offsets)
-            )
-        if key not in firsts or key not in ends:
-            raise ShardUnavailableError("its offsets cannot be known at present")
-        return firsts[key], ends[key]
+            try:
+                first = self._consumer.beginning_offsets([key], timeout_ms)[key]
+                end = self._consumer.end_offsets([key], timeout_ms)[key]
+            except (KeyError, KafkaError) as error:
+                if isinstance(error, KeyError) or error.retriable:
+                    raise ShardUnavailableError("its offsets cannot be known at present") from None
+                raise
+        return first, end
 
     def _read_from(self, partition: int, offset: int) -> None:
         if partition in self._group.partitions:  # else it was taken away in the meantime
@@ -225,9 +218,12 @@ class KafkaSource:
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         """See `ShardedSource.poll`."""
         check_poll(max_records, timeout_s)
+        self._polls += not self._paused
         with kafka_errors():
             try:
                 found = self._group.poll(max_records, timeout_s)
+            except UnknownTopicOrPartitionError:  # the group notices if it was deleted
+                raise SourceUnavailableError(f"the broker does not know the topic {self.topic!r} at present") from None
             except OffsetOutOfRangeError as error:  # the broker deleted the next messages, or never had them
                 self._check_topic()
                 for key, offset in error.args[0].items():
@@ -268,22 +264,22 @@ class KafkaSource:
 
     def awaited(self) -> str:
         """See `ShardedSource.awaited`."""
+        if away := self._watch.away():
+            return away
         group = f"the group {self._group_name!r}"
         match self._group.state:
             case MemberState.UNJOINED:
                 return f"{group}: its broker does not let this worker in yet"
-            case MemberState.STABLE if self._is_gone():
-                return f"the topic {self.topic!r}, which the brokers do not have: it was deleted"
             case MemberState.STABLE:
                 return f"a partition of {self.topic!r}: other members of {group} have all of them"
             case _:
                 return f"the rebalance of {group}, which ends when all its members have answered"
 
-    def _is_gone(self) -> bool:
-        """Whether the brokers answer, and know no such topic any more."""
-        with contextlib.suppress(SourceError, SourceUnavailableError):
-            return self._topic_id is not None and topic_id(self._consumer, self.topic) is None
-        return False
+    def stalls(self) -> list[Stall]:
+        """See `ShardedSource.stalls`."""
+        group = self._group
+        begun = self._read.keys()
+        return self._watch.stalls({n: group.position(n) if n in begun else None for n in group.partitions}, self._polls)
 
     def decode(self, shard: Shard, messages: Sequence[Any]) -> Batch:
         """See `ShardedSource.decode`."""
@@ -313,10 +309,12 @@ class KafkaSource:
 
     def pause(self) -> None:
         """See `ShardedSource.pause`."""
+        self._paused = True
         self._group.pause()
 
     def resume(self) -> None:
         """See `ShardedSource.resume`. Shards that wait for `start` stay paused."""
+        self._paused = False
         self._group.resume()
 
     def commit(self, positions: Mapping[Shard, Position]) -> None:
@@ -324,22 +322,16 @@ class KafkaSource:
         self._group.commit({shard.partition: position["offset"] for shard, position in positions.items()})
 
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
-        """The number of offsets after these positions that can be read: not those of open transactions.
+        """The number of messages after these positions, as of a few seconds ago: also those of open transactions.
 
-        Returns no entry for a shard of another worker; none at all within a rebalance, or if the broker does not answer
-        within `LAG_TIMEOUT_S`.
+        Returns no entry for a shard of which it is not known. It never waits for a broker, and any thread may call it.
         """
-        ours = [TopicPartition(*shard) for shard in positions if shard.partition in self._read]
-        if self._rebalancing or not ours:
-            return {}
-        ends: dict[TopicPartition, int] = {}
-        with contextlib.suppress(KafkaError):
-            ends = known_offsets(self._consumer.end_offsets, ours, LAG_TIMEOUT_S)
-        return {Shard(*p): max(0, end - positions[Shard(*p)]["offset"]) for p, end in ends.items()}
+        return self._watch.lag(positions)
 
     def close(self) -> None:
         """See `ShardedSource.close`."""
         self._listener = None
+        self._watch.close()
         self._group.close()
         with contextlib.suppress(KafkaError):
             self._consumer.close(autocommit=False, timeout_ms=int(1000 * CLOSE_TIMEOUT_S))

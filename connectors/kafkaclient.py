@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -34,6 +34,8 @@ from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, St
 
 OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer", "value_deserializer"}
 """Consumer options that exactly-once counting decides."""
+
+NO_TOPIC = "there is no topic {!r}, or this login has no right to it; create the topic first"
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -82,9 +84,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
     """
     if taken := OURS.intersection(options):
         raise ConfigError(f"the consumer option {sorted(taken)[0]!r} is set by streamdp and cannot be given")
-    protocol = options.get("security_protocol", "PLAINTEXT")
-    if protocol not in PROTOCOLS:  # the client would take it for PLAINTEXT
-        raise ConfigError(f"security_protocol: expected one of {', '.join(PROTOCOLS)}")
+    _check_protocol(options)
     settings = {
         "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
         "reconnect_backoff_max_ms": RECONNECT_MS,
@@ -106,8 +106,13 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         raise
 
 
+def _check_protocol(options: Mapping[str, Any]) -> None:
+    if options.get("security_protocol", "PLAINTEXT") not in PROTOCOLS:  # the client would take it for PLAINTEXT
+        raise ConfigError(f"security_protocol: expected one of {', '.join(PROTOCOLS)}")
+
+
 def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> KafkaAdminClient:
-    """Make a client that creates topics and deletes records. It raises the errors of `kafka.errors`.
+    """Make a client that asks about topics, creates them and deletes records. It raises the errors of `kafka.errors`.
 
     Parameters
     ----------
@@ -115,7 +120,10 @@ def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]
         See `connect`.
     options
         Other options of `kafka.KafkaAdminClient`.
+
+    Raises `ConfigError` for an unknown `security_protocol`.
     """
+    _check_protocol(options)
     settings = {
         "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
         "reconnect_backoff_max_ms": RECONNECT_MS,
@@ -137,7 +145,7 @@ def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
     with kafka_errors(topic):
         partitions: set[int] = consumer.partitions_for_topic(topic)
     if not partitions:
-        raise SourceError(f"there is no topic {topic!r}, or this login has no right to it; create the topic first")
+        raise SourceError(NO_TOPIC.format(topic))
     return partitions
 
 
@@ -154,40 +162,6 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     """
     found = _described(consumer, topic)
     return str(found.topic_id) if found is not None and found.topic_id else None
-
-
-def known_offsets(ask: Callable[..., dict[Any, int]], keys: Collection[Any], timeout_s: float) -> dict[Any, int]:
-    """The offsets of the partitions that can be asked for them now; the others have no entry.
-
-    Parameters
-    ----------
-    ask
-        `beginning_offsets` or `end_offsets` of a consumer. For several partitions of which the client knows no leader
-        for one, it raises `KeyError`; then each is asked alone.
-    keys
-        The partitions.
-    timeout_s
-        How long a question may take.
-
-    Raises errors of the client that would come again.
-    """
-    together = _ask(ask, keys, timeout_s)
-    if together is not None:
-        return together
-    alone = [_ask(ask, [key], timeout_s) or {} for key in keys] if len(keys) > 1 else []
-    return {key: offset for found in alone for key, offset in found.items()}
-
-
-def _ask(ask: Callable[..., dict[Any, int]], keys: Collection[Any], timeout_s: float) -> dict[Any, int] | None:
-    """What a question gives; None if it cannot be answered at present."""
-    try:
-        return ask(list(keys), int(1000 * timeout_s)) if keys else {}
-    except KeyError:
-        return None
-    except KafkaError as error:
-        if not error.retriable:
-            raise
-        return None
 
 
 def leaderless(consumer: KafkaConsumer, topic: str) -> set[int]:

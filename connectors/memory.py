@@ -9,7 +9,17 @@ from typing import Final, Literal
 
 import numpy as np
 
-from streamdp.data.records import Batch, DeadLetter, Position, RebalanceListener, Record, Shard, Subject, check_poll
+from streamdp.data.records import (
+    Batch,
+    DeadLetter,
+    Position,
+    RebalanceListener,
+    Record,
+    Shard,
+    Stall,
+    Subject,
+    check_poll,
+)
 from streamdp.errors import ConfigError, SourceError
 
 
@@ -212,6 +222,10 @@ class MemoryShards:
     def awaited(self) -> str:
         """See `ShardedSource.awaited`."""
         return "a call of `rebalance`"
+
+    def stalls(self) -> list[Stall]:
+        """See `ShardedSource.stalls`; a list is always there."""
+        return []
 
     def start(self, shard: Shard, position: Position | None) -> Position | None:
         """See `ShardedSource.start`. Raises `SourceError` for a wrong position."""

@@ -2,21 +2,116 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from kafka import TopicPartition
+from kafka import IsolationLevel, KafkaAdminClient, OffsetSpec, TopicPartition
+from kafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 
 from connectors.kafkaclient import (
+    METADATA_MS,
+    NO_TOPIC,
     OFFSETS_TIMEOUT_S,
-    connect,
+    connect_admin,
+    explain_refusal,
     kafka_errors,
-    known_offsets,
-    leaderless,
-    partitions_of,
-    topic_id,
 )
 from streamdp.data.records import Position, Shard
+from streamdp.errors import SourceError, SourceUnavailableError
+
+
+class Bounds(NamedTuple):
+    """Where a partition begins and ends.
+
+    Attributes
+    ----------
+    first
+        The first offset.
+    stable
+        The offset before which all transactions have ended: a reader of committed records reads up to here.
+    end
+        The offset after the last message.
+    """
+
+    first: int
+    stable: int
+    end: int
+
+    def after(self, offset: int) -> int:
+        """The number of messages at an offset and after it that were not deleted.
+
+        Parameters
+        ----------
+        offset
+            The offset of the next message.
+        """
+        return max(0, self.end - max(self.first, offset))
+
+
+def connect_asking(
+    bootstrap_servers: str | list[str], options: Mapping[str, Any], timeout_s: float
+) -> KafkaAdminClient:
+    """A client for `survey`.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        `host:port`, several of them separated by commas, or a list.
+    options
+        Options of `kafka.KafkaConsumer`. Those that are not about connections are not used.
+    timeout_s
+        How long a broker may take for an answer, in seconds.
+
+    Raises the errors of `kafkaclient.connect`.
+    """
+    ours = {"request_timeout_ms": int(1000 * timeout_s), "metadata_max_age_ms": METADATA_MS}
+    given = {name: value for name, value in options.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
+    try:
+        with kafka_errors():
+            return connect_admin(bootstrap_servers, given | ours)
+    except SourceUnavailableError:
+        explain_refusal(bootstrap_servers, options)
+        raise
+
+
+def survey(admin: KafkaAdminClient, topic: str, stable: bool = True) -> tuple[str | None, dict[int, Bounds | str]]:
+    """Ask where the partitions of a topic begin and end.
+
+    Parameters
+    ----------
+    topic
+        The topic's name.
+    stable
+        Whether to ask for `Bounds.stable`; else it is the end.
+
+    Returns the topic's id, None of brokers before Kafka 2.8; and of each partition its bounds, or which broker has not
+    answered, or an empty text if no broker leads it. Raises `UnknownTopicOrPartitionError` if there is no such topic,
+    and other errors of `kafka.errors` if no broker answers.
+    """
+    (found,) = admin.describe_topics([topic])
+    if found["error_code"]:
+        raise for_code(found["error_code"])(topic)
+    led: dict[int, list[TopicPartition]] = defaultdict(list)
+    for one in found["partitions"]:
+        led[one["leader_id"]].append(TopicPartition(topic, one["partition_index"]))
+    answers: dict[int, Bounds | str] = {}
+    for leader, keys in led.items():
+        answers |= dict.fromkeys((key.partition for key in keys), f"broker {leader}" if leader >= 0 else "")
+        if leader >= 0:
+            with contextlib.suppress(KafkaError):
+                answers |= _bounds(admin, keys, stable)
+    return str(found["topic_id"]) if found.get("topic_id") else None, answers
+
+
+def _bounds(admin: KafkaAdminClient, keys: Collection[TopicPartition], stable: bool) -> dict[int, Bounds]:
+    """The bounds of partitions that one broker leads. The end is asked first, so that no transaction seems open."""
+    latest = dict.fromkeys(keys, OffsetSpec.LATEST)
+    ends = admin.list_partition_offsets(latest)
+    stables = admin.list_partition_offsets(latest, IsolationLevel.READ_COMMITTED) if stable else ends
+    firsts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.EARLIEST))
+    return {key.partition: Bounds(firsts[key].offset, stables[key].offset, ends[key].offset) for key in keys}
 
 
 def unread(
@@ -25,7 +120,7 @@ def unread(
     positions: Mapping[Shard, Position],
     topics: Collection[str] = (),
 ) -> dict[Shard, int | None]:
-    """Count the records that can be read after positions: not those of open transactions, nor those that were deleted.
+    """Count the messages after positions that were not deleted: also those of open transactions.
 
     Parameters
     ----------
@@ -38,29 +133,31 @@ def unread(
     topics
         Topics that may have no position yet. A partition without a position counts from its beginning.
 
-    Returns the number of records of each partition; None where it is not known: no broker leads the partition, or the
-    position is of another topic of the same name, which was deleted. Raises the errors of `kafkaclient.connect` and of
-    `kafkaclient.partitions_of`.
+    Returns the number of messages of each partition; None where it is not known: no broker leads the partition, its
+    broker does not answer, or the position is of another topic of the same name, which was deleted. Raises the errors
+    of `kafkaclient.connect`, and `SourceError` if there is no such topic.
     """
-    consumer = connect(bootstrap_servers, None, options)
-    try:
-        named = {shard.topic for shard in positions} | set(topics)
-        shards = {Shard(topic, number) for topic in named for number in partitions_of(consumer, topic)}
-        away = {Shard(topic, number) for topic in named for number in leaderless(consumer, topic)}
-        ids = {topic: topic_id(consumer, topic) for topic in named}
-        asked = [TopicPartition(*shard) for shard in shards - away]
-        with kafka_errors():
-            firsts, ends = (
-                known_offsets(ask, asked, OFFSETS_TIMEOUT_S)
-                for ask in (consumer.beginning_offsets, consumer.end_offsets)
-            )
-    finally:
-        consumer.close(autocommit=False)
+    named = sorted({shard.topic for shard in positions} | set(topics))
+    with contextlib.closing(connect_asking(bootstrap_servers, options, OFFSETS_TIMEOUT_S)) as admin:
+        surveys = {topic: _surveyed(admin, topic) for topic in named}
 
-    def count(shard: Shard) -> int | None:
-        key, position = TopicPartition(*shard), positions.get(shard, {})
-        if key not in firsts or key not in ends or position.get("topic_id") not in (None, ids[shard.topic]):
+    def count(shard: Shard, id_: str | None, answer: Bounds | str) -> int | None:
+        position = positions.get(shard, {})
+        if isinstance(answer, str) or position.get("topic_id") not in (None, id_):
             return None
-        return max(0, int(ends[key] - max(firsts[key], position.get("offset", 0))))
+        return answer.after(position.get("offset", 0))
 
-    return {shard: count(shard) for shard in sorted(shards)}
+    return {
+        shard: count(shard, id_, answer)
+        for topic, (id_, answers) in surveys.items()
+        for partition, answer in sorted(answers.items())
+        for shard in (Shard(topic, partition),)
+    }
+
+
+def _surveyed(admin: KafkaAdminClient, topic: str) -> tuple[str | None, dict[int, Bounds | str]]:
+    with kafka_errors(topic):
+        try:
+            return survey(admin, topic)
+        except UnknownTopicOrPartitionError:
+            raise SourceError(NO_TOPIC.format(topic)) from None

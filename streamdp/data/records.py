@@ -34,6 +34,34 @@ class Shard(NamedTuple):
         return f"{self.topic}/{self.partition}"
 
 
+@dataclass(frozen=True)
+class Stall:
+    """Why a shard is not read, since when the source knows it.
+
+    Attributes
+    ----------
+    topic, partition
+        The shard. The partition is None if it is the whole topic, and the worker has no shard of it.
+    reason
+        A word of the source; for Kafka `no_answer`, `no_leader`, `no_topic`, `open_transaction` or `not_fetched`.
+    message
+        What the worker waits for: words that follow the name of the shard. They show no value of a record.
+    seconds
+        How long it has been so.
+    """
+
+    topic: str
+    partition: int | None
+    reason: str
+    message: str
+    seconds: float
+
+    @property
+    def where(self) -> str:
+        """The name of the shard or topic."""
+        return self.topic if self.partition is None else f"{self.topic}/{self.partition}"
+
+
 WHOLE = Shard()
 """The one shard of a source that has no parts."""
 
@@ -318,6 +346,12 @@ class ShardedSource(Protocol):
 
     def awaited(self) -> str:
         """What a worker without shards waits for: words that end a sentence. They show no value of a record."""
+
+    def stalls(self) -> list[Stall]:
+        """What keeps shards that this worker has from being read, since at least some seconds; it does not wait.
+
+        If the worker has no shard, a stall of the whole topic.
+        """
 
     def start(self, shard: Shard, position: Position | None) -> Position | None:
         """Read a shard from a position, for the first time or after a rollback.

@@ -19,7 +19,10 @@ POLL_TIMEOUT_S = 0.2
 
 REPORT_AFTER_S = 30.0
 """A worker that waits, for a shard or for the end of a call of the store, says so after this time in seconds, and then
-every time it has passed again."""
+every time it has passed again. Nor does it say the same of a source that fails again and again more often."""
+
+WATCH_S = 1.0
+"""How often a worker asks its source what is not read, in seconds."""
 
 
 def check_intervals(commit_records: Any, commit_seconds: Any) -> None:

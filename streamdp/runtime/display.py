@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from streamdp.data.records import Position, Shard
+from streamdp.data.records import Position, Shard, Stall
 from streamdp.runtime.bad_records import dropped
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
@@ -210,8 +210,8 @@ class RunnerDisplay(_Display):
 class WorkerDisplay(_Display, Observer):
     """Shows a `worker.Worker`.
 
-    JSON lines: one object for each commit, change of shards, retry, and measurement on the holdout; one with the port
-    of the metrics, and one at the end.
+    JSON lines: one object for each commit, change of shards, retry, measurement on the holdout, beginning and end of a
+    stall; one with the port of the metrics, and one at the end.
 
     Parameters
     ----------
@@ -225,6 +225,7 @@ class WorkerDisplay(_Display, Observer):
         self._counts: dict[Shard, Counts] = {}
         self._fault = ""
         self._notes: dict[str, str] = {}
+        self._stalls: dict[tuple[str, str], str] = {}
         self._state = "waiting for the group"
 
     def conclusions(self) -> list[str]:
@@ -252,6 +253,20 @@ class WorkerDisplay(_Display, Observer):
         self._counts = {shard: self._counts.get(shard, counts) for shard, counts in shards.items()}
         self._state = "running" if shards else "waiting for the group"
         self._write("assigned", {"shards": sorted(map(str, shards))})
+
+    def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
+        """See `Observer.watched`."""
+        self._lags = dict(self._lag(positions))
+
+    def on_stall(self, stall: Stall, *, ended: bool) -> None:
+        """See `Observer.on_stall`."""
+        said = {"shard": stall.where, "reason": stall.reason, "seconds": round(stall.seconds, 1)}
+        if ended:
+            self._stalls.pop((stall.where, stall.reason), None)
+            self._write("stall_end", said)
+        else:
+            self._stalls[stall.where, stall.reason] = message = f"{stall.where} {stall.message}"
+            self._write("stall", said | {"message": message})
 
     def on_retry(self, kind: str, message: str) -> None:
         """See `Observer.on_retry`."""
@@ -309,11 +324,12 @@ class WorkerDisplay(_Display, Observer):
         from rich.table import Table
 
         title = f"{self._state}, {self._seconds:.0f} s"
-        table = Table("shard", box=None, title=f"{title}; {self._fault}" if self._fault else title)
+        faults = [self._fault] if self._fault else list(self._stalls.values())
+        table = Table("shard", box=None, title="; ".join((title, *faults[:3])))
         table.caption = "\n".join(f"{name}: {note}" for name, note in self._notes.items()) or None
         for column in (*asdict(Counts()), "lag"):
             table.add_column(column, justify="right")
         for shard, counts in sorted(self._counts.items()):
             lag = self._lags.get(shard)
-            table.add_row(str(shard), *_columns(counts).values(), "" if lag is None else f"{lag:,}")
+            table.add_row(str(shard), *_columns(counts).values(), "unknown" if lag is None else f"{lag:,}")
         return table

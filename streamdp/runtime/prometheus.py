@@ -1,6 +1,7 @@
 """Prometheus metrics of a worker: counts, times and lags, which the statement declares public; never a value.
 
-Every metric changes at commits, by what was committed: none shows what a crash would roll back.
+Counts change at commits, by what was committed: none shows what a crash would roll back. Lags and stalls change also
+while nothing is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from streamdp.data.records import Batch, Position, Shard
+from streamdp.data.records import Batch, Position, Shard, Stall
 from streamdp.runtime.protocols import Observer
 from streamdp.store.snapshot import Counts, Part
 
@@ -92,7 +93,10 @@ class Metrics(Observer):
             "streamdp_spend", "Budgets that records brought (epsilon or mu), refused ones included", SPEND_BUCKETS
         )
         registry.register(self._spends)
-        self._lags = Gauge("streamdp_lag", "Records that wait in the broker", shard, registry=registry)
+        self._lags = Gauge("streamdp_lag", "Records that wait in the broker, if known", shard, registry=registry)
+        self._stalls = Gauge(
+            "streamdp_stall_seconds", "How long a partition has not been read", (*shard, "reason"), registry=registry
+        )
         self._retries = Counter(
             "streamdp_troubles", "Transient faults after which the worker retried", ("kind",), registry=registry
         )
@@ -134,8 +138,11 @@ class Metrics(Observer):
                 for reason, number in learned.reasons.items():
                     self._dead.labels(reason).inc(number)
                 self._spends.observe(learned.budgets)
-        lags = self._lag({shard: part.position for shard, part in parts.items()})
-        for shard in parts:
+        self._show_lags({shard: part.position for shard, part in parts.items()})
+
+    def _show_lags(self, positions: Mapping[Shard, Position]) -> None:
+        lags = self._lag(positions)
+        for shard in positions:
             if shard in lags:
                 self._lags.labels(*shard).set(lags[shard])
             else:  # not known is not the last number, nor 0
@@ -148,6 +155,14 @@ class Metrics(Observer):
         self._shards.set(len(shards))
         self._seen = dict(shards)
         self._waiting = {shard: learned for shard, learned in self._waiting.items() if shard in shards}
+
+    def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
+        """As `Observer.watched`: show lags and stalls as of now."""
+        self._show_lags(positions)
+        self._stalls.clear()
+        for stall in stalls:
+            partition = "" if stall.partition is None else stall.partition
+            self._stalls.labels(stall.topic, partition, stall.reason).set(stall.seconds)
 
     def on_retry(self, kind: str, message: str) -> None:
         """See `Observer.on_retry`."""

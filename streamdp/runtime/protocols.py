@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamdp.data.records import Batch, DeadLetter, Position, Shard, Subject
+from streamdp.data.records import Batch, DeadLetter, Position, Shard, Stall, Subject
 from streamdp.store.snapshot import Counts, Part, Snapshot
 
 
@@ -122,14 +122,36 @@ class Observer:
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """The worker's shards have changed; all that it has now come with their committed counts."""
 
+    def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
+        """About every second, also if nothing comes.
+
+        Parameters
+        ----------
+        positions
+            The last committed position of each shard; without those that have none.
+        stalls
+            What is not read at present, and why.
+        """
+
+    def on_stall(self, stall: Stall, *, ended: bool) -> None:
+        """A shard that should be read is not read, or this has ended.
+
+        Parameters
+        ----------
+        stall
+            What it waits for, or has waited for.
+        ended
+            Whether it has ended: by a record, for another reason to wait, or because the shard was taken away.
+        """
+
     def on_retry(self, kind: str, message: str) -> None:
         """A transient fault occurred, and the worker tries again.
 
         Parameters
         ----------
         kind
-            `fenced`, `conflict`, `store`, `source`, `publish`, or `waiting`: the worker has no shard, or no
-            answer to a call of the store, for long.
+            `fenced`, `conflict`, `store`, `publish`; `source`, once in 30 seconds for each message; or `waiting`: the
+            worker has no shard, or no answer to a call of the store, for long.
         message
             The text of the error, or what the worker waits for. It shows no value of a record.
         """

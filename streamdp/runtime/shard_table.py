@@ -115,6 +115,12 @@ class ShardTable:
         return self._lanes.get(shard)
 
     @property
+    def committed_positions(self) -> dict[Shard, Position]:
+        """The position of the last commit of each shard that has one."""
+        positions = {shard: lane.committed_position for shard, lane in self._lanes.items()}
+        return {shard: position for shard, position in positions.items() if position is not None}
+
+    @property
     def committed(self) -> dict[Shard, Counts]:
         """The committed counts of all shards."""
         return {shard: lane.committed for shard, lane in self._lanes.items()}

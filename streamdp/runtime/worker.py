@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from streamdp.data.records import Batch, Shard, ShardedSource
+from streamdp.data.records import Batch, Shard, ShardedSource, Stall
 from streamdp.errors import (
     ConfigError,
     FencedError,
@@ -35,7 +35,15 @@ from streamdp.errors import (
 )
 from streamdp.runtime.bad_records import BadRecords, Unlearned
 from streamdp.runtime.calls import HANGS, Reminder, Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
+from streamdp.runtime.defaults import (
+    COMMIT_RECORDS,
+    COMMIT_SECONDS,
+    NOTE_WAITING_S,
+    POLL_TIMEOUT_S,
+    REPORT_AFTER_S,
+    WATCH_S,
+    check_intervals,
+)
 from streamdp.runtime.learning import learn
 from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
@@ -137,6 +145,9 @@ class Worker:
         self._stopping = threading.Event()
         self._done = 0
         self._heard = self._committed_at = self._noted_at = clock()
+        self._watched_at = float("-inf")
+        self._stalls: dict[tuple[str, str], Stall] = {}
+        self._source_told: dict[str, float] = {}
         self._reminder = Reminder(clock)
 
     @property
@@ -181,7 +192,7 @@ class Worker:
             try:
                 self._source.subscribe(self)
             except SourceUnavailableError as error:
-                self._tell("source", error)
+                self._tell_source(str(error))
                 self._sleep(RESUBSCRIBE_AFTER_S)
             else:
                 return
@@ -213,6 +224,7 @@ class Worker:
             self._finish_learning()  # of the poll before: the store's thread learned while this one polled
             self._follow_group()
             self._report_waiting()
+            self._report_stalls()
             if self._commit_is_due():
                 self._commit()
             if polled:
@@ -246,6 +258,22 @@ class Worker:
         elif self._reminder.due():
             self._tell("waiting", f"this worker has no shard; it waits for {self._source.awaited()}")
 
+    def _report_stalls(self) -> None:
+        """Tell the observers what is not read, and why, when that begins and when it ends."""
+        if self._clock() - self._watched_at < WATCH_S:
+            return
+        self._watched_at = self._clock()
+        before = self._stalls
+        self._stalls = {(stall.where, stall.reason): stall for stall in self._source.stalls()}
+        for key in self._stalls.keys() - before.keys():
+            log.warning("%s %s", self._stalls[key].where, self._stalls[key].message)
+        changed = [(stall, True) for key, stall in before.items() if key not in self._stalls]
+        changed += [(stall, False) for key, stall in self._stalls.items() if key not in before]
+        for observer in self._observers:
+            for stall, ended in changed:
+                observer.on_stall(stall, ended=ended)
+            observer.watched(self._shards.committed_positions, list(self._stalls.values()))
+
     def _commit_is_due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
         full = self._shards.pending >= self._commit_records
@@ -256,7 +284,7 @@ class Worker:
         try:
             polled = self._source.poll(max_records, timeout_s)
         except SourceUnavailableError as error:  # the next round polls again
-            self._tell("source", error)
+            self._tell_source(str(error))
             self._sleep(POLL_TIMEOUT_S)
             return []
         if polled:
@@ -268,6 +296,7 @@ class Worker:
         self._heard = self._clock()
         if self._reminder.due():
             self._tell("waiting", HANGS)
+        self._report_stalls()
         if self._poll(1, 0.0):
             self._shards.stale = True  # a paused source should return nothing; if it does, read it again
 
@@ -429,7 +458,7 @@ class Worker:
                 try:
                     lane.origin = self._source.start(shard, position)
                 except SourceUnavailableError as error:
-                    self._tell("source", f"{shard}: {error}")
+                    self._tell_source(f"{shard}: {error}")
                     self._shards.to_start[shard] = self._shards.to_start.pop(shard)  # the others come first next time
                     if isinstance(error, ShardUnavailableError):
                         continue
@@ -496,6 +525,12 @@ class Worker:
         log.warning("%s: %s", kind, error)
         for observer in self._observers:
             observer.on_retry(kind, str(error))
+
+    def _tell_source(self, message: str) -> None:
+        """Tell that the source has failed, unless the same was told a short time ago."""
+        if self._clock() - self._source_told.get(message, -REPORT_AFTER_S) >= REPORT_AFTER_S:
+            self._source_told[message] = self._clock()
+            self._tell("source", message)
 
     def _tell_assigned(self) -> None:
         for observer in self._observers:

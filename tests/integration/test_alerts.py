@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connectors.memory import BAD, MemoryShards
 from servers import programs
 from streamdp import LDPASGDRegressor
-from streamdp.data.records import Shard
+from streamdp.data.records import Shard, Stall
 from streamdp.errors import SourceUnavailableError
 from streamdp.runtime.prometheus import Metrics
 from streamdp.runtime.worker import Worker
@@ -57,7 +57,7 @@ def samples(text: str) -> dict[str, set[str]]:
 
 
 class Faulty(MemoryShards):
-    """The first poll fails, as if the broker were away."""
+    """The first poll fails, as if the broker were away, and the shard stalls."""
 
     failed = False
 
@@ -66,6 +66,9 @@ class Faulty(MemoryShards):
             self.failed = True
             raise SourceUnavailableError("no answer")
         return super().poll(max_records, timeout_s)
+
+    def stalls(self) -> list[Stall]:
+        return [Stall("t", 0, "no_answer", "waits for an answer of the brokers", 12.0)]
 
 
 def worker_metrics(folder: Path) -> str:
@@ -118,7 +121,7 @@ def test_rules_are_valid_and_come_when_they_should(tmp_path: Path) -> None:
 
 def test_rules_name_what_the_product_shows(shown: dict[str, set[str]]) -> None:
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert len(rules) == 10
+    assert len(rules) == 11
     assert {rule["alert"]: bad for rule in rules if (bad := unknown(rule["expr"], shown))} == {}
     used = {label for rule in rules for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))}
     assert used <= set().union(*shown.values()) | ADDED

@@ -21,7 +21,7 @@ from connectors.kafka import KafkaSource
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.cli.kafka_job import lags
-from streamdp.data.records import Batch, DeadLetter, Shard
+from streamdp.data.records import Batch, DeadLetter, Position, Shard, Stall
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreDamagedError, TooManyBadRecordsError
 from streamdp.runtime.protocols import Observer
@@ -567,8 +567,10 @@ def test_a_codec_that_is_not_installed_is_an_error_at_once(
 
 
 @both
-def test_only_committed_transactions_are_learned(job: Job, client: str) -> None:
-    """And lag is what can be read: no marker, no aborted record, no record of an open transaction."""
+def test_only_committed_transactions_are_learned(job: Job, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    """And lag has the messages of an open transaction, which wait: until now it was 0, and nothing told of them."""
+    monkeypatch.setattr("connectors.topicwatch.ASK_S", 0.3)
+    monkeypatch.setattr("connectors.topicwatch.STALL_S", 1.0)
     shard = Shard(job.topic, 0)
     writer = job.transactional_writer()
     for numbers, end in (
@@ -583,21 +585,24 @@ def test_only_committed_transactions_are_learned(job: Job, client: str) -> None:
         end(30)
     writer.begin_transaction()
     job.send(writer, range(1000, 1007))  # stays open
-    reader, seen = job.source(client=client), dict[int, Any]()
+    reader = job.source(client=client)
 
-    class LagWatcher(Watcher):
-        def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-            seen[parts[shard].position["offset"]] = reader.lag({shard: parts[shard].position})
+    class StallWatcher(Watcher):
+        stalls = frozenset[tuple[str, str]]()
 
-    with Colleague(job, reader, LagWatcher(), commit_seconds=0.2) as colleague:
-        wait_until(lambda: 1005 in seen)  # 1000 records and 5 markers
-        assert seen[1005] == {shard: 0}
-        assert job.positions == {0: 1005}
+        def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
+            self.stalls = frozenset((stall.where, stall.reason) for stall in stalls)
+
+    with Colleague(job, reader, watcher := StallWatcher(), commit_seconds=0.2) as colleague:
+        wait_until(lambda: job.path.exists() and job.positions == {0: 1005})  # 1000 records and 5 markers
         assert job.counts == Counts(500, 0, 0)
-        assert lags(job.bootstrap, {}, {shard: {"offset": 1005}}) == {shard: 0}
-        assert lags(job.bootstrap, {}, {shard: {"offset": 1000}}) == {shard: 5}
+        wait_until(lambda: reader.lag({shard: {"offset": 1005}}) == {shard: 7})
+        assert lags(job.bootstrap, {}, {shard: {"offset": 1005}}) == {shard: 7}
+        assert lags(job.bootstrap, {}, {shard: {"offset": 1000}}) == {shard: 12}
+        wait_until(lambda: watcher.stalls == {(str(shard), "open_transaction")}, 30)
         writer.commit_transaction(30)
-        wait_until(lambda: seen.get(1013) == {shard: 0})
+        wait_until(lambda: job.positions == {0: 1013})
+        wait_until(lambda: reader.lag({shard: {"offset": 1013}}) == {shard: 0} and not watcher.stalls)
         assert job.counts == Counts(507, 0, 0)
         colleague.leave()
     assert job.group_offsets() == {0: 1013}

@@ -140,7 +140,7 @@ def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = drawn(display)
         assert ["shard", "learned", "refused", "dead", "lag"] in rows
         assert ["t/0", "1,234", "2", "3", "5,000"] in rows
-        assert ["t/1", "7", "0", "0"] in rows
+        assert ["t/1", "7", "0", "0", "unknown"] in rows
         said = " ".join(word for row in rows for word in row)
         assert said.endswith("9100/metrics holdout, all shards: accuracy 0.7500, log loss 0.5000")
         assert "answer" not in rows[0]

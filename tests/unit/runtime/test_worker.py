@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from connectors.memory import BAD
 from streamdp import LDPASGDRegressor, PanPrivateRegressor
-from streamdp.data.records import WHOLE, DeadLetter, Position, RebalanceListener, Shard
+from streamdp.data.records import WHOLE, DeadLetter, Position, RebalanceListener, Shard, Stall
 from streamdp.errors import (
     ConfigError,
     FencedError,
     LedgerConflictError,
     NothingLearnedError,
+    ShardUnavailableError,
     SourceError,
     SourceUnavailableError,
     StoreUnavailableError,
@@ -569,16 +571,70 @@ def test_a_silent_source_is_asked_again(path: Path, given: Streams) -> None:
         def start(self, shard: Shard, position: Position | None) -> Position | None:
             self.starts += 1
             if self.starts in (1, 3):
-                raise SourceUnavailableError("no answer")
+                raise SourceUnavailableError(f"no answer to {self.starts}")
             return super().start(shard, position)
 
     def fail() -> None:
-        raise SourceUnavailableError("no answer")
+        raise SourceUnavailableError(f"no answer in poll {source.polls}")
 
     source = Silent(given)
     source.events = {1: fail, 5: fail, 6: fail}
     watcher = ran(path, source)
     assert watcher.retries == ["source"] * 5
+    check_exact(path, given)
+
+
+def test_a_fault_that_stays_is_told_once_in_thirty_seconds(path: Path, given: Streams) -> None:
+    """Until now, each attempt was told: up to five events a second for each shard."""
+    first, _ = given
+
+    class Leaderless(ScriptedShards):
+        def start(self, shard: Shard, position: Position | None) -> Position | None:
+            if shard == first and self.clock() < 100.0:
+                raise ShardUnavailableError("no broker leads it at present")
+            return super().start(shard, position)
+
+    watcher = ran(path, Leaderless(given), idle=110.0)
+    assert {message for _, _, message in watcher.told} == {f"{first}: no broker leads it at present"}
+    gaps = np.diff([moment for moment, _, _ in watcher.told])
+    assert len(gaps) == 3
+    assert (gaps >= REPORT_AFTER_S).all()
+    check_exact(path, given)
+
+
+def test_stalls_are_told_when_they_begin_and_end(path: Path, given: Streams) -> None:
+    first, _ = given
+
+    class Stalled(ScriptedShards):
+        def stalls(self) -> list[Stall]:
+            now = self.clock()
+            faults = [("no_answer", 20.0, 40.0), ("no_leader", 40.0, 50.0)]
+            return [Stall(*first, why, "waits", now - begin) for why, begin, end in faults if begin <= now < end]
+
+    class StallWatcher(Watcher):
+        def __init__(self, clock: Callable[[], float]) -> None:
+            super().__init__(clock)
+            self.stalls: list[tuple[float, str, str, bool]] = []
+            self.seen: list[tuple[float, int, int]] = []
+
+        def on_stall(self, stall: Stall, *, ended: bool) -> None:
+            self.stalls.append((self.clock(), stall.where, stall.reason, ended))
+
+        def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
+            self.seen.append((self.clock(), len(positions), len(stalls)))
+
+    source = Stalled(given)
+    watcher = StallWatcher(source.clock)
+    ran(path, source, idle=60.0, observers=[watcher])
+    assert [stall[1:] for stall in watcher.stalls] == [
+        (str(first), "no_answer", False),
+        (str(first), "no_answer", True),
+        (str(first), "no_leader", False),
+        (str(first), "no_leader", True),
+    ]
+    assert [moment for moment, *_ in watcher.stalls] == pytest.approx([20.0, 40.0, 40.0, 50.0], abs=1.5)
+    assert max(np.diff([moment for moment, *_ in watcher.seen])) < 2.0
+    assert watcher.seen[-1][1:] == (2, 0)
     check_exact(path, given)
 
 
@@ -775,8 +831,10 @@ def test_a_broker_that_is_away_when_a_worker_joins_is_waited_for(path: Path) -> 
                 raise SourceUnavailableError("no answer")
             super().subscribe(listener)
 
-    watcher = ran(path, Away(given))
-    assert watcher.retries == ["source"] * 3
+    source = Away(given)
+    watcher = ran(path, source)
+    assert source.asked == 4
+    assert watcher.retries == ["source"]  # the same is told once in 30 seconds
     check_exact(path, given)
 
 
