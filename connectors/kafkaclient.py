@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
 import struct
@@ -65,6 +66,10 @@ messages expired before each new try, and a producer did not send again after it
 
 _VERSIONS_REQUEST = (18, 0, 1, -1)
 """ApiVersions, its version 0, a number for the answer, no client id."""
+
+
+# The client writes all its settings into the log when it starts: passwords, too.
+logging.getLogger("kafka.admin.client").addFilter(lambda record: "configuration" not in str(record.msg))
 
 
 def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:

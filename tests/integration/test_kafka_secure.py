@@ -21,6 +21,8 @@ from connectors.kafkafast import FastGroup
 from servers.broker import Broker, create_topic
 from servers.certificates import make_certificates
 from streamdp import LDPASGDRegressor, PureDP
+from streamdp.cli.kafka_job import lags
+from streamdp.data.records import Shard
 from streamdp.data.schema import Schema
 from streamdp.errors import SourceError, SourceUnavailableError
 from streamdp.runtime.worker import Worker
@@ -85,6 +87,7 @@ def test_the_right_password_and_certificate_let_us_in(
 
         assert Worker(reader, model, store).run(20) == 20
     assert [snapshot.counts for snapshot in Store.snapshots(path)] == [Counts(20)]
+    assert None not in lags(getattr(secure, address), options(secure), {Shard("people", 0): {"offset": 0}}).values()
     assert secure.password not in caplog.text
     assert secure.password not in repr(vars(reader))
     assert secure.password.encode() not in path.read_bytes()
