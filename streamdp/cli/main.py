@@ -5,6 +5,7 @@ Commands import heavy modules inside their functions, so that `--help` is quick.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -55,6 +56,11 @@ def run_command() -> int:
     """Run the command and return its exit code."""
     if sys.stdout is None:  # the next file that is opened would take its place
         return _fail("standard output is closed; use >/dev/null", 2)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # else the name of a file in a folder may end a command
+        sys.stdout.reconfigure(errors="backslashreplace")
+    for argument in sys.argv[1:]:
+        if not argument.isascii() and argument.encode(errors="ignore").decode() != argument:
+            return _fail(f"{argument!a} is not UTF-8 text: expected arguments and names of files in UTF-8", 2)
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")
     try:
         code: int = app(standalone_mode=False, prog_name="streamdp") or 0

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.commands import Quick
 
@@ -46,3 +51,34 @@ def test_a_last_line_without_its_end_is_passed_over_if_a_later_file_follows(tmp_
     assert events(out, "end")[0]["learned"] == 80
     (tmp_path / "people" / "2.csv").write_text(LINES + "30,97\n")
     assert events(quick.silent("run", "job.yaml"), "end")[0]["learned"] == 81
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [b"run", b"people.csv", b"--target", b"wage", b"--feature", b"\xff=0:1"],
+        [b"run", b"people.csv", b"--target", b"wage", b"--feature", b"age=0:1", b"--store", b"\xff.db"],
+        [b"init", b"people.csv", b"-o", b"\xff.yaml"],
+        [b"status", b"\xff.db"],
+    ],
+)
+def test_arguments_that_are_not_utf8_are_refused(tmp_path: Path, arguments: list[bytes]) -> None:
+    (tmp_path / "people.csv").write_text(LINES)
+    command = [os.fsencode(sys.executable), b"-m", b"streamdp", *arguments]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert found.returncode == 2
+    assert b"is not UTF-8 text: expected arguments" in found.stderr
+    assert b"\\udcff" in found.stderr
+    assert os.listdir(os.fsencode(tmp_path)) == [b"people.csv"]
+
+
+def test_a_name_in_a_folder_that_is_not_utf8_is_read_and_printed(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("people.csv", "people"))
+    (tmp_path / "people").mkdir()
+    with open(os.fsencode(tmp_path / "people") + b"/\xff.csv", "w") as file:
+        file.write(LINES + "30,9")
+    command = [sys.executable, "-m", "streamdp", "check", "job.yaml"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert b"40 of 40 records fit" in found.stdout
+    assert b"\\udcff.csv does not end in a newline" in found.stdout
