@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import sys
 import time
@@ -13,6 +14,8 @@ from connectors.unpacking import DamagedError, Gzip, Unpacker, Zstandard
 from streamdp.errors import SourceError
 
 _MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd"}
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""The first bytes of a frame of Zstandard that holds no data (RFC 8878, 3.1.2)."""
 _OTHERS = {"xz": b"\xfd7zX", "zip": b"PK\x03\x04"}
 """The first bytes of packed files that are not read."""
 _BZIP2 = b"BZh", b"1AY&SY"
@@ -59,7 +62,10 @@ class ByteStream:
         """Take the next of the first bytes; b"" is the end of the file."""
         head = (self._head or b"") + piece
         kind = next((kind for kind, magic in _MAGIC.items() if head.startswith(magic)), None)
-        if kind is None and piece and any(magic.startswith(head) for magic in _MAGIC.values()):
+        if _SKIPPABLE.match(head):
+            kind = "Zstandard"
+        part = any(magic.startswith(head) for magic in _MAGIC.values()) or (len(head) < 4 and b"P" <= head[:1] <= b"_")
+        if kind is None and piece and part:
             self._head = head
             return
         self._head, self._kind = None, kind

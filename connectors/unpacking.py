@@ -13,6 +13,7 @@ from typing import Any
 from streamdp.errors import SourceError
 
 _GZIP = 31  # zlib's window bits of 15, with the header and the checksum of gzip
+_ZSTD_WINDOW = 1 << 31  # bytes: what `zstd --long=31` writes
 _ZSTD_PIECE = 512  # packed bytes that are unpacked at once; they become 16 MiB at most
 
 
@@ -91,7 +92,7 @@ class Zstandard(Unpacker):
             raise SourceError("a Zstandard file needs the extra zstd: pip install 'streamdp[zstd]'") from None
 
         super().__init__()
-        self._new = ZstdDecompressor().decompressobj
+        self._new = ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj
         self._unpacked = b""
 
     def take(self, size: int) -> bytes | None:

@@ -538,6 +538,21 @@ def test_a_gzip_file_with_a_wrong_checksum_or_bytes_behind_it_is_damaged(tmp_pat
             read_all(CSVSource(write(tmp_path / "f.gz", packed[:size]), SCHEMA))
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_zstandard_frames_without_data_and_with_a_long_window(tmp_path, kind):
+    data = as_bytes(kind, rows(20))
+    skipped = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
+    window = (31 - 10) << 3  # 2 GiB, as `zstd --long=31` declares
+    raw_block = (len(data) << 3 | 1).to_bytes(3, "little") + data
+    long = b"\x28\xb5\x2f\xfd\x00" + bytes([window]) + raw_block
+    packed = zstandard.compress(data)
+    for content in (skipped + packed, packed + skipped, skipped + skipped + packed, long, skipped + long):
+        source = FORMATS[kind](write(tmp_path / "f.zst", content), SCHEMA)
+        assert len(outcome(read_all(source))[0]) == 20
+    with pytest.raises(SourceError, match="cut short"):
+        read_all(FORMATS[kind](write(tmp_path / "f.zst", packed + skipped[:-1]), SCHEMA))
+
+
 def test_too_many_bad_records_stop_the_source_after_the_good_were_polled(tmp_path):
     lines = as_bytes("csv", rows(1000)).splitlines(keepends=True)
     for i in range(500, 700):
