@@ -6,12 +6,14 @@ A batch gives a noisy sum of the vectors of `curvature` at a query point theta_t
 sum's noise on each coordinate, d parameters and V about the variance of a gradient, the mean gradient of b records has
 the variance V/b + z^2 d/b^2. Both noises are equal at b = N_0 = z^2 d/V.
 
-Batches. With n records so far, b = max(b_0, min(n/3, 16 N_0), min(n/16, 2^20)), b_0 = max(32, 10 d, 4 sqrt N_0): small
-at first so that the query point moves early, then so large that noise does not matter. No horizon is needed.
+Batches. With n records since the last change, b = max(b_0, min(n/3, 2 N_0), min(n/64, 2^20)), b_0 = max(32, 10 d,
+4 sqrt N_0), and at least N_0/2 after a change: small at first so that the query point moves early, then so large that
+noise hardly matters. No horizon is needed.
 
 Step. Each batch counts as tau = 1 / (V/b + z^2 d/b^2), T += tau, and has the weight omega = tau T / (T + 300 d/V),
-which forgets the first query points. Kept are the omega-weighted means of the query points, of the mean gradients and
-of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An entry of A has noise of variance
+which forgets the first query points. Kept are the omega-weighted means of the query points and of the mean gradients,
+in blocks (`change`), and those of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An
+entry of A has noise of variance
 
     v = sum (omega / W)^2 (f z / (lambda b))^2,   W = sum of omega, f = 1 / sigma or 1 / 4.
 
@@ -20,9 +22,14 @@ The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newto
 gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its own step with the curvature max(sbar,
 .05 / sigma, 2 sqrt v), to at most twice and at least half of its last value.
 
+Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
+max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
+before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
+scale changed, only its averages are dropped. Larger batches have less noise, and notice a change later.
+
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
-of gbar, f^-2 lambda^2 v on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`). Logistic
-models are not shrunk: in measurements it did not lower their loss.
+of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
+Logistic models are not shrunk: in measurements it did not lower their loss.
 
 Units. With an intercept, theta is learned for columns in the units of `column_units`, which are in the state. The
 query point is kept for the columns as they are, the averages in the present units.
@@ -41,13 +48,14 @@ A batch that is closed early, or of which fewer people answered, has a smaller b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
+from streamdp.optim import change
 from streamdp.optim.batch_search import SPREADS, BatchSearch
 from streamdp.optim.column_units import LEAST, START, inward, narrowed, outward
 from streamdp.optim.curvature import Curvature
@@ -56,7 +64,10 @@ from streamdp.optim.losses import Huber
 from streamdp.optim.shrinkage import shrunk
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
-_GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
+_GROWTH, _CALM, _LARGE, _LARGEST = 3, 2, 64, 2**20
+_AFTER = 0.5  # after a change the first batch has this many N_0
+_PRIOR = 0.5
+_VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _FORGOTTEN = 300.0
 _OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
@@ -80,6 +91,8 @@ class Newton(Growing):
         Whether Huber's sigma may begin far too large, because it begins at half the width of the target's bounds.
     scaled
         (p,) which columns may be centred and scaled. If there is any, or `wide`, the model has an intercept.
+    follow
+        Whether a change of the stream is looked for.
     """
 
     def __init__(
@@ -91,14 +104,16 @@ class Newton(Growing):
         batch: int | None = None,
         wide: bool = False,
         scaled: np.ndarray = _NO_COLUMNS,
+        follow: bool = True,
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
         self._whole = self._size + 2 * len(scaled)
         more = SPREADS + 2 if wide and len(scaled) else 0
         super().__init__(np.zeros(self._whole + more), batch)
-        """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2; then
-        the centres (p,) and slopes (p,) of the columns; then, if `wide`, the numbers of the search, zeros after it."""
+        """The query point (d,); the weighted mean of what follows the gradient in vectors (size - d,), its weight and v
+        times its square; the records before the last change and how many changes there were; the blocks; the centres
+        (p,) and slopes (p,) of the columns; if `wide`, the numbers of the search, zeros after it."""
         self.curvature = curvature
         self._scaled = scaled
         self._project = project
@@ -107,7 +122,9 @@ class Newton(Growing):
         self._noise = deviation**2 * d
         self._upper = np.triu_indices(q)
         self.state[:d] = start
-        self._wide = wide
+        self._wide, self._follow = wide, follow
+        self.held = False
+        """Whether the sizes of batches go on as they were planned before a change."""
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
         if more:
@@ -116,7 +133,7 @@ class Newton(Growing):
     @staticmethod
     def size(curvature: Curvature) -> int:
         """The length of `state` without units."""
-        return 2 * curvature.parameters + curvature.size + 3
+        return curvature.size + 5 + change.BLOCKS * change.width(curvature.parameters)
 
     @staticmethod
     def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
@@ -131,13 +148,17 @@ class Newton(Growing):
 
         Raises `ConfigError` for numbers out of range.
         """
-        d, (information, weight, noise) = curvature.parameters, numbers[-3:]
-        fits = 0 <= weight <= information and noise >= 0 and np.max(np.abs(numbers)) <= _LARGEST_SUM
-        if not (fits and (weight > 0 or not numbers[d:].any())):
+        d, size = curvature.parameters, curvature.size
+        sums, blocks = numbers[size : size + 5], numbers[size + 5 :].reshape(change.BLOCKS, -1)
+        if not (np.min(sums) >= 0 and np.max(sums) <= _LARGEST_SUM and np.max(np.abs(numbers)) <= _LARGEST_SUM):
+            raise ConfigError("state: its sums are out of range")
+        change.check(blocks, _LARGEST_SUM)
+        total = blocks.sum(axis=0)
+        if (total[change.WEIGHT] > 0) != (sums[0] > 0):
             raise ConfigError("state: its sums are out of range")
         check(numbers[:d])
-        if weight > 0:
-            check(numbers[d : 2 * d])
+        if sums[0] > 0:
+            check(change.means(total, d, isinstance(curvature.loss, Huber))[0])
 
     @property
     def middle(self) -> np.ndarray:
@@ -157,8 +178,23 @@ class Newton(Growing):
 
     @property
     def _sums(self) -> np.ndarray:
-        """T, W and v W^2: a view."""
-        return self.state[self._size - 3 : self._size]
+        """(5,) the curvature's weight, v times its square, the last two places of changes, their number: a view."""
+        return self.state[self.curvature.size : self.curvature.size + 5]
+
+    @property
+    def _blocks(self) -> np.ndarray:
+        """The blocks of `change`: a view."""
+        return self.state[self.curvature.size + 5 : self._size].reshape(change.BLOCKS, -1)
+
+    @property
+    def changes(self) -> int:
+        """How many changes of the stream were noticed."""
+        return int(self._sums[4])
+
+    @property
+    def since(self) -> int:
+        """The records of all batches before the last change was noticed."""
+        return int(self._sums[2])
 
     @property
     def _first_units(self) -> np.ndarray:
@@ -187,8 +223,11 @@ class Newton(Growing):
         return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
 
     def _begin_anew(self) -> None:
-        """Forget the averages; the query point stays."""
-        self.state[self.curvature.parameters : self._size] = 0
+        """Forget the averages; the query point and the places of changes stay."""
+        d, size = self.curvature.parameters, self.curvature.size
+        state = self.state.copy()
+        state[d : size + 2] = state[size + 5 : self._size] = 0
+        self.state[:] = state
 
     @property
     def least(self) -> int:
@@ -198,7 +237,10 @@ class Newton(Growing):
     def _size_after(self, records: int) -> int:
         balance = self._noise / self.curvature.variance
         first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
-        grown = max(min(records / _GROWTH, _CALM * balance), min(records / _LARGE, _LARGEST))
+        if self.changes and not self.held:
+            first = max(first, _AFTER * balance)
+        later = max(0, records - int(self._sums[3 if self.held else 2]))
+        grown = max(min(later / _GROWTH, _CALM * balance), min(later / _LARGE, _LARGEST))
         return int(max(first, grown))
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -209,20 +251,26 @@ class Newton(Growing):
         if self._searching:
             self._search(total, size)
             return
-        curvature = self.curvature
-        tau = 1 / (curvature.variance / size + self._noise / size**2)
-        known = self._sums[0] + tau
-        omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
         if self._outgrown(total, size):
             self._search_anew()
             return
+        curvature = self.curvature
+        tau = 1 / (curvature.variance / size + self._noise / size**2)
+        known = float(self._blocks[:, change.INFORMATION].sum()) + tau
+        omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
         self.learn(total, size, tau, omega, self._deviation)
-        _, weight, noise = self._sums
-        means = self.state[curvature.parameters : self._size - 3]
-        units = narrowed(self._units, self._scaled, self._hessian(means), noise / weight**2)
+        if self._follow:
+            self.follow()
+        weight, noise = self._sums[:2].tolist()
+        units = narrowed(self._units, self._scaled, self._hessian(self._curved), noise / weight**2)
         if units is not None:
             self._begin_anew()
             self._units[:] = units
+
+    @property
+    def _curved(self) -> np.ndarray:
+        """The mean of what follows the gradient in vectors: a view."""
+        return self.state[self.curvature.parameters : self.curvature.size]
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone: see the text of the module."""
@@ -240,6 +288,7 @@ class Newton(Growing):
         state = np.zeros_like(self.state)
         state[d - 2 : d], state[self._whole :] = search.place, search.numbers
         state[:d] = self._project(state[:d])
+        state[self.curvature.size + 2 : self.curvature.size + 5] = self._sums[2:]
         self.state[:] = state
 
     def _search(self, total: np.ndarray, size: int) -> None:
@@ -258,13 +307,16 @@ class Newton(Growing):
         state = np.zeros_like(self.state)
         state[d - 2 : d] = search.place
         state[:d] = self._project(state[:d])
+        state[self.curvature.size + 2 : self.curvature.size + 5] = self._sums[2:]
         if search.clear:
             state[self._size : self._whole] = self._seen_units.ravel()
         else:
             state[self._whole :] = search.numbers
         self.state[:] = state
 
-    def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
+    def learn(
+        self, total: np.ndarray, size: int, information: float, weight: float, deviation: float, again: bool = False
+    ) -> None:
         """Add a sum to the averages, and move the query point.
 
         Parameters
@@ -279,68 +331,94 @@ class Newton(Growing):
             omega > 0, with which it enters the averages.
         deviation
             The standard deviation of its noise, on each coordinate.
+        again
+            Whether it is of the same records as the sum before: then it enters the same block.
         """
-        curvature, d = self.curvature, self.curvature.parameters
-        state = self.state[: self._size].copy()
-        point, means, (known, weights, noise) = inward(state[:d], self._units), state[d:-3], state[-3:]
-        sigma = float(point[-1]) if isinstance(curvature.loss, Huber) else 4.0
+        curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
+        state = self.state.copy()
+        point, (weights, noise) = inward(state[:d], self._units), state[curvature.size : curvature.size + 2]
+        sigma = float(point[-1]) if huber else 4.0
         unit = 1 / (curvature.factor * sigma)
-        weights += weight
         mean = total / size
-        mean[d:] *= unit
-        means += weight / weights * (np.concatenate([point, mean]) - means)
-        noise += (weight * unit * deviation / size) ** 2
-        state[-3:] = known + information, weights, noise
-        state[:d] = self._next(point, means, noise / weights**2)
-        self.state[: self._size] = state
+        curved = state[d : curvature.size]
+        curved += weight / (weights + weight) * (mean[d:] * unit - curved)
+        state[curvature.size : curvature.size + 2] = weights + weight, noise + (weight * unit * deviation / size) ** 2
+        blocks = state[curvature.size + 5 : self._size].reshape(change.BLOCKS, -1)
+        last = blocks[max(change.used(blocks) - 1, 0)]
+        before = float(last[change.WEIGHT]) if again else 0.0
+        squares = ((before + weight) ** 2 - before**2) / size  # the same records have the same deviations
+        numbers = weight, weight, information, squares, (weight * deviation / size) ** 2, 0.0 if again else size, 0.0
+        block = np.concatenate([weight * point, weight * mean[:d], numbers])
+        if again:
+            last += block
+        else:
+            change.add(blocks, block)
+        state[:d] = self._next(point, state)
+        self.state[:] = state
 
-    def _next(self, point: np.ndarray, means: np.ndarray, variance: float) -> np.ndarray:
-        """The query point after `point`, which is in the present units, from the weighted means; `variance` is v."""
-        d, q = self.curvature.parameters, self.curvature.columns
-        huber = isinstance(self.curvature.loss, Huber)
+    def follow(self) -> None:
+        """Look for a change of the stream; if there is one, forget what was before it, and move the query point."""
+        curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
+        state = self.state.copy()
+        point, blocks = (
+            inward(state[:d], self._units),
+            state[curvature.size + 5 : self._size].reshape(change.BLOCKS, -1),
+        )
+        carries = np.zeros((d, d))
+        carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
+        variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
+        variances = np.maximum(variances, _VARIANCES[huber])
+        if huber:
+            carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
+        found = change.find(blocks, carries, variances, huber)
+        if found is None:
+            return
+        if found.scale_alone:
+            change.forget_scale(blocks, d, found.block)
+        else:
+            sums, whole = state[curvature.size : curvature.size + 5], float(blocks[:, change.WEIGHT].sum())
+            change.forget(blocks, found.block)
+            kept = float(blocks[:, change.WEIGHT].sum()) / whole
+            share = kept + _PRIOR * (1 - kept)
+            sums[:2] *= share, share**2
+            sums[2:] = self.records, sums[2 if not self.held else 3], sums[4] + 1
+        state[:d] = self._next(point, state)
+        self.state[:] = state
+
+    def _next(self, point: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """The query point after `point`, which is in the present units, from the averages of a state."""
+        curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
+        huber = isinstance(curvature.loss, Huber)
+        weight, noise = state[curvature.size : curvature.size + 2].tolist()
+        variance = noise / weight**2
+        total = state[curvature.size + 5 : self._size].reshape(change.BLOCKS, -1).sum(axis=0)
+        found, gradient = change.means(total, d, huber)
         sigma = float(point[-1]) if huber else 1.0
-        found, gradient = means[:d].copy(), means[d : 2 * d]
-        values, vectors = np.linalg.eigh(self._hessian(means))
+        curved = state[d : curvature.size]
+        values, vectors = np.linalg.eigh(self._hessian(curved))
         values = np.maximum(values, max(math.sqrt(2 * q * variance), 1e-9 * abs(values[-1]), 1e-12 / sigma))
         along = vectors.T @ gradient[:q]
         decrement = float(np.sum(along**2 / values))
         found[:q] -= min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ (along / values))
         if huber and self._scaled.size:
             inverse = (vectors / values) @ vectors.T
-            found[:q] = sigma * shrunk(found[:q] / sigma, variance * self.curvature.factor**2 * inverse @ inverse)
+            error = float(total[change.NOISE]) / float(total[change.WEIGHT]) ** 2 / sigma**2
+            found[:q] = sigma * shrunk(found[:q] / sigma, error * inverse @ inverse)
         if huber:
-            bend = max(float(means[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
+            bend = max(float(curved[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
         return self._project(outward(found, self._units))
 
-    def _hessian(self, means: np.ndarray) -> np.ndarray:
-        """A (q, q) of the weighted means."""
-        d, q = self.curvature.parameters, self.curvature.columns
+    def _hessian(self, curved: np.ndarray) -> np.ndarray:
+        """A (q, q) of the weighted mean of what follows the gradient in vectors."""
+        q = self.curvature.columns
         hessian = np.zeros((q, q))
-        hessian[self._upper] = means[2 * d : 2 * d + q * (q + 1) // 2]
+        hessian[self._upper] = curved[: q * (q + 1) // 2]
         hessian = (hessian + hessian.T) / math.sqrt(2)
         hessian[np.diag_indices(q)] /= math.sqrt(2)
         return hessian
 
     # -- state -------------------------------------------------------------------------------------------------------
-
-    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
-        """See `Walk.read`. A state from before there were units goes on with the columns as they are.
-
-        One from before there were numbers of the search begins it anew, with its query point as centre and error.
-        """
-        numbers = np.array(state["state"], dtype=float)
-        if self._scaled.size and numbers.shape == (self._size,):
-            units = np.array([[0.0], [1.0]]).repeat(len(self._scaled), axis=1) if numbers[-3] else self._first_units
-            numbers = np.append(numbers, units)
-        if self._whole < len(self.state) and numbers.shape == (self._whole,):
-            search, d = BatchSearch(*self._bounds).numbers, self.curvature.parameters
-            if numbers[self._size :].any():
-                search[:] = 0
-            else:
-                numbers[d:], search[:2] = 0, numbers[d - 2 : d]
-            numbers = np.append(numbers, search)
-        super().read({**state, "state": numbers}, check)
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         self.check(self.curvature, numbers[: self._size], check)
@@ -357,7 +435,6 @@ class Newton(Growing):
         If their units differ, the averages begin anew, in the units of the part that knows most. Parts that still
         search for the target count only if all do; then the one with the most records goes on.
         """
-        d, end = self.curvature.parameters, self._size
         self.records = min(MOST_RECORDS, sum(part.records for part in parts))
         found = [part for part in parts if not part._searching]  # noqa: SLF001 - the same class
         if not found:
@@ -368,13 +445,19 @@ class Newton(Growing):
             parts = found
         self.state[self._whole :] = 0
         self._begin_anew()
+        d, size = self.curvature.parameters, self.curvature.size
         self.state[:d] = average
-        self._units[:] = max(parts, key=lambda part: float(part._sums[0]))._units  # noqa: SLF001 - the same class
-        sums = np.sum([part._sums for part in parts], axis=0)  # noqa: SLF001
+        first = max(parts, key=lambda part: float(part._blocks[:, change.INFORMATION].sum()))  # noqa: SLF001
+        self._units[:] = first._units  # noqa: SLF001 - the same class
+        self._sums[2:] = 0, 0, sum(part.changes for part in parts)
         same = all(np.array_equal(part._units, self._units) for part in parts)  # noqa: SLF001
-        if sums[1] > 0 and same:
-            state = self.state[:end].copy()
-            state[d:-3] = sum(part.state[d : end - 3] * (part._sums[1] / sums[1]) for part in parts)  # noqa: SLF001
-            state[-3:] = sums
-            state[:d] = self._next(inward(average, self._units), state[d:-3], sums[2] / sums[1] ** 2)
-            self.state[:end] = state
+        weights = np.array([part._sums[0] for part in parts])  # noqa: SLF001
+        if weights.sum() > 0 and same:
+            state = self.state.copy()
+            state[d:size] = np.average([part._curved for part in parts], axis=0, weights=weights)  # noqa: SLF001
+            state[size : size + 2] = np.sum([part._sums[:2] for part in parts], axis=0)  # noqa: SLF001
+            blocks = state[size + 5 : self._size].reshape(change.BLOCKS, -1)
+            blocks[0] = np.sum([part._blocks.sum(axis=0) for part in parts], axis=0)  # noqa: SLF001
+            blocks[0, change.LEVEL] = max(part._blocks[:, change.LEVEL].max() for part in parts)  # noqa: SLF001
+            state[:d] = self._next(inward(average, self._units), state)
+            self.state[:] = state

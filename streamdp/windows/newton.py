@@ -133,7 +133,7 @@ class NewtonSteps(Method):
         """As `Method.run`."""
         walk = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, 0.0)
         walk.state[:] = start
-        for share, noise in zip(plan.shares, plan.noises, strict=True):
+        for number, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
             total = users.curvatures(plan.curvature, walk.middle, grid)
             try:
@@ -141,7 +141,8 @@ class NewtonSteps(Method):
             finally:
                 total[:] = 0.0
             information = share * plan.information
-            walk.learn(noisy, plan.users, information, information, deviation)
+            walk.learn(noisy, plan.users, information, information, deviation, again=number > 0)
+        walk.follow()
         return Release(walk.state, len(plan.shares) * plan.users)
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:

@@ -1,0 +1,221 @@
+"""Averages of released batches, and the test by which a change of the stream is noticed in them.
+
+A batch gives a query point p, a noisy mean gradient g at it, and a number omega, its weight. Kept are the weighted sums
+of both in blocks: four of one batch, four of two, four of four, and so on, the newest last. Their total is an average
+over all batches that count. If the stream changes, the blocks before the change are dropped.
+
+Test. For each way to divide the blocks into the first ones (1) and the last ones (2), with no more information in the
+last ones, a Newton step carries the gradient of the first ones to the query point of the last ones:
+
+    D = gbar_2 - gbar_1 - A (pbar_2 - pbar_1).
+
+If the stream stays as it is, D is about 0, with a variance of at most
+
+    v_j (s_1 + s_2) + n_1 + n_2,   s = sum omega^2 / b / W^2,   n = sum (omega z / b)^2 / W^2,   W = sum omega
+
+on each coordinate: b are the records of a batch, z is the deviation of its noise, and v_j bounds the variance of a
+record's gradient. With z_j^2 = D_j^2 over that, m coordinates, and the share f of the last ones in all records,
+
+    L = ln(1 / delta) + 2 ln(1 / f):   sum of z_j^2 > m + 2 sqrt(m L) + 2 L,   or   max of z_j^2 > 2 (L + ln m)
+
+is a change: the bounds are those of chi^2 (Laurent, Massart 2000, Lemma 1) and of a normal law, at a probability of
+exp(-L) each. There are about as many divisions of a share near f as 1 / f, and the blocks are looked at anew each time
+the stream has grown by a share of the last ones, so the weights 2 ln(1 / f) pay for all looks within one doubling of
+the stream. The division at which the larger of the two ratios is largest is taken.
+
+Assumption: what the test reads was released before. Records are arbitrary. Neighbours and trust: those of the
+estimator. Claim: the test and all that follows from it spend nothing. Proof: it is a function of noisy sums that were
+released and of public numbers, and it decides only about averages of such sums, about the next query point, and about
+the size of the next batch, all before the first record of that batch. So it is post-processing, and the next batch is
+the mechanism of `curvature` at a query point fixed before its first record.                                       QED
+
+Source: streamdp.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+
+DELTA = 1e-6
+"""The probability of a false alarm, of which the module speaks."""
+_EACH, _LEVELS = 4, 10
+BLOCKS = _EACH * _LEVELS + 1
+"""The most blocks."""
+WEIGHT, SCALE_WEIGHT, INFORMATION, SQUARES, NOISE, RECORDS, LEVEL = range(-7, 0)
+"""The last columns of a block: sums of omega, of omega where the scale counts, of tau, of omega^2 / b, of (omega z /
+b)^2 and of records; and the level of the block, 0 if it is not in use."""
+
+
+class Change(NamedTuple):
+    """Where the stream changed.
+
+    Parameters
+    ----------
+    block
+        The first block after the change.
+    scale_alone
+        Whether only Huber's scale changed.
+    """
+
+    block: int
+    scale_alone: bool
+
+
+def width(d: int) -> int:
+    """Return the length of a block: the weighted query points (d,) and gradients (d,), and seven sums."""
+    return 2 * d + 7
+
+
+def used(blocks: np.ndarray) -> int:
+    """Return how many blocks (BLOCKS, width) are in use; they come first."""
+    return int(np.count_nonzero(blocks[:, LEVEL]))
+
+
+def add(blocks: np.ndarray, block: np.ndarray) -> None:
+    """Add a block of one batch, and join older ones.
+
+    Parameters
+    ----------
+    blocks
+        (BLOCKS, width), changed in place.
+    block
+        (width,) its sums; the level is set here.
+    """
+    end = used(blocks)
+    blocks[end], blocks[end, LEVEL] = block, 1
+    end += 1
+    for level in range(1, _LEVELS + 1):
+        same = np.flatnonzero(blocks[:end, LEVEL] == level)
+        if len(same) <= _EACH:
+            return
+        first = int(same[0])
+        blocks[first + 1] += blocks[first]
+        blocks[first + 1, LEVEL] = min(level + 1, _LEVELS)
+        blocks[first : end - 1] = blocks[first + 1 : end]
+        blocks[end - 1] = 0
+        end -= 1
+
+
+def means(total: np.ndarray, d: int, has_scale: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean query points (..., d) and gradients (..., d) of sums of blocks (..., width); 0 of none.
+
+    Parameters
+    ----------
+    total
+        Sums over blocks.
+    d, has_scale
+        The number of parameters, and whether the last one is Huber's scale.
+    """
+    weights = np.repeat(total[..., [WEIGHT]], d, axis=-1)
+    if has_scale:
+        weights[..., -1] = total[..., SCALE_WEIGHT]
+    inverse = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
+    return total[..., :d] * inverse, total[..., d : 2 * d] * inverse
+
+
+def find(blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, has_scale: bool) -> Change | None:
+    """Return where the stream changed; None if it did not.
+
+    Parameters
+    ----------
+    blocks
+        (BLOCKS, width).
+    hessian
+        (d, d) A, which carries gradients from one query point to another.
+    variances
+        (d,) v.
+    has_scale
+        Whether the last parameter is Huber's scale.
+    """
+    d, end = len(variances), used(blocks)
+    if end < 2:
+        return None
+    last = np.cumsum(blocks[end - 1 : 0 : -1], axis=0)[::-1]  # of the blocks from i on, i = 1, 2, ...
+    first = np.cumsum(blocks[: end - 1], axis=0)
+    records = last[:, RECORDS]
+    able = (last[:, INFORMATION] <= first[:, INFORMATION]) & (first[:, WEIGHT] > 0)
+    if not able.any():
+        return None
+    (p1, g1), (p2, g2) = means(first, d, has_scale), means(last, d, has_scale)
+    away = g2 - g1 - (p2 - p1) @ hessian
+    spread = _variance(first, variances) + _variance(last, variances)
+    squares = np.divide(away**2, spread, out=np.zeros_like(away), where=spread > 0)
+    if has_scale:  # the first blocks in which it counts
+        counts = blocks[:end, SCALE_WEIGHT] > 0
+        part = blocks[:end] * counts[:, None]
+        before, after = np.cumsum(part[:-1], axis=0), np.cumsum(part[:0:-1], axis=0)[::-1]
+        both = (before[:, SCALE_WEIGHT] > 0) & (after[:, SCALE_WEIGHT] > 0)
+        own = _variance(before, variances[-1:])[:, 0] + _variance(after, variances[-1:])[:, 0]
+        squares[:, -1] = np.divide(away[:, -1] ** 2, own, out=np.zeros(len(own)), where=both & (own > 0))
+    doubt = math.log(1 / DELTA) + 2 * np.log((first[:, RECORDS] + records) / np.maximum(records, 1.0))
+    largest = 2 * (doubt + math.log(d))
+    ratios = np.maximum(squares.sum(axis=1) / (d + 2 * np.sqrt(d * doubt) + 2 * doubt), squares.max(axis=1) / largest)
+    ratios[~able] = 0.0
+    at = int(np.argmax(ratios))
+    if not ratios[at] > 1:
+        return None
+    others = squares[at, :-1]
+    m = max(len(others), 1)
+    alone = has_scale and squares[at, -1] > largest[at] and others.max(initial=0.0) <= 4
+    return Change(at + 1, bool(alone and others.sum() <= m + 1.65 * math.sqrt(2 * m)))
+
+
+def _variance(total: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """The variance (k, d) of the mean gradients of sums of blocks (k, width)."""
+    weights = np.maximum(total[:, WEIGHT], 1e-300) ** 2
+    out: np.ndarray = (np.outer(total[:, SQUARES], variances) + total[:, [NOISE]]) / weights[:, None]
+    return out
+
+
+def forget_scale(blocks: np.ndarray, d: int, before: int) -> None:
+    """Let the scale, the last parameter, count from a block on.
+
+    Parameters
+    ----------
+    blocks
+        (BLOCKS, width), changed in place.
+    d
+        The number of parameters.
+    before
+        The first block in which it counts.
+    """
+    blocks[:before, [d - 1, 2 * d - 1, SCALE_WEIGHT]] = 0.0
+
+
+def forget(blocks: np.ndarray, before: int) -> None:
+    """Drop the first blocks.
+
+    Parameters
+    ----------
+    blocks
+        (BLOCKS, width), changed in place.
+    before
+        How many.
+    """
+    kept = blocks[before:].copy()
+    blocks[:] = 0.0
+    blocks[: len(kept)] = kept
+
+
+def check(blocks: np.ndarray, largest: float) -> None:
+    """Raise `ConfigError` for blocks that `add` cannot have made.
+
+    Parameters
+    ----------
+    blocks
+        (BLOCKS, width), finite.
+    largest
+        The largest absolute value.
+    """
+    levels, sums = blocks[:, LEVEL], blocks[:, WEIGHT:LEVEL]
+    whole = np.all(levels == np.round(levels)) and np.all(np.diff(levels) <= 0) and levels.max() <= _LEVELS
+    counted = np.all(sums >= 0) and np.all(sums[:, 0] <= sums[:, 2] * (1 + 1e-9)) and np.all(sums[:, 1] <= sums[:, 0])
+    unused = not blocks[levels == 0].any()
+    in_use = np.all(sums[levels > 0, 0] > 0)
+    if not (whole and counted and unused and in_use and levels.min() >= 0 and np.max(np.abs(blocks)) <= largest):
+        raise ConfigError("state: its averages are out of range")
