@@ -94,6 +94,7 @@ class ModelConfig(Settings):
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
+    change: Literal["follow", "ignore"] | None = None
     method: str | None = None
     calibration: Literal["tight", "paper"] | None = None
     items_per_user: int | None = None

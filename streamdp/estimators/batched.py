@@ -28,6 +28,7 @@ from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import NotAvailableError, check_choice, check_whole
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.validated import ValidatedModel
+from streamdp.optim import change
 from streamdp.optim.ac_sa import Phase, Problem
 from streamdp.optim.batch_search import LEAST_SPREAD
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -59,6 +60,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
     horizon: int | None
     batch_size: int | None
     method: str = "ac-sa"
+    change: str = "follow"
     _methods: ClassVar[tuple[str, ...]] = ("ac-sa",)
     """The walks of the estimator; where there are several, "auto" is allowed, too."""
     _curvature: Curvature | None = None
@@ -69,6 +71,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
             if value is not None:
                 check_whole(name, value, 1, MOST_RECORDS)
+        check_choice("change", self.change, change.CHANGE)
         check_choice("method", self.method, ("auto", *self._methods) if len(self._methods) > 1 else self._methods)
         super()._set_up()
         self._use(self._usual() if self.method == "auto" else self.method)
@@ -160,13 +163,19 @@ class BatchedModel(BoundedModel, ValidatedModel):
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
             assert self._features is not None
             wide, scaled = self._free and self._target_bounds() is not None, self._features.numeric & self._free
-            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled)
+            follow = self.change == "follow"
+            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled, follow)
         return Planned(self._problem(start), start, self._project, self.horizon, self.batch_size)
 
     def _problem(self, start: np.ndarray) -> Problem:
         """The bounds that a plan follows from."""
         bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
         return Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
+
+    @property
+    def n_changes(self) -> int:
+        """How many changes of the stream were noticed in what was released (see `optim.change`)."""
+        return self._walk.changes if self._features is not None else 0
 
     @property
     def phase(self) -> Phase:
@@ -385,6 +394,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         return [
             once if capped else several,
             *([scaled] if self._free and self._features is not None and self._features.numeric.any() else []),
+            *change.about(self.n_changes),
             *self._about_domain(),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",

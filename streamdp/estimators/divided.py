@@ -31,6 +31,7 @@ bits of each person. It adds a part when it reads it, and overwrites it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -190,21 +191,23 @@ class DividedModel(BatchedModel):
         Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After
         an error of it or of `ask`, load a state.
         """
-        with self._rng.lock:
+        planned = self._walk.planned() if isinstance(self._walk, Newton) else nullcontext()
+        with self._rng.lock, planned:
             self._need_boundary()
             missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
             for number, records in enumerate(learned):
                 self._begin_phase()
-                planned = self._batch
-                if records > planned:
-                    raise ConfigError(f"a batch of {planned} records cannot have {records}")
-                missing += planned - records
+                size = self._batch
+                if records > size:
+                    raise ConfigError(f"a batch of {size} records cannot have {records}")
+                missing += size - records
                 if records:
-                    self._step(records, planned, ask(number, self.state_dict()))
+                    self._step(records, size, ask(number, self.state_dict()))
                 else:
                     self._walk.skip()
             if isinstance(self._walk, Growing):  # `gather_part` counts batches as full
                 self._walk.records -= missing
+        with self._rng.lock:
             self._begin_phase()
 
     def _step(self, records: int, planned: int, parts: Iterable[np.ndarray]) -> None:

@@ -196,6 +196,7 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
+        change: str = "follow",
         validation: Mapping[str, Any] | None = None,
         target: tuple[float, float] | None = None,
     ) -> None:
@@ -229,6 +230,7 @@ class PanPrivateClassifier(_PanPrivate, LinearClassifier):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
+        change: str = "follow",
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
     ) -> None:

@@ -44,6 +44,10 @@ SHARED: Mapping[str, str] = {
         lambda >= 0 of the expected loss, if it is known: then learning goes in phases, each from the output of the last
         one. At most 4 bound / width of the domain.""",
     "classes": "The public labels, at least two; (False, True) if None. Any other label raises `SchemaError`.",
+    "change": """
+        "follow": a change of the stream is looked for in what was released, which spends nothing, and what was learned
+        before it is dropped (see `optim.change`); with method="newton" only. "ignore": the average is over all of the
+        past.""",
     "validation": """
         How records answer about the model's error before they are learned (see `quality`): {"share": 0.1}, in place of
         a gradient, or {"budget": "eps=0.5"}, beside it; regressors without declared bounds of the target need

@@ -41,6 +41,8 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 
+CHANGE = ("follow", "ignore")
+"""The values of the parameter `change`."""
 DELTA = 1e-6
 """The probability of a false alarm, of which the module speaks."""
 _EACH, _LEVELS = 4, 10
@@ -64,6 +66,23 @@ class Change(NamedTuple):
 
     block: int
     scale_alone: bool
+
+
+def about(changes: int) -> list[str]:
+    """Return what a statement says about changes that were noticed.
+
+    Parameters
+    ----------
+    changes
+        How many.
+    """
+    if not changes:
+        return []
+    times = "once" if changes == 1 else f"{changes} times"
+    return [
+        f"about the use of the model, not about privacy: the stream has changed {times}, as far as released numbers "
+        "tell; the model is learned from what came since"
+    ]
 
 
 def width(d: int) -> int:

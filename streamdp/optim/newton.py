@@ -48,7 +48,8 @@ A batch that is closed early, or of which fewer people answered, has a smaller b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
@@ -122,9 +123,7 @@ class Newton(Growing):
         self._noise = deviation**2 * d
         self._upper = np.triu_indices(q)
         self.state[:d] = start
-        self._wide, self._follow = wide, follow
-        self.held = False
-        """Whether the sizes of batches go on as they were planned before a change."""
+        self._wide, self._follow, self._held = wide, follow, False
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
         if more:
@@ -134,6 +133,11 @@ class Newton(Growing):
     def size(curvature: Curvature) -> int:
         """The length of `state` without units."""
         return curvature.size + 5 + change.BLOCKS * change.width(curvature.parameters)
+
+    @staticmethod
+    def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
+        """Return `changes` of a walk whose `state` has these numbers."""
+        return int(numbers[curvature.size + 4])
 
     @staticmethod
     def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
@@ -178,7 +182,7 @@ class Newton(Growing):
 
     @property
     def _sums(self) -> np.ndarray:
-        """(5,) the curvature's weight, v times its square, the last two places of changes, their number: a view."""
+        """(5,) the curvature's weight, v times its square, `since`, where sizes of batches began, `changes`: a view."""
         return self.state[self.curvature.size : self.curvature.size + 5]
 
     @property
@@ -189,7 +193,7 @@ class Newton(Growing):
     @property
     def changes(self) -> int:
         """How many changes of the stream were noticed."""
-        return int(self._sums[4])
+        return self.changes_in(self.curvature, self.state)
 
     @property
     def since(self) -> int:
@@ -237,11 +241,22 @@ class Newton(Growing):
     def _size_after(self, records: int) -> int:
         balance = self._noise / self.curvature.variance
         first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
-        if self.changes and not self.held:
+        since = int(self._sums[3])
+        if since:
             first = max(first, _AFTER * balance)
-        later = max(0, records - int(self._sums[3 if self.held else 2]))
+        later = max(0, records - since)
         grown = max(min(later / _GROWTH, _CALM * balance), min(later / _LARGE, _LARGEST))
         return int(max(first, grown))
+
+    @contextmanager
+    def planned(self) -> Iterator[None]:
+        """While it is open, a change of the stream leaves the sizes of batches as they were planned."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self._sums[3] = self._sums[2]
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -381,7 +396,7 @@ class Newton(Growing):
             kept = float(blocks[:, change.WEIGHT].sum()) / whole
             share = kept + _PRIOR * (1 - kept)
             sums[:2] *= share, share**2
-            sums[2:] = self.records, sums[2 if not self.held else 3], sums[4] + 1
+            sums[2:] = self.records, sums[3] if self._held else self.records, sums[4] + 1
         state[:d] = self._next(point, state)
         self.state[:] = state
 

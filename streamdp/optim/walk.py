@@ -32,6 +32,11 @@ class Walk(ABC):
         """With fewer records the noise hides what they tell; None: not known."""
         return None
 
+    @property
+    def changes(self) -> int:
+        """How many changes of the stream were noticed."""
+        return 0
+
     # -- batches -----------------------------------------------------------------------------------------------------
 
     @property

@@ -84,12 +84,15 @@ class NewtonSteps(Method):
         How often the users of a window are asked, from 1 to 1024.
     growth
         By which factor the share of the budget grows from round to round, from 1 to 10.
+    follow
+        Whether a change of the stream between windows is looked for (see `optim.change`).
 
     Raises `ConfigError` for numbers out of range.
     """
 
     rounds: int = 16
     growth: float = 1.5
+    follow: bool = True
 
     name: ClassVar[str] = "newton"
     sums_only: ClassVar[bool] = True
@@ -142,8 +145,13 @@ class NewtonSteps(Method):
                 total[:] = 0.0
             information = share * plan.information
             walk.learn(noisy, plan.users, information, information, deviation, again=number > 0)
-        walk.follow()
+        if self.follow:
+            walk.follow()
         return Release(walk.state, len(plan.shares) * plan.users)
+
+    def changes(self, task: Task, state: np.ndarray) -> int:
+        """As `Method.changes`."""
+        return Newton.changes_in(_curvature(task), state)
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """As `Method.check`."""

@@ -143,6 +143,10 @@ class Method(Protocol):
         """k, how many private numbers the method keeps from window to window, whatever its users; 0 by default."""
         return 0
 
+    def changes(self, task: Task, state: np.ndarray) -> int:
+        """How many changes of the stream the method noticed, by what it released (d + k,) last; 0 by default."""
+        return 0
+
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """Check a state that was stored; the number of users is ignored.
 

@@ -117,6 +117,7 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         scaling: str | None = None,
+        change: str = "follow",
         target: tuple[float, float] | None = None,
     ) -> None:
         self._construct(locals())
@@ -151,5 +152,6 @@ class WindowedClassifier(WindowLearner, LinearClassifier):
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
         scaling: str | None = None,
+        change: str = "follow",
     ) -> None:
         self._construct(locals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,12 +17,14 @@ from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.user.target_units import place_targets
 from streamdp.estimators.windowed.scales import Scales
 from streamdp.estimators.windowed.window_buffer import Gathering
+from streamdp.optim import change
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.states import finite_array
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.windows.methods import NEWTON, method_for
+from streamdp.windows.newton import NewtonSteps
 from streamdp.windows.records import WindowRecords, WindowUsers
 from streamdp.windows.task import Method, Task
 
@@ -60,12 +63,14 @@ class WindowLearner(UserRecords):
     _weighed_by = "n_users"
 
     method: str | Method
+    change: str
     scales_columns = True
 
     def _set_up(self) -> None:
         super()._set_up()
         if not isinstance(self._budget, ApproxDP):
             raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {self._budget}")
+        check_choice("change", self.change, change.CHANGE)
         plain = self.smoothness is None and not self.strong_convexity and self._loss.weighting is None
         if self.scaling is not None:
             check_choice("scaling", self.scaling, ("private", "none"), " or None")
@@ -81,6 +86,8 @@ class WindowLearner(UserRecords):
 
     def _use(self, method: str | Method) -> None:
         self._method = method_for(method)
+        if self.change == "ignore" and isinstance(self._method, NewtonSteps):
+            self._method = replace(self._method, follow=False)
         self._domain = self._default_domain if self.domain is None else self.domain
         if self._method.name == NEWTON:
             self._check_newton(_PLANNED)
@@ -183,6 +190,11 @@ class WindowLearner(UserRecords):
     def _inner(self) -> np.ndarray:
         theta: np.ndarray = self._state[: self._d]
         return theta
+
+    @property
+    def n_changes(self) -> int:
+        """How many changes of the stream between windows were noticed in what was released (see `optim.change`)."""
+        return 0 if self._features is None else self._method.changes(self._task(1), self._state[: self._kept])
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
@@ -386,6 +398,7 @@ class WindowLearner(UserRecords):
             f"released by {self._method.name}; {self.n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
             *self._scales.caveats(bool(self._state[-1])),
+            *change.about(self.n_changes),
             *self._about_domain(),
             "after a crash the open window is read again; nothing of it has left memory",
         ]
