@@ -163,8 +163,17 @@ class BatchedModel(BoundedModel, ValidatedModel):
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
             assert self._features is not None
             wide, scaled = self._free and self._target_bounds() is not None, self._features.numeric & self._free
-            follow = self.change == "follow"
-            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled, follow)
+            return Newton(
+                self._curvature,
+                start,
+                self._project,
+                deviation,
+                self.batch_size,
+                wide,
+                scaled,
+                follow=self.change == "follow",
+                replans=not self.shuffled,
+            )
         return Planned(self._problem(start), start, self._project, self.horizon, self.batch_size)
 
     def _problem(self, start: np.ndarray) -> Problem:

@@ -23,6 +23,9 @@ exp(-L) each. There are about as many divisions of a share near f as 1 / f, and 
 the stream has grown by a share of the last ones, so the weights 2 ln(1 / f) pay for all looks within one doubling of
 the stream. The division at which the larger of the two ratios is largest is taken.
 
+The first steps of a learner are long, and the Hessian is not the same along them. So before the first change, |D_j| has
+to pass |A (pbar_2 - pbar_1)|_j as well, and for Huber's scale also the loss that this way explains.
+
 Assumption: what the test reads was released before. Records are arbitrary. Neighbours and trust: those of the
 estimator. Claim: the test and all that follows from it spend nothing. Proof: it is a function of noisy sums that were
 released and of public numbers, and it decides only about averages of such sums, about the next query point, and about
@@ -78,10 +81,9 @@ def about(changes: int) -> list[str]:
     """
     if not changes:
         return []
-    times = "once" if changes == 1 else f"{changes} times"
     return [
-        f"about the use of the model, not about privacy: the stream has changed {times}, as far as released numbers "
-        "tell; the model is learned from what came since"
+        "about the use of the model, not about privacy: the stream has changed, as far as released numbers tell; the "
+        "model is learned from what came since"
     ]
 
 
@@ -137,7 +139,9 @@ def means(total: np.ndarray, d: int, has_scale: bool) -> tuple[np.ndarray, np.nd
     return total[..., :d] * inverse, total[..., d : 2 * d] * inverse
 
 
-def find(blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, has_scale: bool) -> Change | None:
+def find(
+    blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, scale: float | None, curved: bool
+) -> Change | None:
     """Return where the stream changed; None if it did not.
 
     Parameters
@@ -148,10 +152,12 @@ def find(blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, has_sca
         (d, d) A, which carries gradients from one query point to another.
     variances
         (d,) v.
-    has_scale
-        Whether the last parameter is Huber's scale.
+    scale
+        Huber's scale, which is the last parameter; None: there is none.
+    curved
+        Whether the Hessian may be wrong by a factor of two on the way from the first blocks to the last ones.
     """
-    d, end = len(variances), used(blocks)
+    d, end, has_scale = len(variances), used(blocks), scale is not None
     if end < 2:
         return None
     last = np.cumsum(blocks[end - 1 : 0 : -1], axis=0)[::-1]  # of the blocks from i on, i = 1, 2, ...
@@ -161,7 +167,14 @@ def find(blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, has_sca
     if not able.any():
         return None
     (p1, g1), (p2, g2) = means(first, d, has_scale), means(last, d, has_scale)
-    away = g2 - g1 - (p2 - p1) @ hessian
+    moved = p2 - p1
+    carried = moved @ hessian
+    away = np.abs(g2 - g1 - carried)
+    if curved:
+        margin = np.abs(carried)
+        if scale is not None:
+            margin[:, -1] += np.maximum(np.einsum("ij,ij->i", moved[:, :-1], carried[:, :-1]), 0.0) / scale
+        away = np.maximum(away - margin, 0.0)
     spread = _variance(first, variances) + _variance(last, variances)
     squares = np.divide(away**2, spread, out=np.zeros_like(away), where=spread > 0)
     if has_scale:  # the first blocks in which it counts
@@ -186,7 +199,7 @@ def find(blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, has_sca
 
 def _variance(total: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """The variance (k, d) of the mean gradients of sums of blocks (k, width)."""
-    weights = np.maximum(total[:, WEIGHT], 1e-300) ** 2
+    weights = np.maximum(total[:, WEIGHT], 1e-100) ** 2
     out: np.ndarray = (np.outer(total[:, SQUARES], variances) + total[:, [NOISE]]) / weights[:, None]
     return out
 

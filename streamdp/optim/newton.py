@@ -94,6 +94,8 @@ class Newton(Growing):
         (p,) which columns may be centred and scaled. If there is any, or `wide`, the model has an intercept.
     follow
         Whether a change of the stream is looked for.
+    replans
+        Whether the sizes of batches begin anew at a change. They cannot where devices know them from the job alone.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Newton(Growing):
         wide: bool = False,
         scaled: np.ndarray = _NO_COLUMNS,
         follow: bool = True,
+        replans: bool = True,
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
@@ -123,7 +126,7 @@ class Newton(Growing):
         self._noise = deviation**2 * d
         self._upper = np.triu_indices(q)
         self.state[:d] = start
-        self._wide, self._follow, self._held = wide, follow, False
+        self._wide, self._follow, self._replans = wide, follow, replans
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
         if more:
@@ -251,12 +254,13 @@ class Newton(Growing):
     @contextmanager
     def planned(self) -> Iterator[None]:
         """While it is open, a change of the stream leaves the sizes of batches as they were planned."""
-        self._held = True
+        before, self._replans = self._replans, False
         try:
             yield
         finally:
-            self._held = False
-            self._sums[3] = self._sums[2]
+            self._replans = before
+            if before:
+                self._sums[3] = self._sums[2]
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -385,7 +389,7 @@ class Newton(Growing):
         variances = np.maximum(variances, _VARIANCES[huber])
         if huber:
             carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        found = change.find(blocks, carries, variances, huber)
+        found = change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0)
         if found is None:
             return
         if found.scale_alone:
@@ -396,7 +400,7 @@ class Newton(Growing):
             kept = float(blocks[:, change.WEIGHT].sum()) / whole
             share = kept + _PRIOR * (1 - kept)
             sums[:2] *= share, share**2
-            sums[2:] = self.records, sums[3] if self._held else self.records, sums[4] + 1
+            sums[2:] = self.records, self.records if self._replans else sums[3], sums[4] + 1
         state[:d] = self._next(point, state)
         self.state[:] = state
 

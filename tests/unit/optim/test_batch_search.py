@@ -11,7 +11,6 @@ from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError
 from streamdp.optim.batch_search import BatchSearch, moments
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
 
 C = 1.345
@@ -122,27 +121,6 @@ def test_numbers_are_read_back_and_bad_ones_refused() -> None:
 def newton(deviation: float = 2.0) -> Newton:
     curvature = Curvature(Huber(), 3)
     return Newton(curvature, np.array([0, 0, 0, 100.0]), lambda t: t, deviation, 500, True, np.ones(2, dtype=bool))
-
-
-def accept(theta: np.ndarray) -> None:
-    assert theta[-1] >= 0.1
-
-
-def test_a_state_of_the_search_before_begins_it_anew_at_its_query_point() -> None:
-    """Also one with the averages of before, which were no query point."""
-    walk, old = newton(), newton()
-    state = np.zeros(old._whole)
-    state[:4], state[4:8], state[old._size - 3 : old._size] = (0, 0, 7, 20), (0, 0, 0, -0.1), (500, 500, 3)
-    walk.read({"state": state, "place": [0, 0, 500]}, accept)
-    assert walk._searching
-    assert walk.estimate.tolist() == [0, 0, 7, 20]
-    assert not walk.state[4 : walk._whole].any()
-    rng, spec = np.random.default_rng(6), walk.curvature.loss.spec()
-    spec[INTERCEPT] = 1.0
-    for _ in range(9):
-        X, y = rng.uniform(-1, 1, (500, 2)), rng.normal(3, 1.5, 500)
-        walk.move(walk.curvature.vectors(spec, walk.middle, X, y).sum(axis=0), 500, 500)
-    np.testing.assert_allclose(walk.estimate, [0, 0, 3, 1.5], atol=0.3)
 
 
 def test_parts_that_search_do_not_move_a_merged_model() -> None:

@@ -12,9 +12,11 @@ from scipy.special import expit
 
 from streamdp import Huber, Logistic
 from streamdp.errors import ConfigError
+from streamdp.optim import change
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
+from tests.support.newton import averages, with_averages
 
 LOGISTIC, HUBER = Curvature(Logistic(), 4), Curvature(Huber(), 4)
 CURVATURES = [LOGISTIC, HUBER]
@@ -80,7 +82,7 @@ def test_batches_grow_by_the_rule(deviation: float) -> None:
     first = max(32.0, 10 * d, 4 * math.sqrt(balance))
     for n in (0, 10, 10**3, 10**4, 10**5, 10**6, 10**8, 10**12, 10**18):
         walk.go((0, 0, n))
-        assert walk.batch == int(max(first, min(n / 3, 16 * balance), min(n / 16, 2**20)))
+        assert walk.batch == int(max(first, min(n / 3, 2 * balance), min(n / 64, 2**20)))
     walk.go((0, 0, 0))
     sizes = []
     for _, (size, times) in zip(range(50), walk.runs(), strict=False):
@@ -111,18 +113,18 @@ def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> No
         weights.append(tau * information / (information + 300 * d / V))
         entries.append((weights[-1] * z / (size * sigma * curvature.factor)) ** 2)
         walk.move(total, size, size)
-        np.testing.assert_allclose(walk.state[d : 2 * d], np.average(points, axis=0, weights=weights))
-        np.testing.assert_allclose(walk.state[2 * d : -3], np.average(means, axis=0, weights=weights))
-    np.testing.assert_allclose(walk.state[-3:], [information, sum(weights), sum(entries)])
+        found, mean = averages(walk), np.average(means, axis=0, weights=weights)
+        np.testing.assert_allclose(found.point, np.average(points, axis=0, weights=weights))
+        np.testing.assert_allclose(np.append(found.gradient, found.curvature), mean)
+    np.testing.assert_allclose(found[3:], [information, sum(weights), sum(entries)])
     assert walk.place == (0, 0, 459)
 
 
-def averages(curvature: Curvature, gradient: np.ndarray, matrix: np.ndarray, bend: float = 1.0) -> np.ndarray:
-    """The means that `_next` reads: query points 0 (scale 1), this gradient and this Hessian."""
-    start = curvature.loss.start(curvature.parameters)
+def step(walk: Newton, gradient: np.ndarray, matrix: np.ndarray, variance: float, bend: float = 1.0) -> np.ndarray:
+    """The step from a query point 0 (scale 1), of this gradient and this Hessian with this noise."""
     upper = matrix * np.where(np.eye(len(matrix)), 1, math.sqrt(2))
-    entries = upper[np.triu_indices(len(matrix))]
-    return np.concatenate([start, gradient, entries, [bend] if curvature is HUBER else []])
+    curved = np.append(upper[np.triu_indices(len(matrix))], [bend] if walk.curvature is HUBER else [])
+    return walk._next(walk.middle, with_averages(walk, gradient, curved, variance))
 
 
 def test_a_step_is_newtons_with_small_eigenvalues_raised() -> None:
@@ -133,11 +135,11 @@ def test_a_step_is_newtons_with_small_eigenvalues_raised() -> None:
     gradient = vectors @ [0.3, -0.2, 0.1, 0.05]
     walk = newton(LOGISTIC, 1.0)
     floor = math.sqrt(2 * 4 * 0.02)
-    step = walk._next(walk.middle, averages(LOGISTIC, gradient, matrix), 0.02)
+    found = step(walk, gradient, matrix, 0.02)
     expected = -vectors @ (np.array([0.3, -0.2, 0.1, 0.05]) / [3.0, 1.0, floor, floor])
-    np.testing.assert_allclose(step, expected, atol=1e-12)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
     # a decrement of 100 is shortened to 1
-    long = walk._next(walk.middle, averages(LOGISTIC, np.array([10.0, 0, 0, 0]), np.eye(4)), 0.0)
+    long = step(walk, np.array([10.0, 0, 0, 0]), np.eye(4), 0.0)
     np.testing.assert_allclose(long, [-1.0, 0, 0, 0], atol=1e-12)
 
 
@@ -153,8 +155,7 @@ def test_a_step_is_newtons_with_small_eigenvalues_raised() -> None:
 )
 def test_the_scale_steps_alone(gradient: float, bend: float, variance: float, expected: float) -> None:
     walk = newton(HUBER, 1.0)
-    means = averages(HUBER, np.append(np.zeros(4), gradient), np.eye(4), bend)
-    found = walk._next(walk.middle, means, variance)
+    found = step(walk, np.append(np.zeros(4), gradient), np.eye(4), variance, bend)
     np.testing.assert_allclose(found, np.append(np.zeros(4), expected), atol=1e-12)
 
 
@@ -183,11 +184,13 @@ def test_merged_walks_know_what_one_would(curvature: Curvature) -> None:
     merged = newton(curvature, 5.0)
     merged.merge(parts, parts[0].middle)
     d = curvature.parameters
-    weights = [part.state[-2] for part in parts]
-    np.testing.assert_allclose(
-        merged.state[d:-3], np.average([part.state[d:-3] for part in parts], axis=0, weights=weights)
-    )
-    np.testing.assert_allclose(merged.state[-3:], np.sum([part.state[-3:] for part in parts], axis=0))
+    found, whole = [averages(part) for part in parts], averages(merged)
+    for name in ("point", "gradient", "curvature"):
+        means = np.array([getattr(part, name) for part in found])
+        np.testing.assert_allclose(
+            getattr(whole, name), np.average(means, axis=0, weights=[part.weight for part in found])
+        )
+    np.testing.assert_allclose(whole[3:], np.sum([part[3:] for part in found], axis=0))
     assert merged.records == sum(part.records for part in parts)
     expected = TRUTH if curvature is LOGISTIC else np.append(TRUTH, 0.5)
     assert np.linalg.norm(merged.estimate - expected) < 0.1
@@ -210,7 +213,7 @@ def test_a_state_is_read_back_bit_by_bit_and_bad_ones_change_nothing(curvature: 
     other.read(state, refuse)
     assert np.array_equal(other.state, walk.state)
     assert other.place == walk.place
-    numbers, d = state["state"], curvature.parameters
+    numbers, d, size = state["state"], curvature.parameters, curvature.size
 
     def with_entry(at: int, value: float) -> dict[str, Any]:
         changed = numbers.copy()
@@ -221,11 +224,14 @@ def test_a_state_is_read_back_bit_by_bit_and_bad_ones_change_nothing(curvature: 
         with_entry(0, np.nan),
         with_entry(0, np.inf),
         with_entry(0, 99.0),
-        with_entry(d, -99.0),
-        with_entry(-3, -1.0),
-        with_entry(-2, numbers[-3] * 2),
-        with_entry(-2, 0.0),
-        with_entry(-1, -1.0),
+        with_entry(size, -1.0),
+        with_entry(size, 0.0),
+        with_entry(size + 1, -1.0),
+        with_entry(size + 4, -1.0),
+        with_entry(size + 5, -1e140),
+        with_entry(size + 4 + change.width(d), 1.5),
+        with_entry(size + 4 + change.width(d), 0.0),
+        with_entry(-1, 1.0),
         state | {"state": numbers[:-1]},
         *(state | {"place": place} for place in ([0, 0, -1], [1, 0, 0], [0, 1, 5], [0, 0, 10**19], [0, 0])),
     ):

@@ -1,0 +1,223 @@
+"""A stream that changes: the blocks of batches, the test on them, and learners that follow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, norm
+
+from streamdp import (
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleRegressor,
+    WindowedRegressor,
+)
+from streamdp.errors import ConfigError
+from streamdp.optim import change
+
+NAMES = ["a", "b", "c", "d"]
+D, Z, BATCH = 3, 4.0, 100
+ZEROS = np.zeros(change.width(D))
+
+
+def block(gradient: np.ndarray, weight: float = 1.0, point: np.ndarray | None = None) -> np.ndarray:
+    """A batch of a hundred records."""
+    at = np.zeros(D) if point is None else point
+    sums = weight, weight, weight, weight**2 / BATCH, (weight * Z / BATCH) ** 2, BATCH, 0
+    return np.concatenate([weight * at, weight * gradient, sums])
+
+
+def blocks_of(gradients: np.ndarray) -> np.ndarray:
+    blocks = np.zeros((change.BLOCKS, len(ZEROS)))
+    for gradient in gradients:
+        change.add(blocks, block(gradient))
+    return blocks
+
+
+@pytest.mark.parametrize("batches", [1, 4, 5, 37, 500, 5000])
+def test_blocks_add_up_to_all_batches_and_are_few(batches: int) -> None:
+    rng = np.random.default_rng(1)
+    gradients = rng.normal(size=(batches, D))
+    blocks = blocks_of(gradients)
+    np.testing.assert_allclose(blocks[:, D : 2 * D].sum(axis=0), gradients.sum(axis=0))
+    assert blocks[:, change.RECORDS].sum() == batches * BATCH
+    assert change.used(blocks) <= 4 * math.log2(batches + 1) + 1
+    assert blocks[change.used(blocks) - 1, change.RECORDS] == BATCH  # the newest batch is alone
+    change.check(blocks, 1e9)
+
+
+def test_the_test_written_out() -> None:
+    """Two blocks; the ratio that decides is that of one coordinate, or of the sum of squares."""
+    variances, hessian = np.array([0.5, 1.0, 2.0]), np.diag([1.0, 2.0, 3.0])
+    spread = 2 * (variances / BATCH + (Z / BATCH) ** 2)
+    doubt = math.log(1 / change.DELTA) + 2 * math.log(2)
+    single = math.sqrt(2 * (doubt + math.log(D)))
+    together = math.sqrt((D + 2 * math.sqrt(D * doubt) + 2 * doubt) / D)
+    for z in (np.array([0, single, 0]), np.full(D, together)):
+        for times, expected in ((0.999, None), (1.001, change.Change(1, False))):
+            move = np.array([0.3, -0.2, 0.1])  # a new query point: the Hessian carries the gradient there
+            blocks = np.zeros((change.BLOCKS, len(ZEROS)))
+            change.add(blocks, block(np.zeros(D)))
+            change.add(blocks, block(times * z * np.sqrt(spread) + hessian @ move, point=move))
+            assert change.find(blocks, hessian, variances, None, False) == expected
+
+
+def test_the_bounds_hold_for_chi_squared_and_for_normal_numbers() -> None:
+    for m in (1, 3, 22, 200):
+        for doubt in (5.0, 14.0, 30.0):
+            assert chi2.sf(m + 2 * math.sqrt(m * doubt) + 2 * doubt, m) <= math.exp(-doubt)
+            assert 2 * m * norm.sf(math.sqrt(2 * (doubt + math.log(m)))) <= math.exp(-doubt)
+
+
+def test_noise_alone_is_no_change() -> None:
+    """20 streams of 200 batches of the largest variance, looked at after each batch: 4,000 looks.
+
+    By the union bound of the module a stream alarms with a probability of about 1e-5; the seeds
+    are fixed.
+    """
+    rng, variances = np.random.default_rng(2), np.ones(D)
+    deviation = np.sqrt(variances / BATCH + (Z / BATCH) ** 2)
+    for _ in range(20):
+        blocks = np.zeros((change.BLOCKS, len(ZEROS)))
+        for _ in range(200):
+            change.add(blocks, block(deviation * rng.normal(size=D)))
+            assert change.find(blocks, np.eye(D), variances, 1.0, False) is None
+
+
+def test_a_change_of_the_scale_alone_drops_the_scale_alone() -> None:
+    away = np.array([0.0, 0.0, 1.0])
+    blocks = blocks_of(np.repeat([np.zeros(D), away], [40, 20], axis=0))
+    found = change.find(blocks, np.eye(D), np.ones(D), 1.0, False)
+    assert found is not None
+    assert found.scale_alone
+    before = blocks.copy()
+    change.forget_scale(blocks, D, found.block)
+    assert change.means(blocks.sum(axis=0), D, True)[1][-1] == pytest.approx(1.0, abs=0.35)
+    kept = [j for j in range(len(ZEROS)) if j not in (D - 1, 2 * D - 1, len(ZEROS) + change.SCALE_WEIGHT)]
+    np.testing.assert_array_equal(blocks[:, kept], before[:, kept])
+    assert change.find(blocks, np.eye(D), np.ones(D), 1.0, False) is None  # not found again
+    change.check(blocks, 1e9)
+    also = change.find(
+        blocks_of(np.repeat([np.zeros(D), away + 1], [40, 20], axis=0)), np.eye(D), np.ones(D), 1.0, False
+    )
+    assert also is not None
+    assert not also.scale_alone
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(change.WEIGHT, -1.0), (change.LEVEL, 1.5), (change.LEVEL, 99.0), (change.INFORMATION, 0.0), (0, 1e10)],
+)
+def test_blocks_that_no_stream_makes_are_refused(column: int, value: float) -> None:
+    blocks = blocks_of(np.ones((9, D)))
+    blocks[1, column] = value
+    with pytest.raises(ConfigError):
+        change.check(blocks, 1e9)
+
+
+# --- learners
+
+
+def stream(n: int, seed: int, flip: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    sign = np.where((np.arange(n) >= n // 2) & flip, -1.0, 1.0)
+    return X, sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n)
+
+
+def regressor(kind: str, **options: Any) -> Any:
+    if kind == "windowed":
+        return WindowedRegressor(features=NAMES, window=4000, items_per_user=1, seed=1, **options)
+    made = {"pan": PanPrivateRegressor, "shuffle": ShuffleRegressor}[kind]
+    return made(features=NAMES, budget="eps=2,delta=1e-6", seed=1, **options)
+
+
+each = pytest.mark.parametrize("kind", ["pan", "shuffle", "windowed"])
+
+
+@each
+def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
+    """The error of theta at the end: near 0, where the average of all of the past is about 1 away."""
+    errors = {}
+    for choice in change.CHANGE:
+        model = regressor(kind, change=choice)
+        model.learn_arrays(*stream(60_000, 3))
+        model.close_batch()
+        errors[choice] = np.linalg.norm(model.theta[:4] - [-0.5, 0.5, -0.5, -0.5])
+        assert (model.n_changes > 0) == (choice == "follow")
+        assert ("the stream has changed" in model.statement()) == (choice == "follow")
+    assert errors["follow"] < 0.15 < 0.5 < errors["ignore"]
+
+
+@each
+def test_without_a_change_following_costs_nothing(kind: str) -> None:
+    """The same theta, bit by bit."""
+    thetas = []
+    for choice in change.CHANGE:
+        model = regressor(kind, change=choice)
+        model.learn_arrays(*stream(30_000, 4, flip=False))
+        assert model.n_changes == 0
+        thetas.append(model.theta)
+    np.testing.assert_array_equal(*thetas)
+
+
+@each
+def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
+    X, y = stream(40_000, 5)
+    whole, first = regressor(kind), regressor(kind)
+    whole.learn_arrays(X, y)
+    first.learn_arrays(X[:24_000], y[:24_000])
+    second = regressor(kind)
+    first.close_batch()
+    second.load_state_dict(first.state_dict())
+    assert second.n_changes == first.n_changes
+    second.learn_arrays(X[24_000:], y[24_000:])
+    assert second.n_changes > 0
+    assert np.linalg.norm(second.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) < 0.2
+
+
+def test_a_classifier_follows() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(40_000, 4))
+    y = (X @ [2.0, -1.0, 0.0, 0.0] > 0).astype(float)
+    y[20_000:] = 1 - y[20_000:]
+    right = {}
+    for choice in change.CHANGE:
+        model = PanPrivateClassifier(features=NAMES, budget="eps=2,delta=1e-6", seed=1, change=choice)
+        model.learn_arrays(X, y)
+        right[choice] = float(np.mean(model.predict_arrays(X[-5000:]) == y[-5000:]))
+    assert right["follow"] > 0.9
+    assert right["ignore"] < 0.7
+
+
+def test_sizes_of_batches_that_devices_know_from_the_job_stay() -> None:
+    follow, ignore = (regressor("shuffle", change=choice) for choice in change.CHANGE)
+    for model in (follow, ignore):
+        model.learn_arrays(*stream(60_000, 3))
+    assert follow.n_changes > 0
+    assert (follow.batch, follow.to_boundary) == (ignore.batch, ignore.to_boundary)
+    pan = regressor("pan")
+    pan.learn_arrays(*stream(60_000, 3))
+    assert pan.n_changes > 0
+
+
+def test_a_choice_that_does_not_exist_is_refused() -> None:
+    for kind in ("pan", "shuffle", "windowed"):
+        with pytest.raises(ConfigError, match="change"):
+            regressor(kind, change="forget")
+    assert not hasattr(LDPASGDRegressor(features=NAMES), "n_changes")
+
+
+@pytest.mark.parametrize("batch", [100, 2000, None])
+def test_the_first_long_steps_are_no_change(batch: int | None) -> None:
+    """Little noise, a target far from 0 and large coefficients: the Hessian changes along the way."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(20_000, 4))
+    y = 3 + X @ [3.0, -3.0, 2.0, 1.0] + 0.5 * rng.normal(size=len(X))
+    model = PanPrivateRegressor(features=NAMES, budget="eps=20,delta=1e-4", seed=1, batch_size=batch)
+    model.learn_arrays(X, y)
+    assert model.n_changes == 0
