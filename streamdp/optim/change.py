@@ -88,12 +88,24 @@ def about(changes: int) -> list[str]:
 
 
 def width(d: int) -> int:
-    """Return the length of a block: the weighted query points (d,) and gradients (d,), and seven sums."""
+    """Return the length of a block: the weighted query points (d,) and gradients (d,), and seven sums.
+
+    Parameters
+    ----------
+    d
+        The number of parameters.
+    """
     return 2 * d + 7
 
 
 def used(blocks: np.ndarray) -> int:
-    """Return how many blocks (BLOCKS, width) are in use; they come first."""
+    """Return how many blocks are in use; they come first.
+
+    Parameters
+    ----------
+    blocks
+        (BLOCKS, width).
+    """
     return int(np.count_nonzero(blocks[:, LEVEL]))
 
 

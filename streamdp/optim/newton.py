@@ -139,7 +139,13 @@ class Newton(Growing):
 
     @staticmethod
     def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
-        """Return `changes` of a walk whose `state` has these numbers."""
+        """Return `changes` of a walk with a state.
+
+        Parameters
+        ----------
+        numbers
+            (size,), its `state`.
+        """
         return int(numbers[curvature.size + 4])
 
     @staticmethod

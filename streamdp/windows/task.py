@@ -144,7 +144,13 @@ class Method(Protocol):
         return 0
 
     def changes(self, task: Task, state: np.ndarray) -> int:
-        """How many changes of the stream the method noticed, by what it released (d + k,) last; 0 by default."""
+        """Return how many changes of the stream the method noticed; 0 by default.
+
+        Parameters
+        ----------
+        state
+            (d + k,) what the last run released.
+        """
         return 0
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:

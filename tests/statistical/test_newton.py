@@ -26,6 +26,7 @@ from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
 from tests.support import intruder
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
+from tests.support.newton import averages
 from tests.support.sizes import some
 
 FAR = 1e6
@@ -138,7 +139,8 @@ def sum_in(model: Any) -> np.ndarray:
     """The released sum of the first batch, from a state after it."""
     curvature = model._curvature
     d = curvature.parameters
-    found = model._walk.learned()["state"][2 * d : model._walk.size(curvature) - 3] * 3
+    kept = averages(model._walk)
+    found = np.append(kept.gradient, kept.curvature) * 3
     found[d:] *= curvature.factor * (1.0 if isinstance(model._loss, Huber) else 4.0)
     return np.asarray(found)
 
