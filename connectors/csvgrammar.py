@@ -89,7 +89,11 @@ class CSVGrammar:
         raw = records.raw([0])[0]
         line = raw.decode(errors="replace")
         if line.encode() != raw:
-            raise _bad_header("header is not UTF-8 text")
+            wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            raise SourceError(
+                f"the header is not UTF-8 text{', but UTF-16' * wide}; expected a line of column names: convert the "
+                f"file, as by `iconv -f {'UTF-16' if wide else 'ISO-8859-1'} -t UTF-8`"
+            )
         if "\r" in line.rstrip("\r\n").replace("\r\n", "\n"):  # such a header holds records, or all of them
             raise _bad_header("header has a CR that ends no line: lines end in LF or CRLF, not in CR")
         self.header = self._fields(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import polars as pl
@@ -47,7 +48,8 @@ def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[
     rows
         How many rows to read. None: all.
 
-    Raises `SourceError` if the file cannot be read or has no records, and `SchemaError` if it has no header.
+    Raises `SourceError` if the file cannot be read, is not UTF-8 text or has no records that fit its header, and
+    `SchemaError` if it has no header.
     """
     path = FileSourceConfig(type=source, path=path).files()[0]
     if source in ("parquet", "arrow"):
@@ -66,13 +68,25 @@ def _table(path: str, delimiter: str, rows: int | None) -> pl.DataFrame:
     names = found.names
     chosen = {name: j for j, name in enumerate(names) if name and names.count(name) == 1}
     values: list[list[str]] = []
+    flaws: Counter[str] = Counter()
     try:
         for chunk in found:
             values += [row.fields for row in chunk if row.reason is None]
+            flaws.update(row.reason for row in chunk if row.reason is not None)
             if rows is not None and len(values) >= rows:
                 break
     finally:
         found.close()
+    if flaws["not_utf8"]:
+        raise SourceError(
+            f"{path}: {flaws['not_utf8']:,} of the first {len(values) + flaws.total():,} records are not UTF-8 text: "
+            "convert the file, as by `iconv -f ISO-8859-1 -t UTF-8`"
+        )
+    if flaws and not values:
+        raise SourceError(
+            f"{path}: no record has the fields of the header, which has {len(names)} columns: expected the names of "
+            "all columns in the first line; remove lines before it, such as comments"
+        )
     return pl.DataFrame({name: [row[j] for row in values[:rows]] for name, j in chosen.items()}, _texts(chosen))
 
 

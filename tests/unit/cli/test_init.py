@@ -101,3 +101,23 @@ def test_json_lines(data: Path, quick: Quick) -> None:
         "ok": {"categories": [False, True], "missing": "category"},
         "name": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("na\u00efve,y\n1,2\n".encode("latin-1"), "iconv -f ISO-8859-1 -t UTF-8"),
+        ("a,y\nx\u00e9,2\nb,3\n".encode("latin-1"), "1 of the first 2 records are not UTF-8 text"),
+        ("a,y\n1,2\n".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+        (b"# made by hand\na,y\n1,2\n", "remove lines before it, such as comments"),
+    ],
+    ids=["Latin-1 header", "Latin-1 values", "UTF-16", "comment"],
+)
+def test_a_file_that_is_no_utf8_table_gets_no_draft(tmp_path: Path, quick: Quick, text: bytes, expected: str) -> None:
+    """Before, a draft came whose values were not read, or a sentence that did not say what to do."""
+    (tmp_path / "data.csv").write_bytes(text)
+    code, _, err = quick("init", "data.csv", "--target", "y")
+    assert code == 3
+    assert expected in err
+    assert "\u00e9" not in err
+    assert not (tmp_path / "job.yaml").exists()

@@ -1,0 +1,136 @@
+"""Streams that change, with and without `change="follow"`. Run with `python -m benchmarks.drift [--write] [--runs N]`.
+
+Four columns and the noise are standard normal; theta has length 1, so that it explains half of the variance. The excess
+is |theta - theta*|^2, with the intercept, in units of the variance that the columns explain. "Path" is its mean over
+the stream, with theta before each 250 records; "end" that over the last 2 %; "back" the records after the last change
+until it is at most .15. Standard errors are over runs. `--write` replaces drift.md beside this file, and no figure is a
+time.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pages import table
+from streamdp import PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
+
+PAGE = Path(__file__).with_suffix(".md")
+RECORDS, COLUMNS, CHUNK, RECOVERED = 200_000, 4, 250, 0.15
+NAMES = [f"x{j}" for j in range(COLUMNS)]
+ABOUT = """# Streams that change
+
+`python -m benchmarks.drift --write --runs {runs}` wrote this page: {records:,} records, eps=1, delta=1e-6, four
+columns, {runs} runs. "Path" is the mean excess over the stream, "end" that over its last 2 %, "back" the records after
+the last
+change until the excess is at most .15 (the end, if it never is), and "noticed" the runs that noticed a change.
+
+"""
+
+
+def _unit(rng: np.random.Generator) -> np.ndarray:
+    theta = rng.normal(size=COLUMNS)
+    return np.asarray(theta / np.linalg.norm(theta))
+
+
+def _paths(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
+    """Theta (n, 5) with its intercept, the deviation of the noise (n,), and when the last change is, as a share."""
+    time = (np.arange(RECORDS) / RECORDS)[:, None]
+    first, other = np.append(_unit(rng), 0.0), np.append(_unit(rng), 0.0)
+    ones, last = np.ones(RECORDS), 0.5
+    one = first.copy()
+    one[np.argmax(np.abs(one))] *= -1
+    match kind:
+        case "no change" | "noise doubles":
+            path = np.tile(first, (RECORDS, 1))
+            ones[RECORDS // 2 :] += kind == "noise doubles"
+        case "flip":
+            path = np.where(time < 0.5, first, -first)
+        case "another theta":
+            path = np.where(time < 0.5, first, other)
+        case "one coefficient":
+            path = np.where(time < 0.5, first, one)
+        case "intercept":
+            path = np.where(time < 0.5, first, first + np.eye(COLUMNS + 1)[-1])
+        case "gradual, 20 %":
+            path, last = first * (1 - 2 * np.clip((time - 0.5) / 0.2, 0, 1)), 0.7
+        case "gradual, all":
+            path, last = first * (1 - 2 * time), 0.0
+        case _:
+            path, last = np.where((time * 4).astype(int) % 2 == 0, first, -first), 0.75
+    return path, ones, last
+
+
+KINDS = (
+    "no change",
+    "noise doubles",
+    "flip",
+    "another theta",
+    "one coefficient",
+    "intercept",
+    "gradual, 20 %",
+    "gradual, all",
+    "there and back, 3 changes",
+)
+LEARNERS: dict[str, Callable[..., Any]] = {
+    "PanPrivate": lambda **o: PanPrivateRegressor(features=NAMES, budget="eps=1,delta=1e-6", **o),
+    "Shuffle": lambda **o: ShuffleRegressor(features=NAMES, budget="eps=1,delta=1e-6", **o),
+    "Windowed, 5,000 records": lambda **o: WindowedRegressor(
+        features=NAMES, budget="eps=1,delta=1e-6", window=5000, items_per_user=1, **o
+    ),
+}
+
+
+def run(make: Callable[..., Any], kind: str, seed: int) -> tuple[float, float, float, float]:
+    """Path, end, back, and whether a change was noticed, of one stream."""
+    rng = np.random.default_rng(seed)
+    path, deviation, last = _paths(kind, rng)
+    X = rng.normal(size=(RECORDS, COLUMNS))
+    y = np.sum(X * path[:, :-1], axis=1) + path[:, -1] + deviation * rng.normal(size=RECORDS)
+    model, excess = make(seed=seed), []
+    for at in range(0, RECORDS, CHUNK):
+        theta = model.theta[: COLUMNS + 1]
+        excess.append(float(np.sum((theta - path[at + CHUNK // 2]) ** 2)))
+        model.learn_arrays(X[at : at + CHUNK], y[at : at + CHUNK])
+    after = excess[int(last * len(excess)) :]
+    back = next((i for i, value in enumerate(after) if value <= RECOVERED), len(after)) * CHUNK
+    return float(np.mean(excess)), float(np.mean(excess[-len(excess) // 50 :])), float(back), float(model.n_changes > 0)
+
+
+def page(runs: int) -> str:
+    """The text of the page."""
+    parts = [ABOUT.format(runs=runs, records=RECORDS)]
+    head = ["stream", "change=", "path", "end", "back", "noticed"]
+    for name, make in LEARNERS.items():
+        rows = []
+        for kind in KINDS:
+            for choice in ("ignore", "follow"):
+                found = np.array([run(lambda **o: make(change=choice, **o), kind, 900 + i) for i in range(runs)])  # noqa: B023
+                mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(runs)
+                rows.append(
+                    [
+                        kind,
+                        choice,
+                        f"{mean[0]:.4f} ± {error[0]:.4f}",
+                        f"{mean[1]:.5f} ± {error[1]:.5f}",
+                        f"{mean[2]:,.0f} ± {error[2]:,.0f}",
+                        f"{int(found[:, 3].sum())} of {runs}",
+                    ]
+                )
+                print(name, *rows[-1], sep=" | ", flush=True)
+        parts.append(f"## {name}\n\n{table(head, rows)}\n\n")
+    return "".join(parts).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--runs", type=int, default=8)
+    options = parser.parse_args()
+    text = page(options.runs)
+    if options.write:
+        PAGE.write_text(text)
