@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.learning import Flights
 from benchmarks.pages import table
 from streamdp import PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
 
@@ -101,6 +102,31 @@ def run(make: Callable[..., Any], kind: str, seed: int) -> tuple[float, float, f
     return float(np.mean(excess)), float(np.mean(excess[-len(excess) // 50 :])), float(back), float(model.n_changes > 0)
 
 
+def real(runs: int) -> str:
+    """The flights in the order of time: the error before each 2,000 records, and that of December."""
+    flights, rows = Flights("delay"), []
+    common: dict[str, Any] = {"features": flights.features, "budget": "eps=1,delta=1e-6", "target": flights.target}
+    for name, make in (
+        ("PanPrivate", lambda **o: PanPrivateRegressor(**common, **o)),
+        ("Windowed", lambda **o: WindowedRegressor(window=5000, items_per_user=1, **common, **o)),
+    ):
+        for choice in ("ignore", "follow"):
+            found = []
+            for seed in range(runs):
+                model, errors = make(change=choice, seed=seed), []
+                for at in range(0, len(flights.y), 2000):
+                    X, y = flights.X[at : at + 2000], flights.y[at : at + 2000]
+                    if at:
+                        errors.append(np.mean(np.abs(model.predict_arrays(X) - y)))
+                    model.learn_arrays(X, y)
+                model.close_batch()
+                found.append((np.mean(errors), flights.score(model.predict_arrays(flights.holdout)), model.n_changes))
+            path, december, changes = np.mean(found, axis=0)
+            rows.append([name, choice, f"{path:.2f}", f"{december:.2f}", f"{changes:.0f}"])
+            print(*rows[-1], sep=" | ", flush=True)
+    return table(["learner", "change=", "on the way, minutes", "December, minutes", "changes noticed"], rows)
+
+
 def page(runs: int) -> str:
     """The text of the page."""
     parts = [ABOUT.format(runs=runs, records=RECORDS)]
@@ -123,7 +149,11 @@ def page(runs: int) -> str:
                 )
                 print(name, *rows[-1], sep=" | ", flush=True)
         parts.append(f"## {name}\n\n{table(head, rows)}\n\n")
-    return "".join(parts).rstrip() + "\n"
+    parts.append(
+        "## Flights\n\nThe arrival delay of flights in the order of time, whose days depend on each other; the mean "
+        f"over the runs.\n\n{real(runs)}\n"
+    )
+    return "".join(parts)
 
 
 if __name__ == "__main__":

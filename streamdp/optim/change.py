@@ -152,7 +152,7 @@ def means(total: np.ndarray, d: int, has_scale: bool) -> tuple[np.ndarray, np.nd
 
 
 def find(
-    blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, scale: float | None, curved: bool
+    blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, scale: float | None, curved: bool, least: float
 ) -> Change | None:
     """Return where the stream changed; None if it did not.
 
@@ -168,6 +168,8 @@ def find(
         Huber's scale, which is the last parameter; None: there is none.
     curved
         Whether the Hessian may be wrong by a factor of two on the way from the first blocks to the last ones.
+    least
+        The fewest records of the last blocks.
     """
     d, end, has_scale = len(variances), used(blocks), scale is not None
     if end < 2:
@@ -175,7 +177,7 @@ def find(
     last = np.cumsum(blocks[end - 1 : 0 : -1], axis=0)[::-1]  # of the blocks from i on, i = 1, 2, ...
     first = np.cumsum(blocks[: end - 1], axis=0)
     records = last[:, RECORDS]
-    able = (last[:, INFORMATION] <= first[:, INFORMATION]) & (first[:, WEIGHT] > 0)
+    able = (records >= least) & (last[:, INFORMATION] <= first[:, INFORMATION]) & (first[:, WEIGHT] > 0)
     if not able.any():
         return None
     (p1, g1), (p2, g2) = means(first, d, has_scale), means(last, d, has_scale)

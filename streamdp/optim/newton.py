@@ -25,7 +25,8 @@ gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its
 Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
 max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
 before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
-scale changed, only its averages are dropped. Larger batches have less noise, and notice a change later.
+scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records: fewer tell a bad day, of
+which real streams have many, and would leave a model of little.
 
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
 of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
@@ -66,6 +67,7 @@ from streamdp.optim.shrinkage import shrunk
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 2, 64, 2**20
+_SURE = 8  # a change is told from this many N_0
 _AFTER = 0.5  # after a change the first batch has this many N_0
 _PRIOR = 0.5
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
@@ -285,7 +287,7 @@ class Newton(Growing):
         omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
         self.learn(total, size, tau, omega, self._deviation)
         if self._follow:
-            self.follow()
+            self.follow(_SURE * self._noise / curvature.variance)
         weight, noise = self._sums[:2].tolist()
         units = narrowed(self._units, self._scaled, self._hessian(self._curved), noise / weight**2)
         if units is not None:
@@ -381,8 +383,14 @@ class Newton(Growing):
         state[:d] = self._next(point, state)
         self.state[:] = state
 
-    def follow(self) -> None:
-        """Look for a change of the stream; if there is one, forget what was before it, and move the query point."""
+    def follow(self, least: float) -> None:
+        """Look for a change of the stream; if there is one, forget what was before it, and move the query point.
+
+        Parameters
+        ----------
+        least
+            The fewest records that tell a change.
+        """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
         state = self.state.copy()
         point, blocks = (
@@ -395,7 +403,7 @@ class Newton(Growing):
         variances = np.maximum(variances, _VARIANCES[huber])
         if huber:
             carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        found = change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0)
+        found = change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0, least)
         if found is None:
             return
         if found.scale_alone:

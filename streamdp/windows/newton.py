@@ -47,6 +47,7 @@ from streamdp.windows.task import Method, Release, Rng, Task, Users
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
+_SURE = 16  # a change is told from so many times the users whose noise is their own spread
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class NewtonPlan:
         The noise of each round.
     information
         What the window counts as: the inverse variance of its mean gradient.
+    deviation
+        The standard deviation of the noise of a sum that has the whole budget.
     """
 
     curvature: Curvature
@@ -72,6 +75,7 @@ class NewtonPlan:
     shares: tuple[float, ...]
     noises: tuple[Gaussian, ...]
     information: float
+    deviation: float
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,9 @@ class NewtonSteps(Method):
         # The shares sum to 1 up to rounding, which costs less than the factor.
         noises = tuple(_noise(task, whole * math.sqrt(share) * (1 - 1e-12), task.users) for share in shares)
         variance = min(curvature.variance, task.spread**2) / task.users
-        noise = (_deviation(task, whole) / task.users) ** 2 * task.d
-        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise))
+        deviation = _deviation(task, whole)
+        noise = (deviation / task.users) ** 2 * task.d
+        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise), deviation)
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -146,7 +151,7 @@ class NewtonSteps(Method):
             information = share * plan.information
             walk.learn(noisy, plan.users, information, information, deviation, again=number > 0)
         if self.follow:
-            walk.follow()
+            walk.follow(_SURE * (plan.deviation**2 * walk.curvature.parameters) / walk.curvature.variance)
         return Release(walk.state, len(plan.shares) * plan.users)
 
     def changes(self, task: Task, state: np.ndarray) -> int:

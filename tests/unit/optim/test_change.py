@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def test_the_test_written_out() -> None:
             blocks = np.zeros((change.BLOCKS, len(ZEROS)))
             change.add(blocks, block(np.zeros(D)))
             change.add(blocks, block(times * z * np.sqrt(spread) + hessian @ move, point=move))
-            assert change.find(blocks, hessian, variances, None, False) == expected
+            assert change.find(blocks, hessian, variances, None, False, 0) == expected
 
 
 def test_the_bounds_hold_for_chi_squared_and_for_normal_numbers() -> None:
@@ -85,13 +86,13 @@ def test_noise_alone_is_no_change() -> None:
         blocks = np.zeros((change.BLOCKS, len(ZEROS)))
         for _ in range(200):
             change.add(blocks, block(deviation * rng.normal(size=D)))
-            assert change.find(blocks, np.eye(D), variances, 1.0, False) is None
+            assert change.find(blocks, np.eye(D), variances, 1.0, False, 0) is None
 
 
 def test_a_change_of_the_scale_alone_drops_the_scale_alone() -> None:
     away = np.array([0.0, 0.0, 1.0])
     blocks = blocks_of(np.repeat([np.zeros(D), away], [40, 20], axis=0))
-    found = change.find(blocks, np.eye(D), np.ones(D), 1.0, False)
+    found = change.find(blocks, np.eye(D), np.ones(D), 1.0, False, 0)
     assert found is not None
     assert found.scale_alone
     before = blocks.copy()
@@ -99,11 +100,11 @@ def test_a_change_of_the_scale_alone_drops_the_scale_alone() -> None:
     assert change.means(blocks.sum(axis=0), D, True)[1][-1] == pytest.approx(1.0, abs=0.35)
     kept = [j for j in range(len(ZEROS)) if j not in (D - 1, 2 * D - 1, len(ZEROS) + change.SCALE_WEIGHT)]
     np.testing.assert_array_equal(blocks[:, kept], before[:, kept])
-    assert change.find(blocks, np.eye(D), np.ones(D), 1.0, False) is None  # not found again
+    assert change.find(blocks, np.eye(D), np.ones(D), 1.0, False, 0) is None  # not found again
+    assert change.find(before, np.eye(D), np.ones(D), 1.0, False, 30 * BATCH) is None  # of too few records
     change.check(blocks, 1e9)
-    also = change.find(
-        blocks_of(np.repeat([np.zeros(D), away + 1], [40, 20], axis=0)), np.eye(D), np.ones(D), 1.0, False
-    )
+    both = blocks_of(np.repeat([np.zeros(D), away + 1], [40, 20], axis=0))
+    also = change.find(both, np.eye(D), np.ones(D), 1.0, False, 0)
     assert also is not None
     assert not also.scale_alone
 
@@ -167,15 +168,15 @@ def test_without_a_change_following_costs_nothing(kind: str) -> None:
 
 @each
 def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
-    X, y = stream(40_000, 5)
+    X, y = stream(60_000, 5)
     whole, first = regressor(kind), regressor(kind)
     whole.learn_arrays(X, y)
-    first.learn_arrays(X[:24_000], y[:24_000])
+    first.learn_arrays(X[:36_000], y[:36_000])
     second = regressor(kind)
     first.close_batch()
     second.load_state_dict(first.state_dict())
     assert second.n_changes == first.n_changes
-    second.learn_arrays(X[24_000:], y[24_000:])
+    second.learn_arrays(X[36_000:], y[36_000:])
     assert second.n_changes > 0
     assert np.linalg.norm(second.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) < 0.2
 
@@ -221,3 +222,27 @@ def test_the_first_long_steps_are_no_change(batch: int | None) -> None:
     model = PanPrivateRegressor(features=NAMES, budget="eps=20,delta=1e-4", seed=1, batch_size=batch)
     model.learn_arrays(X, y)
     assert model.n_changes == 0
+
+
+@pytest.mark.parametrize("kind", ["pan", "shuffle"])
+def test_batches_in_several_processes_keep_the_sizes_that_were_planned(kind: str) -> None:
+    X, y = stream(40_000, 3)
+    part, driver = regressor(kind), regressor(kind)
+    part.gather_part(0, 1)
+    part.learn_arrays(X, y)
+    batches = part.surrender()
+
+    def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
+        holder = regressor(kind)
+        holder.load_state_dict(state)
+        yield holder.part(*batches[batch])
+
+    driver.learn_parts([len(targets) for _, targets in batches], ask)
+    assert driver.n_seen == len(X)
+    assert driver.n_changes > 0
+    assert np.linalg.norm(driver.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) < 0.3
+    again = regressor(kind)
+    again.load_state_dict(driver.state_dict())
+    for model in (driver, again):
+        model.learn_arrays(X[-100:], y[-100:])
+    assert driver.to_boundary == again.to_boundary
