@@ -27,8 +27,7 @@ ABOUT = """# Streams that change
 
 `python -m benchmarks.drift --write --runs {runs}` wrote this page: {records:,} records, eps=1, delta=1e-6, four
 columns, {runs} runs. "Path" is the mean excess over the stream, "end" that over its last 2 %, "back" the records after
-the last
-change until the excess is at most .15 (the end, if it never is), and "noticed" the runs that noticed a change.
+the last change until the excess is at most .15 (the end, if it never is), and "noticed" the runs that noticed a change.
 
 """
 
