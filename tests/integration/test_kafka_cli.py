@@ -441,7 +441,7 @@ def test_a_database_that_is_down_at_the_start_is_waited_for(
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
         command.until(lambda: command.errors)
         with Proxy(url.port or 5432, listen=port):
-            command.until(lambda: command.of("commit"))
+            command.until(lambda: any(e["shards"][f"{topic}/0"]["learned"] for e in command.of("commit")))
             command.process.send_signal(signal.SIGTERM)
             assert command.end() == 0, command.errors
     assert all("does not answer" in line and "trying again" in line for line in command.errors), command.errors
