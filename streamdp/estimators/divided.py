@@ -31,7 +31,6 @@ bits of each person. It adds a part when it reads it, and overwrites it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -191,24 +190,27 @@ class DividedModel(BatchedModel):
         Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After
         an error of it or of `ask`, load a state.
         """
-        planned = self._walk.planned() if isinstance(self._walk, Newton) else nullcontext()
-        with self._rng.lock, planned:
-            self._need_boundary()
-            missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
-            for number, records in enumerate(learned):
-                self._begin_phase()
-                size = self._batch
-                if records > size:
-                    raise ConfigError(f"a batch of {size} records cannot have {records}")
-                missing += size - records
-                if records:
-                    self._step(records, size, ask(number, self.state_dict()))
-                else:
-                    self._walk.skip()
-            if isinstance(self._walk, Growing):  # `gather_part` counts batches as full
-                self._walk.records -= missing
         with self._rng.lock:
+            self._need_boundary()
+            with self._walk.planned():
+                self._learn_planned(sizes, ask)
             self._begin_phase()
+
+    def _learn_planned(self, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
+        """As `learn_parts`."""
+        missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
+        for number, records in enumerate(learned):
+            self._begin_phase()
+            size = self._batch
+            if records > size:
+                raise ConfigError(f"a batch of {size} records cannot have {records}")
+            missing += size - records
+            if records:
+                self._step(records, size, ask(number, self.state_dict()))
+            else:
+                self._walk.skip()
+        if isinstance(self._walk, Growing):  # `gather_part` counts batches as full
+            self._walk.records -= missing
 
     def _step(self, records: int, planned: int, parts: Iterable[np.ndarray]) -> None:
         """Make a step with a batch of so many records."""

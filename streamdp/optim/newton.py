@@ -74,6 +74,7 @@ _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _FORGOTTEN = 300.0
 _OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
+_SUMS = 5  # the numbers between the curvature and the blocks
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
@@ -137,7 +138,7 @@ class Newton(Growing):
     @staticmethod
     def size(curvature: Curvature) -> int:
         """The length of `state` without units."""
-        return curvature.size + 5 + change.BLOCKS * change.width(curvature.parameters)
+        return curvature.size + _SUMS + change.BLOCKS * change.width(curvature.parameters)
 
     @staticmethod
     def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
@@ -164,7 +165,7 @@ class Newton(Growing):
         Raises `ConfigError` for numbers out of range.
         """
         d, size = curvature.parameters, curvature.size
-        sums, blocks = numbers[size : size + 5], numbers[size + 5 :].reshape(change.BLOCKS, -1)
+        sums, blocks = numbers[size : size + _SUMS], numbers[size + _SUMS :].reshape(change.BLOCKS, -1)
         if not (np.min(sums) >= 0 and np.max(sums) <= _LARGEST_SUM and np.max(np.abs(numbers)) <= _LARGEST_SUM):
             raise ConfigError("state: its sums are out of range")
         change.check(blocks, _LARGEST_SUM)
@@ -194,22 +195,21 @@ class Newton(Growing):
     @property
     def _sums(self) -> np.ndarray:
         """(5,) the curvature's weight, v times its square, `since`, where sizes of batches began, `changes`: a view."""
-        return self.state[self.curvature.size : self.curvature.size + 5]
+        return self.state[self.curvature.size : self.curvature.size + _SUMS]
 
     @property
     def _blocks(self) -> np.ndarray:
         """The blocks of `change`: a view."""
-        return self.state[self.curvature.size + 5 : self._size].reshape(change.BLOCKS, -1)
+        return self._blocks_of(self.state)
+
+    def _blocks_of(self, state: np.ndarray) -> np.ndarray:
+        """The blocks in an array like `state`: a view."""
+        return state[self.curvature.size + _SUMS : self._size].reshape(change.BLOCKS, -1)
 
     @property
     def changes(self) -> int:
         """How many changes of the stream were noticed."""
         return self.changes_in(self.curvature, self.state)
-
-    @property
-    def since(self) -> int:
-        """The records of all batches before the last change was noticed."""
-        return int(self._sums[2])
 
     @property
     def _first_units(self) -> np.ndarray:
@@ -241,7 +241,7 @@ class Newton(Growing):
         """Forget the averages; the query point and the places of changes stay."""
         d, size = self.curvature.parameters, self.curvature.size
         state = self.state.copy()
-        state[d : size + 2] = state[size + 5 : self._size] = 0
+        state[d : size + 2] = state[size + _SUMS : self._size] = 0
         self.state[:] = state
 
     @property
@@ -261,7 +261,7 @@ class Newton(Growing):
 
     @contextmanager
     def planned(self) -> Iterator[None]:
-        """While it is open, a change of the stream leaves the sizes of batches as they were planned."""
+        """See `Walk.planned`: a change of the stream leaves them."""
         before, self._replans = self._replans, False
         try:
             yield
@@ -287,7 +287,7 @@ class Newton(Growing):
         omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
         self.learn(total, size, tau, omega, self._deviation)
         if self._follow:
-            self.follow(_SURE * self._noise / curvature.variance)
+            self.follow(_SURE)
         weight, noise = self._sums[:2].tolist()
         units = narrowed(self._units, self._scaled, self._hessian(self._curved), noise / weight**2)
         if units is not None:
@@ -315,7 +315,7 @@ class Newton(Growing):
         state = np.zeros_like(self.state)
         state[d - 2 : d], state[self._whole :] = search.place, search.numbers
         state[:d] = self._project(state[:d])
-        state[self.curvature.size + 2 : self.curvature.size + 5] = self._sums[2:]
+        state[self.curvature.size + 2 : self.curvature.size + _SUMS] = self._sums[2:]
         self.state[:] = state
 
     def _search(self, total: np.ndarray, size: int) -> None:
@@ -334,7 +334,7 @@ class Newton(Growing):
         state = np.zeros_like(self.state)
         state[d - 2 : d] = search.place
         state[:d] = self._project(state[:d])
-        state[self.curvature.size + 2 : self.curvature.size + 5] = self._sums[2:]
+        state[self.curvature.size + 2 : self.curvature.size + _SUMS] = self._sums[2:]
         if search.clear:
             state[self._size : self._whole] = self._seen_units.ravel()
         else:
@@ -370,7 +370,7 @@ class Newton(Growing):
         curved = state[d : curvature.size]
         curved += weight / (weights + weight) * (mean[d:] * unit - curved)
         state[curvature.size : curvature.size + 2] = weights + weight, noise + (weight * unit * deviation / size) ** 2
-        blocks = state[curvature.size + 5 : self._size].reshape(change.BLOCKS, -1)
+        blocks = self._blocks_of(state)
         last = blocks[max(change.used(blocks) - 1, 0)]
         before = float(last[change.WEIGHT]) if again else 0.0
         squares = ((before + weight) ** 2 - before**2) / size  # the same records have the same deviations
@@ -383,33 +383,31 @@ class Newton(Growing):
         state[:d] = self._next(point, state)
         self.state[:] = state
 
-    def follow(self, least: float) -> None:
+    def follow(self, sure: float) -> None:
         """Look for a change of the stream; if there is one, forget what was before it, and move the query point.
 
         Parameters
         ----------
-        least
-            The fewest records that tell a change.
+        sure
+            How many N_0 tell a change.
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
         state = self.state.copy()
-        point, blocks = (
-            inward(state[:d], self._units),
-            state[curvature.size + 5 : self._size].reshape(change.BLOCKS, -1),
-        )
+        point, blocks = inward(state[:d], self._units), self._blocks_of(state)
         carries = np.zeros((d, d))
         carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
         variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
         variances = np.maximum(variances, _VARIANCES[huber])
         if huber:
             carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
+        least = sure * self._noise / curvature.variance
         found = change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0, least)
         if found is None:
             return
         if found.scale_alone:
             change.forget_scale(blocks, d, found.block)
         else:
-            sums, whole = state[curvature.size : curvature.size + 5], float(blocks[:, change.WEIGHT].sum())
+            sums, whole = state[curvature.size : curvature.size + _SUMS], float(blocks[:, change.WEIGHT].sum())
             change.forget(blocks, found.block)
             kept = float(blocks[:, change.WEIGHT].sum()) / whole
             share = kept + _PRIOR * (1 - kept)
@@ -424,7 +422,7 @@ class Newton(Growing):
         huber = isinstance(curvature.loss, Huber)
         weight, noise = state[curvature.size : curvature.size + 2].tolist()
         variance = noise / weight**2
-        total = state[curvature.size + 5 : self._size].reshape(change.BLOCKS, -1).sum(axis=0)
+        total = self._blocks_of(state).sum(axis=0)
         found, gradient = change.means(total, d, huber)
         sigma = float(point[-1]) if huber else 1.0
         curved = state[d : curvature.size]
@@ -489,7 +487,7 @@ class Newton(Growing):
             state = self.state.copy()
             state[d:size] = np.average([part._curved for part in parts], axis=0, weights=weights)  # noqa: SLF001
             state[size : size + 2] = np.sum([part._sums[:2] for part in parts], axis=0)  # noqa: SLF001
-            blocks = state[size + 5 : self._size].reshape(change.BLOCKS, -1)
+            blocks = self._blocks_of(state)
             blocks[0] = np.sum([part._blocks.sum(axis=0) for part in parts], axis=0)  # noqa: SLF001
             blocks[0, change.LEVEL] = max(part._blocks[:, change.LEVEL].max() for part in parts)  # noqa: SLF001
             state[:d] = self._next(inward(average, self._units), state)

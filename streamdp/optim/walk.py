@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -63,6 +64,11 @@ class Walk(ABC):
     @abstractmethod
     def skip(self) -> None:
         """Go to the batch after the next one."""
+
+    @contextmanager
+    def planned(self) -> Iterator[None]:
+        """While it is open, the sizes of batches stay as they were planned."""
+        yield
 
     @abstractmethod
     def closed(self, records: int) -> int:

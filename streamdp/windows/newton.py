@@ -139,7 +139,7 @@ class NewtonSteps(Method):
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`."""
-        walk = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, 0.0)
+        walk = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, plan.deviation)
         walk.state[:] = start
         for number, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
@@ -151,7 +151,7 @@ class NewtonSteps(Method):
             information = share * plan.information
             walk.learn(noisy, plan.users, information, information, deviation, again=number > 0)
         if self.follow:
-            walk.follow(_SURE * (plan.deviation**2 * walk.curvature.parameters) / walk.curvature.variance)
+            walk.follow(_SURE)
         return Release(walk.state, len(plan.shares) * plan.users)
 
     def changes(self, task: Task, state: np.ndarray) -> int:
