@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -89,15 +89,16 @@ class _TableBlocks:
         self.name = path
         self.row = 0
         self._kind = kind
-        self._table, types, self._height = _open(path, kind)
+        self._table, types, self._height, unread = _open(path, kind, encoder.columns)
         try:
             self._columns = [
-                _text(types, name, name in encoder.numeric_columns, name == encoder.subject) for name in encoder.columns
+                _text(types, name, name in encoder.numeric_columns, name == encoder.subject, unread)
+                for name in encoder.columns
             ]
         except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from None
         self._rows = min(_MOST_ROWS, max(_BLOCK_ROWS, _BLOCK_VALUES // len(self._columns)))
-        head.head = blake2b(repr(list(types.items())).encode(), digest_size=8).hexdigest()
+        head.head = blake2b(repr([*types.items(), *unread.items()]).encode(), digest_size=8).hexdigest()
 
     @property
     def share(self) -> float:
@@ -122,7 +123,8 @@ class _TableBlocks:
         pass
 
 
-_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, NotImplementedError)
+"""What polars and pyarrow raise at a file that they cannot read."""
 _MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}
 """The first and last bytes of a whole file."""
 _OFFSET = re.compile("([+-])([0-9]{2}):?([0-9]{2})")
@@ -131,14 +133,86 @@ _OFFSET = re.compile("([+-])([0-9]{2}):?([0-9]{2})")
 os.environ.setdefault("POLARS_IGNORE_TIMEZONE_PARSE_ERROR", "1")
 
 
-def _open(path: str, kind: str) -> tuple[pl.LazyFrame, pl.Schema, int]:
-    """The table, the types of its columns, and its number of rows."""
+def _open(
+    path: str, kind: str, wanted: Sequence[str] | None = None
+) -> tuple[pl.LazyFrame, pl.Schema, int, dict[str, str]]:
+    """The table, the types of its columns, its number of rows, and the columns that cannot be read, with the reason.
+
+    polars reads no table with such a column. pyarrow then reads the wanted columns, all at once.
+    """
     if not os.path.exists(path):
         raise SourceError(f"cannot open {path}: no such file or directory")
     with contextlib.suppress(*_FAULTS):
-        table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(path)
-        return table, table.collect_schema(), int(table.select(pl.len()).collect().item())
+        fields = _fields(path, kind)
+        unread = _unread(fields)
+        if unread:
+            names = list(dict.fromkeys(field.name for field in fields if field.name not in unread))
+            if wanted is not None:
+                names = [name for name in names if name in wanted or any(w.startswith(f"{name}.") for w in wanted)]
+            table = _read_columns(path, kind, names).lazy()
+        else:
+            table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(path)
+        return table, table.collect_schema(), int(table.select(pl.len()).collect().item()), unread
     raise _damaged(path, kind)
+
+
+def _fields(path: str, kind: str) -> list[Any]:
+    """The fields of a table by pyarrow; none without it. polars panics at the types that it does not read."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return []
+    if kind == "parquet":
+        return list(parquet.read_schema(path))
+    with pyarrow.memory_map(path) as file, pyarrow.ipc.open_file(file) as reader:
+        return list(reader.schema)
+
+
+def _unread(fields: list[Any]) -> dict[str, str]:
+    """The columns that polars does not read, with the reason."""
+    names = [field.name for field in fields]
+    unread = {
+        field.name: f"is of the type {field.type}, which is not read: write it as numbers, texts or dates"
+        for field in fields
+        if not _is_read(field.type)
+    }
+    return unread | {name: "is the name of two columns: rename one" for name in names if names.count(name) > 1}
+
+
+def _is_read(kind: Any) -> bool:
+    """Whether polars reads a type of pyarrow."""
+    import pyarrow.types as t
+
+    if t.is_interval(kind) or t.is_union(kind) or t.is_run_end_encoded(kind):
+        return False
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return False
+    inner = [kind.field(i) for i in range(kind.num_fields)] if t.is_struct(kind) else []
+    if len({field.name for field in inner}) < len(inner):
+        return False
+    parts = [field.type for field in inner]
+    parts += [getattr(kind, part) for part in ("value_type", "key_type", "item_type") if hasattr(kind, part)]
+    return all(map(_is_read, parts))
+
+
+def _read_columns(path: str, kind: str, names: list[str]) -> pl.DataFrame:
+    """Columns of a table, read by pyarrow."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if not names:
+        return pl.DataFrame()
+    if kind == "parquet":
+        table = parquet.ParquetFile(path).read(columns=names)
+    else:
+        with pyarrow.memory_map(path) as file:
+            places = [place for place, name in enumerate(pyarrow.ipc.open_file(file).schema.names) if name in names]
+            options = pyarrow.ipc.IpcReadOptions(included_fields=places)
+            table = pyarrow.ipc.open_file(file, options=options).read_all()
+    read = pl.from_arrow(table.select(names))
+    assert isinstance(read, pl.DataFrame)
+    return read
 
 
 def _damaged(path: str, kind: str) -> SourceError:
@@ -149,15 +223,17 @@ def _damaged(path: str, kind: str) -> SourceError:
         if head == magic == file.read():
             return SourceError(
                 f"{path} cannot be read: it has two columns of one name, or a column of a type that is not read"
-                " (intervals, unions, views of lists, run-end encoding), or is damaged. Write it again with the columns"
-                " that the job uses, as numbers, texts or dates"
+                " (intervals, unions, views of lists, run-end encoding), or is damaged. `pip install pyarrow`, by which"
+                " only the columns are read that the job uses, or write it again with those columns"
             )
     return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
 
 
-def _text(types: pl.Schema, name: str, numeric: bool, subject: bool = False) -> pl.Expr:
+def _text(types: pl.Schema, name: str, numeric: bool, subject: bool, unread: dict[str, str]) -> pl.Expr:
     """A column, or a path into a nested one, as text; as Float64 if it is numeric and wanted so."""
-    steps = [name] if name in types else name.split(".")
+    steps = [name] if name in types or name in unread else name.split(".")
+    if steps[0] in unread:
+        raise SchemaError(f"{steps[0]!r} {unread[steps[0]]}")
     found = pl.col(steps[0])
     kind: Any = types.get(steps[0])
     for step in steps[1:]:
@@ -214,11 +290,11 @@ def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
 
     Raises `SourceError` if the file cannot be read.
     """
-    table, types, _ = _open(path, kind)
+    table, types, _, _ = _open(path, kind)
     columns = []
     for name in _paths(types.items()):
         with contextlib.suppress(SchemaError):
-            columns.append(_text(types, name, False))
+            columns.append(_text(types, name, False, False, {}))
     with contextlib.suppress(*_FAULTS):
         return (table if rows is None else table.head(rows)).select(columns).collect()
     raise _damaged(path, kind)
