@@ -49,13 +49,16 @@ class CSVGrammar:
         One ASCII character, no quote and no line end.
     columns
         The columns that the header must name exactly once, in any order and among others.
+    whole
+        The file is known to be complete: a quote that is open at its end is malformed. Otherwise the record may still
+        be written, and is left, unless a line after it is a record by itself.
 
     Raises `ConfigError` for another delimiter.
     """
 
     header_rows = 1
 
-    def __init__(self, delimiter: str, columns: Sequence[str] = ()) -> None:
+    def __init__(self, delimiter: str, columns: Sequence[str] = (), *, whole: bool = False) -> None:
         if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
             raise ConfigError("expected one ASCII character, no quote and no line end, as delimiter")
         d = re.escape(delimiter)
@@ -65,6 +68,7 @@ class CSVGrammar:
         self._start_of_record = re.compile(rf'(?:{field}{d})*+(?:{quoted}(?:"\r?)?|{field})\Z'.encode())
         self._field = re.compile(rf'{d}(?:"((?:[^"]++|"")*+)"|([^{d}]*+))')
         self._columns = columns
+        self._whole = whole
         self.delimiter = delimiter
         self.head = ""
         self.header: list[str] = []
@@ -211,6 +215,12 @@ class CSVGrammar:
         )
         return ends if in_order else None
 
+    def _may_go_on(self, lines: bytes) -> bool:
+        """Whether a record whose quote is open at the end of the file may still be written; its later lines."""
+        most = self.width - 1
+        records = (b'"' not in line and line.count(self.delimiter.encode()) == most for line in lines.splitlines())
+        return bool(self.width) and not self._whole and not any(records)
+
     def _scan(self, data: bytes, ended: bool) -> tuple[list[int], dict[int, str]]:
         """Record ends one by one, and the flaws by index: the definition, with which the fast way must agree."""
         ends: list[int] = []
@@ -223,7 +233,8 @@ class CSVGrammar:
             else:
                 newline = data.find(b"\n", start)
                 room = len(data) - start < MAX_RECORD_BYTES
-                if newline < 0 or (room and not ended and self._start_of_record.match(data, start)):
+                begun = newline < 0 or (room and self._start_of_record.match(data, start))
+                if begun and (newline < 0 or not ended or self._may_go_on(data[newline + 1 :])):
                     break  # the rest of the record is still to come
                 flaws[len(ends)] = "too_long" if newline + 1 - start > MAX_RECORD_BYTES else "malformed_quotes"
                 start = newline + 1

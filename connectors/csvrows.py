@@ -58,7 +58,7 @@ class CSVRows:
     """
 
     def __init__(self, path: str, delimiter: str | None = None, columns: Sequence[str] = ()) -> None:
-        self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns)
+        self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns, whole=True)
         self._blocks = RecordBlocks(path, self._grammar, whole=True)
         self._records: Records | None = None
         while not (self._blocks.has_header or self._blocks.finished):

@@ -42,6 +42,8 @@ def init(
         delimiter = delimiter_of(data) if source == "csv" else ","
     delimiter = ascii_delimiter(delimiter)
     columns = peek(data, source, delimiter, None if public else ROWS)
+    if source == "csv" and columns[0].name.startswith("#"):
+        warn(f"the first line of {data} begins with #: if it is a comment, remove the lines before the column names")
     folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
     path = os.path.relpath(data, folder)
     if source == "csv" and not public and may_lack_header(columns):

@@ -149,6 +149,7 @@ def _run_file(
     from contextlib import ExitStack
 
     from streamdp.config.checking import first_block, unended
+    from streamdp.data.records import WHOLE
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
@@ -192,6 +193,8 @@ def _run_file(
             resume=_resume(file.name, stdin),
         )
         counts = runner.run(max_records)
+        if source.unended[-1:] == file.files()[-1:]:  # the next run reads the last record, if it has its end by then
+            store.note_waiting({WHOLE: runner.waiting + 1})
         ended = "stopped" if runner.stopping else "done"
         display.finished(counts, ended, doubts(estimator, counts), runner.waiting)
         for sentence in unended(source.unended):

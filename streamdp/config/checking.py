@@ -115,19 +115,20 @@ def stopped(job: JobConfig, inspection: Inspection) -> list[str]:
 
 
 def unended(names: Sequence[str]) -> list[str]:
-    """Say of files that their last lines were not read; at most one sentence.
+    """Say of files that their last records were not read; at most one sentence.
 
     Parameters
     ----------
     names
-        The files with a last line without its end.
+        The files with a last record without its end.
     """
     if not names:
         return []
     more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
     return [
-        f"the last line of {', '.join(names[:3])}{more} does not end in a newline and was not read, because its"
-        " rest may still come; it is read when it has its end, unless a later file was read before"
+        f"the last record of {', '.join(names[:3])}{more} has no end (its newline or a closing quote is missing) and"
+        " was not read, because its rest may still come; it is read when it has its end, unless a later file was read"
+        " before"
     ]
 
 

@@ -27,17 +27,19 @@ def events(out: str, kind: str) -> list[dict]:
 def test_the_first_half_of_a_last_line_is_reported_and_the_whole_line_learned(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "people.csv").write_text(LINES + "30,9")
-    said = f"the last line of {tmp_path}/people.csv does not end in a newline and was not read"
+    said = f"the last record of {tmp_path}/people.csv has no end (its newline or a closing quote is missing)"
     assert any(said in warning for warning in json.loads(quick.output("check", "job.yaml", "--json"))["warnings"])
     code, out, err = quick("run", "job.yaml")
     assert (code, err.count(said)) == (0, 1)
     assert said in events(out, "waiting")[0]["message"]
     assert events(out, "end")[0]["learned"] == 40
+    assert json.loads(quick.output("status", "people.db", "--json"))["waiting"] == 1
     with open(tmp_path / "people.csv", "a") as file:
         file.write("7.5\n")
     out = quick.silent("run", "job.yaml")
     assert [event["learned"] for event in events(out, "end")] == [41]
     assert events(out, "waiting") == []
+    assert json.loads(quick.output("status", "people.db", "--json"))["waiting"] == 0
 
 
 def test_a_last_line_without_its_end_is_passed_over_if_a_later_file_follows(tmp_path: Path, quick: Quick) -> None:
@@ -47,7 +49,7 @@ def test_a_last_line_without_its_end_is_passed_over_if_a_later_file_follows(tmp_
         (tmp_path / "people" / name).write_text(LINES + "30,9")
     code, out, err = quick("run", "job.yaml")
     assert code == 0
-    assert f"the last line of {tmp_path}/people/1.csv, {tmp_path}/people/2.csv does not end in a newline" in err
+    assert f"the last record of {tmp_path}/people/1.csv, {tmp_path}/people/2.csv has no end" in err
     assert events(out, "end")[0]["learned"] == 80
     (tmp_path / "people" / "2.csv").write_text(LINES + "30,97\n")
     assert events(quick.silent("run", "job.yaml"), "end")[0]["learned"] == 81
@@ -81,4 +83,4 @@ def test_a_name_in_a_folder_that_is_not_utf8_is_read_and_printed(tmp_path: Path)
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert found.returncode == 0, found.stderr
     assert b"40 of 40 records fit" in found.stdout
-    assert b"\\udcff.csv does not end in a newline" in found.stdout
+    assert b"\\udcff.csv has no end" in found.stdout

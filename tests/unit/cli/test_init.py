@@ -103,6 +103,15 @@ def test_json_lines(data: Path, quick: Quick) -> None:
     }
 
 
+def test_a_comment_with_as_many_commas_as_the_header_is_named(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "data.csv").write_text("# made by hand, in 2024\na,y\n1,2\n")
+    code, _, err = quick("init", "data.csv")
+    assert code == 0
+    assert (
+        "the first line of data.csv begins with #: if it is a comment, remove the lines before the column names" in err
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

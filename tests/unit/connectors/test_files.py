@@ -369,6 +369,32 @@ def test_a_last_line_is_read_once_it_has_its_end(tmp_path, kind, follow, pack):
     assert outcome(found) == whole
 
 
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_record_that_is_cut_in_a_quoted_field_waits_for_its_end(tmp_path, follow, quick):
+    """Also after a newline inside the field: before, a run that did not follow made a dead letter of the first line."""
+    first = b'"e ""1""\nmore, or less\n",s1,x,5,,1\n' if quick else b'e,s0,q"x"q,5,,1\n"e\n\nmore\n",s1,x,5,,1\n'
+    data = HEADER + first + b'e,s2,"y\n",5,,1\n'
+    whole = outcome(read_all(open_lenient("csv", write(tmp_path / "g", data))))
+    position, found = None, []
+    for size in range(len(HEADER), len(data) + 1):
+        source = open_lenient("csv", write(tmp_path / "f", data[:size]), follow=follow)
+        if position is not None:
+            source.seek(position)
+        while len(batch := source.poll(9, 0.0)) or batch.dead:
+            found.append(batch)
+        position = source.position
+        source.close()
+    assert outcome(found) == whole
+    assert [d[1] for d in whole[1]] == ["unknown_category"] * (2 - quick)
+
+
+def test_an_open_quote_before_whole_records_costs_one_line(tmp_path):
+    source = open_lenient("csv", write(tmp_path / "f", HEADER + b'e,s0,"x,5,,1\n' + b"e,s1,x,5,,1\n" * 3))
+    good, dead = outcome(read_all(source))
+    assert (len(good), [d[:2] for d in dead], source.unended) == (3, [(2, "malformed_quotes")], [])
+
+
 def test_a_header_and_a_long_line_wait_for_their_ends(tmp_path):
     path = write(tmp_path / "f", HEADER[:-1])
     source = open_lenient("csv", path)
