@@ -21,6 +21,7 @@ import numpy as np
 
 from connectors.avroschemas import Layout, UnresolvedError, Writers, read_schema, record_layout
 from connectors.jsonrows import FRAME_BYTES, Given, encode_objects
+from connectors.kafkakeys import NoSubject
 from connectors.recordblocks import MAX_RECORD_BYTES
 from streamdp.data.records import FLOAT_TEXT, Batch, DeadLetter, Encoder, Position, Subject
 from streamdp.errors import ConfigError
@@ -31,6 +32,7 @@ try:
 except ImportError:
     raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
 
+_UNKNOWN = "unknown_schema"
 _MALFORMED = (EOFError, IndexError, ValueError, RecursionError)
 """Raised for bytes that are no value of the schema."""
 
@@ -74,7 +76,7 @@ class AvroDecoder:
         self._bare: Layout | None = None
         self._writers = writers.get if isinstance(writers, Mapping) else writers
         self._layouts: dict[bytes, Layout | str] = {}
-        self._keys: dict[bytes, Layout] = {}
+        self._keys: dict[bytes, Layout | NoSubject] = {}
         if self._expected is not None:
             try:
                 self._bare = record_layout(self._expected)
@@ -100,6 +102,9 @@ class AvroDecoder:
     ) -> Batch:
         """As `jsonrows.encode_json`, for n Avro values."""
         self._look_up(raw)
+        for head, key in list(self._keys.items()):
+            if isinstance(key, NoSubject) and key.reason == _UNKNOWN:
+                del self._keys[head]
         objects: list[dict[str, Any]] = []
         kept: list[int] = []
         dead: list[DeadLetter] = []
@@ -113,7 +118,7 @@ class AvroDecoder:
         part = {name: [values[i] for i in kept] for name, values in (given or {}).items()}
         return encode_objects(objects, positions[kept], position, encoder, part, dead)
 
-    def subject(self, key: bytes) -> Subject | None:
+    def subject(self, key: bytes) -> Subject | NoSubject | None:
         """Return the subject of a framed key: a text or a whole number, alone or as the one field of a record.
 
         Parameters
@@ -121,22 +126,27 @@ class AvroDecoder:
         key
             A key with its frame.
 
-        Returns None for a key that holds something else, and for one whose schema is unknown or not an Avro schema.
+        Returns None for a key that holds something else, and the reason for one whose schema is unknown or not an Avro
+        schema: those of values. An unknown one is asked for again with the next batch.
         """
         head = key[1:FRAME_BYTES]
         if head not in self._keys:
-            try:
-                written = None if self._writers is None else self._writers(int.from_bytes(head, "big"))
-            except ConfigError:
-                return None
-            if written is None:
-                return None
-            self._keys[head] = written.layout
-        found = _read(key[FRAME_BYTES:], self._keys[head])
+            self._keys[head] = self._key_layout(head)
+        layout = self._keys[head]
+        if isinstance(layout, NoSubject):
+            return layout
+        found = _read(key[FRAME_BYTES:], layout)
         if isinstance(found, dict) and len(found) == 1:
             (found,) = found.values()
-        is_subject = type(found) is int or (isinstance(found, str) and not re.match(FLOAT_TEXT, found))
+        is_subject = type(found) is int or (isinstance(found, str) and found and not re.match(FLOAT_TEXT, found))
         return found if is_subject else None
+
+    def _key_layout(self, head: bytes) -> Layout | NoSubject:
+        try:
+            written = None if self._writers is None else self._writers(int.from_bytes(head, "big"))
+        except ConfigError as error:
+            return NoSubject("unresolved_schema", f"key, {_named(head)}: {error}")
+        return NoSubject(_UNKNOWN, f"key, {_named(head)}") if written is None else written.layout
 
     def _look_up(self, raw: Sequence[bytes | None]) -> None:
         """Find the layouts of the ids of values that are new; those of unknown ids are not kept."""
@@ -167,7 +177,7 @@ class AvroDecoder:
             head, value = value[1:FRAME_BYTES], value[FRAME_BYTES:]
             layout = self._layouts.get(head)
         if layout is None:
-            return ("unknown_schema", _named(head))
+            return (_UNKNOWN, _named(head))
         if isinstance(layout, str):
             return ("unresolved_schema", layout)
         try:

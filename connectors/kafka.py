@@ -19,7 +19,7 @@ from kafka.structs import MemberState
 from connectors.jsonrows import encode_json
 from connectors.kafkaclient import OFFSETS_TIMEOUT_S, connect, kafka_errors, leaderless, partitions_of, topic_id
 from connectors.kafkagroup import GroupClient, PythonGroup
-from connectors.kafkakeys import framed_json, subjects_of
+from connectors.kafkakeys import NoSubject, framed_json, subjects_of
 from connectors.topicwatch import TopicWatch
 from streamdp.data.records import (
     Batch,
@@ -87,7 +87,7 @@ class KafkaSource:
         bootstrap_servers: str | list[str],
         group: str,
         key_is_subject: bool = False,
-        framed_key: Callable[[bytes], Subject | None] = framed_json,
+        framed_key: Callable[[bytes], Subject | NoSubject | None] = framed_json,
         budget_header: str | None = None,
         start: str = "earliest",
         on_missing: str = "stop",
@@ -337,18 +337,21 @@ class KafkaSource:
             self._consumer.close(autocommit=False, timeout_ms=int(1000 * CLOSE_TIMEOUT_S))
 
 
-def _with_subjects(batch: Batch, keys: Sequence[Subject | None]) -> Batch:
+_NO_KEY = NoSubject("missing", "key")
+
+
+def _with_subjects(batch: Batch, keys: Sequence[Subject | NoSubject | None]) -> Batch:
     """The batch with these subjects; a record without a subject becomes a dead letter."""
-    if all(keys):
-        return replace(batch, subjects=list(keys))
-    good = np.array([bool(key) for key in keys])
-    lacking = [DeadLetter(int(place), "missing", "key") for place in batch.positions[~good]]
+    found = [_NO_KEY if key is None else key for key in keys]
+    good = np.array([not isinstance(key, NoSubject) for key in found], dtype=bool)
+    places = zip(batch.positions.tolist(), found, strict=True)
+    lacking = [DeadLetter(place, *key) for place, key in places if isinstance(key, NoSubject)]
     return replace(
         batch,
         X=batch.X[good],
         y=batch.y[good],
         positions=batch.positions[good],
-        subjects=[key for key in keys if key],
+        subjects=[key for key in found if not isinstance(key, NoSubject)],
         budgets=None if batch.budgets is None else batch.budgets[good],
         timestamps=None if batch.timestamps is None else batch.timestamps[good],
         times=None if batch.times is None else batch.times[good],

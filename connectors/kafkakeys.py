@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from connectors.jsonrows import FRAME_BYTES
 from streamdp.data.records import FLOAT_TEXT, Subject
@@ -25,6 +26,21 @@ _FLOAT = FLOAT_TEXT.encode()
 _float_line = re.compile(_FLOAT.replace(b"^", b"\n", 1).replace(b"$", b"\n")).search  # with a first byte to search for
 _is_float = re.compile(_FLOAT).match
 _WHOLE = re.compile(rb"-?(0|[1-9][0-9]{0,299})")
+
+
+class NoSubject(NamedTuple):
+    """Why a key names no subject, as a dead letter says it.
+
+    Parameters
+    ----------
+    reason
+        The reason.
+    column
+        What it is about.
+    """
+
+    reason: str
+    column: str
 
 
 def framed_json(key: bytes) -> Subject | None:
@@ -39,9 +55,9 @@ def framed_json(key: bytes) -> Subject | None:
 
 
 def subjects_of(
-    keys: Sequence[bytes | None], framed: Callable[[bytes], Subject | None] = framed_json
-) -> list[Subject | None]:
-    """Return the subject of each key; None for a key without one. Plain keys take no call for each.
+    keys: Sequence[bytes | None], framed: Callable[[bytes], Subject | NoSubject | None] = framed_json
+) -> list[Subject | NoSubject | None]:
+    """Return the subject of each key; None for a key without one, or why. Plain keys take no call for each.
 
     Parameters
     ----------
@@ -50,14 +66,14 @@ def subjects_of(
     framed
         Returns the subject of a key with a frame.
     """
-    if None not in keys:
+    if None not in keys and b"" not in keys:
         lines = b"\n".join([b"", *keys, b""])  # type: ignore[list-item]
         if not (b"\n\0" in lines or b'\n"' in lines or ((b"." in lines or b"+" in lines) and _float_line(lines))):
             return list(keys)
     return [_subject(key, framed) for key in keys]
 
 
-def _subject(key: bytes | None, framed: Callable[[bytes], Subject | None]) -> Subject | None:
+def _subject(key: bytes | None, framed: Callable[[bytes], Subject | NoSubject | None]) -> Subject | NoSubject | None:
     if not key or _is_float(key):
         return None
     if key[0] == 0 and len(key) >= FRAME_BYTES:

@@ -16,7 +16,7 @@ try:
 except ImportError:
     raise ConfigError("a schema registry needs the package httpx: pip install 'streamdp[avro]'") from None
 
-TIMEOUT_S = 5.0
+TIMEOUT_S, CONNECT_TIMEOUT_S = 5.0, 1.0
 _ABSENT = (40401, 40402, 40403)
 """The registry's codes for a subject, a version and a schema that it does not have."""
 
@@ -37,7 +37,7 @@ class SchemaRegistry:
         self._http = httpx.Client(
             base_url=url,
             auth=None if user is None else (user, password or ""),
-            timeout=TIMEOUT_S,
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_keepalive_connections=0),  # a schema is asked for once
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
         )

@@ -17,7 +17,8 @@ PAUSE_AFTER_S = 1.0
 GIVE_UP_S = 10.0
 """How long a worker that was asked to stop repeats calls of a database that does not answer."""
 
-_BACKOFF = wait_exponential(multiplier=0.1, max=3.0)
+LONGEST_DELAY_S = 3.0
+"""The longest delay between two calls."""
 
 T = TypeVar("T")
 
@@ -108,19 +109,26 @@ class StoreThread(LongCalls):
         """
         return self.ends(call) and isinstance(call.exception(), SourceError | None)
 
-    def retry(self, call: Callable[[], T]) -> T:
+    def retry(
+        self, call: Callable[[], T], *, give_up_s: float = GIVE_UP_S, longest_delay_s: float = LONGEST_DELAY_S
+    ) -> T:
         """Call until the store or the broker answers, with random exponential delays; used on the thread itself.
 
         Parameters
         ----------
         call
             It may be repeated after `StoreUnavailableError` and `SourceUnavailableError`; after a stop these errors are
-            raised when `GIVE_UP_S` have passed.
+            raised when `give_up_s` have passed.
+        give_up_s
+            How long to repeat it after a stop, in seconds.
+        longest_delay_s
+            The longest delay between two calls, in seconds.
         """
+        backoff = wait_exponential(multiplier=0.1, max=longest_delay_s)
         trying = Retrying(
             retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
-            wait=lambda state: self._randomness(0.0, _BACKOFF(state)),
-            stop=lambda _: self.stopped_for() > GIVE_UP_S,
+            wait=lambda state: self._randomness(0.0, backoff(state)),
+            stop=lambda _: self.stopped_for() > give_up_s,
             sleep=self._sleep,
             before_sleep=self._before_retry,
             reraise=True,

@@ -310,7 +310,11 @@ class Worker:
             while raw and lane is not None and self._shards.get(shard) is lane and not self._shards.stale:
                 lane.keep_boundary()
                 size = lane.estimator.boundary_within(len(raw))
-                batch = self._thread.retry(partial(self._source.decode, shard, raw[:size]))
+                decode = partial(self._source.decode, shard, raw[:size])
+                try:
+                    batch = self._thread.retry(decode, give_up_s=0.0, longest_delay_s=1.0)
+                except SourceUnavailableError:  # after a stop: the next run reads these records
+                    return
                 self._learn(lane, shard, batch)
                 raw = raw[size:]
 

@@ -525,7 +525,7 @@ def test_a_job_learns_what_writers_of_several_schemas_framed(
     topic = make_topic(1)
     old, key = {"a": "float", "b": "double", "y": "double"}, b"\0\0\0\3\1"
     new = {"y": "double", "note": ["null", "string"], "b": "double", "a": "float"}
-    writers = {258: record(old), 259: record(new), 769: "string"}
+    writers = {258: record(old), 259: record(new), 769: "string", 771: "long"}
     (tmp_path / "flow.avsc").write_text(json.dumps(record(old)))
     source = {
         "type": "kafka", "topic": topic, "brokers": broker.bootstrap, "format": "avro", "avro_schema": "flow.avsc",
@@ -537,6 +537,7 @@ def test_a_job_learns_what_writers_of_several_schemas_framed(
         value = b"\0\0\0\1\2" + avro(item, old) if i % 2 else b"\0\0\0\1\3" + avro(item, new)
         messages.append((key + varint(4) + b"s%03d" % i, value))
     messages += [(b"plain", messages[0][1]), (b"\0\0\0\3\2" + varint(1) + b"x", messages[0][1])]
+    messages.append((b"\0\0\0\3\3" + varint(0), messages[0][1]))  # the number 0 is a person
     messages += [(b"ann", b"\0\0\0\4\0" + avro({"a": 0.0, "b": 0.0, "y": 0.0}, old)), (b"ann", avro(item, old))]
     send(broker.bootstrap, topic, messages)
     with registry() as server:
@@ -550,8 +551,8 @@ def test_a_job_learns_what_writers_of_several_schemas_framed(
         run_worker(config, max_records=len(messages), idle_seconds=20, accepted=NOTHING)
     waits = [text for text in caplog.messages if text.startswith("source: the schema registry")]
     assert len(waits) == (2 if place == "schema_registry" else 0)
-    assert counts(config.store_path, "flows") == Counts(201, 0, 3)
+    assert counts(config.store_path, "flows") == Counts(202, 0, 3)
     dead = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert [(letter["reason"], letter["column"]) for letter in dead] == [
-        ("missing", "key"), ("unknown_schema", "schema id 1024"), ("not_framed", None),
+        ("unknown_schema", "key, schema id 770"), ("unknown_schema", "schema id 1024"), ("not_framed", None),
     ]  # fmt: skip

@@ -26,7 +26,7 @@ from streamdp.service.calls import read_call
 from streamdp.service.schemas import LearnCall
 
 SCHEMA = Schema({"a": (0, 1)}, "y", subject="id")
-NUMBERS = (7, -12, 2**53 + 1, 2**63, 2**64 - 1, 2**64, 10**20 + 1, 10**20 + 2, 10**37 + 3)
+NUMBERS = (0, 7, -12, 2**53 + 1, 2**63, 2**64 - 1, 2**64, 10**20 + 1, 10**20 + 2, 10**37 + 3)
 TEXTS = ("ann", "Jos\u00e9", 'say "hi"', "back\\slash", "a.b@example.org", "1.2.3", "\u5f20")
 MANY = 300
 """More rows than are decoded one by one."""
@@ -133,7 +133,9 @@ SOURCES: dict[str, Callable[[Path], list[Any]]] = {
     "json values with escapes": lambda _: json_values(
         ["".join(['"', *(f"\\u{ord(c):04x}" for c in str(one)), '"']) for one in EVERYONE]
     ),
-    "json values, many": lambda _: json_values([json.dumps(one, ensure_ascii=False) for one in EVERYONE] * 40)[-16:],
+    "json values, many": lambda _: json_values([json.dumps(one, ensure_ascii=False) for one in EVERYONE] * 40)[
+        -len(EVERYONE) :
+    ],
     "avro values": avro,
     "parquet, text": lambda path: table(path, "parquet", pl.Series("id", list(map(str, EVERYONE)))),
     "arrow, text": lambda path: table(path, "arrow", pl.Series("id", list(map(str, EVERYONE)))),
@@ -237,7 +239,7 @@ def test_texts_that_only_look_like_numbers_are_people() -> None:
         (framed(3, avro_long(7) + b"\0"), True),
         (framed(2, avro_text("ann") + avro_text("bob")), True),
         (framed(2, avro_long(4) + avro_text("abc")), True),  # read without its schema, it is a text of four bytes
-        (framed(1, avro_text("ann")), True),  # no such schema
+        (framed(9, avro_text("")), True),
         (b'"ann', False),
         (b'"a" "b"', False),
     ],
@@ -245,6 +247,17 @@ def test_texts_that_only_look_like_numbers_are_people() -> None:
 )
 def test_a_key_that_names_no_subject_is_nobody(key: bytes, avro: bool) -> None:
     assert not subjects_of([key, b"ann"], *([of_avro] if avro else []))[0]
+
+
+def test_a_key_of_an_unknown_schema_names_it_and_is_asked_for_once_in_a_batch() -> None:
+    """Before, such a key was `missing`, and each message asked the registry."""
+    asked: list[int] = []
+    decoder = AvroDecoder(writers=lambda number: asked.append(number))
+    keys: list[bytes | None] = [framed(6, avro_text("ann")), framed(6, avro_text("bob")), None, b""]
+    for times in (1, 2):
+        decoder([], np.zeros(0, np.int64), {}, SCHEMA)
+        assert subjects_of(keys, decoder.subject) == [("unknown_schema", "key, schema id 6")] * 2 + [None] * 2
+        assert asked == [6] * times
 
 
 def test_keys_of_avro_are_read_by_their_schemas() -> None:

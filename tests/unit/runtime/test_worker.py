@@ -274,6 +274,27 @@ def test_a_worker_that_was_stopped_gives_an_outage_up(path: Path) -> None:
     finish(path, given)
 
 
+def test_a_worker_that_was_stopped_does_not_wait_for_what_decodes(path: Path, given: Streams) -> None:
+    """Before, it waited for ten seconds for a schema registry, and the run had failed."""
+
+    class Away(ScriptedShards):
+        def decode(self, shard: Shard, raw: Sequence[int]) -> Any:
+            if self.clock() < 20.0:
+                return super().decode(shard, raw)
+            if self.clock() > 40.0:
+                worker.stop()
+            raise SourceUnavailableError("the schema registry does not answer")
+
+    source = Away(given)
+    source.events = {3: lambda: source.clock.sleep(20.0)}
+    with fragile(path) as store:
+        worker = worker_of(source, store)
+        worker.run()
+    assert source.clock() < 42.0
+    assert found(path)
+    finish(path, given)
+
+
 def soon(futures: Sequence[concurrent.futures.Future[Any]], seconds: float) -> None:
     """Wait as if a thousandth of a second were all of them."""
     concurrent.futures.wait(futures, 0.001)
