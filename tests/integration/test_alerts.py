@@ -146,6 +146,8 @@ def test_a_board_is_valid_and_names_what_the_product_shows(
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
     assert len(expressions) >= 12
     assert {text: bad for text in expressions if (bad := unknown(text, shown))} == {}
+    alerted = set(_NAME.findall(RULES.read_text()))
+    assert alerted <= {name for text in expressions for name in _NAME.findall(text)}
     legends = {label for p in panels for t in p["targets"] for label in re.findall(r"\{\{(\w+)\}\}", t["legendFormat"])}
     assert legends <= set().union(*shown.values()) | ADDED
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in panels]
