@@ -304,5 +304,5 @@ def kafka_errors(topic: str = "") -> Iterator[None]:
         if not (error.retriable or isinstance(error, PASSING)):  # it would come again
             raise SourceError(
                 f"Kafka: {type(error).__name__}; see the client's settings, and the limits and the log of the broker"
-            ) from error
-        raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from error
+            ) from None
+        raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from None

@@ -275,12 +275,12 @@ class PostgresNamespace:
             if unreachable and _FINAL.search(str(error.orig)):
                 raise StoreError(
                     f"{self.name} refuses the connection ({_refusal(error)}); see user, password, database and TLS"
-                ) from error
+                ) from None
             if error.connection_invalidated or unreachable or code.startswith(_UNAVAILABLE) or code in _LOCKED:
-                raise StoreUnavailableError(f"{self.name} does not answer ({code or _refusal(error)})") from error
+                raise StoreUnavailableError(f"{self.name} does not answer ({code or _refusal(error)})") from None
             if code.startswith(_DAMAGED):
-                raise StoreDamagedError(f"{self.name} is damaged: PostgreSQL says {code}") from error
-            raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error.orig).strip()}") from error
+                raise StoreDamagedError(f"{self.name} is damaged: PostgreSQL says {code}") from None
+            raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error.orig).strip()}") from None
 
     def close(self, connection: Connection) -> None:
         """See `Database.close`."""

@@ -85,11 +85,9 @@ def store_errors(name: str) -> Iterator[None]:
             raise
         code = getattr(cause, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in _LOCKED:
-            raise StoreUnavailableError(
-                f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s"
-            ) from error
+            raise StoreUnavailableError(f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s") from None
         if code is not None and code & 0xFF in _ENVIRONMENT:
-            raise StoreError(f"cannot use {name}: {cause}; committed data are unchanged") from error
+            raise StoreError(f"cannot use {name}: {cause}; committed data are unchanged") from None
         if code == sqlite3.SQLITE_NOTADB:
-            raise StoreDamagedError(f"{name} is not an SQLite database") from error
-        raise StoreDamagedError(f"{name} is damaged: {cause}; restore the newest copy") from error
+            raise StoreDamagedError(f"{name} is not an SQLite database") from None
+        raise StoreDamagedError(f"{name} is damaged: {cause}; restore the newest copy") from None
