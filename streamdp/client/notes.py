@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class ReportNotes:
     """
 
     def __init__(self, path: str | None) -> None:
-        self._path = None if path is None else check_path("notes", path)
+        self._path = None if path is None else os.path.realpath(check_path("notes", path))  # one lock
         self._lock = None if self._path is None else FileLock(self._path)
         self._held: dict[str, dict[str, Any]] = {"agreements": {}, "reports": {}}
         try:

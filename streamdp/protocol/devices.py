@@ -96,12 +96,12 @@ class Notes:
     """
 
     def __init__(self, path: str, agreement: Agreement) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.realpath(path))  # one file has one lock, by whatever name
         self._agreement = agreement.digest
         self.position: dict[str, Any] | None = None
         self.batch: Place | None = None
         self.sent = self.answered = self.declined = self.dead = 0
-        self._lock = FileLock(path)
+        self._lock = FileLock(str(self.path))
         try:
             self._read(path)
         except BaseException:

@@ -134,7 +134,7 @@ def read_announcement(
 
 
 def _fields(found: Any, name: str, kind: type) -> Any:
-    if not isinstance(found, dict) or not isinstance(found[name], kind):
+    if not isinstance(found, dict) or type(found[name]) is not kind:
         raise SchemaError(f"an announcement lacks its {name}")
     return found[name]
 

@@ -229,12 +229,13 @@ class Hostile:
         document = copy.deepcopy(self.pick(self._known) if self.chance(0.5) else self.random())
         document["expires_at"] = FOREVER
         for _ in range(int(self.pick([1, 1, 1, 2, 3]))):
-            self._change(document, self.pick(["theta", "scales", "scales", "ask", "schema", "loss", None]))
+            self.change(document, self.pick(["theta", "scales", "scales", "ask", "schema", "loss", None]))
         if self.chance(0.5):
             document["agreement"] = digest(document)
         return document
 
-    def _change(self, document: dict[str, Any], part: str | None) -> None:
+    def change(self, document: dict[str, Any], part: str | None = None) -> None:
+        """Change one place of a document, of a part of it if one is named."""
         at: Any = document
         key: Any = part if part in document else self.pick(list(document))
         while isinstance(at[key], dict | list) and at[key] and self.chance(0.9):

@@ -208,6 +208,20 @@ def test_a_device_keeps_its_first_agreement_over_restarts(tmp_path: Path) -> Non
     assert len(service.bytes) == 1
 
 
+def test_another_name_of_the_notes_is_the_same_file(tmp_path: Path) -> None:
+    """Before, a symbolic link had a lock of its own, and became a file of its own when it was written by."""
+    service, notes, link = serving(), tmp_path / "notes.json", tmp_path / "link.json"
+    link.symlink_to(notes)
+    with service.running() as url:
+        with Device(url, "privunit", notes=str(link)) as device:
+            first = device.report(PERSON, "True", id="one")
+            with pytest.raises(StoreBusyError, match="in use"):
+                Device(url, "privunit", notes=str(notes))
+        with Device(url, "privunit", notes=str(notes)) as device:
+            assert device.report(PERSON, "True", id="one") == first
+    assert len(service.bytes) == 1
+
+
 def test_another_spelling_of_the_address_is_the_same_job(tmp_path: Path) -> None:
     """Before, each spelling had notes of its own: four answers for one record, and a new agreement of eps=100000."""
     service, notes = serving(), str(tmp_path / "notes.json")

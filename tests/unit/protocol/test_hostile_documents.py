@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import Huber, LDPSGDRegressor, Logistic, PureDP, Softmax, Squared
+from streamdp import (
+    Huber,
+    L2Ball,
+    LDPSGDRegressor,
+    Logistic,
+    PureDP,
+    ShuffleClassifier,
+    ShuffleRegressor,
+    Softmax,
+    Squared,
+)
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, SchemaError, StreamDPError
 from streamdp.estimators import accepted
@@ -23,9 +33,10 @@ from streamdp.estimators.user.target_units import Units
 from streamdp.optim.losses import LOSSES, Loss
 from streamdp.optim.target_search import Question as UserQuestion
 from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.cohort import CohortDevice
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.shuffle_wire import write_announcement
-from tests.support.hostile import NUMBERS, digest
+from tests.support.hostile import NUMBERS, Hostile, digest
 from tests.support.local_reports import JOBS, PERSON, desk_of, truth
 from tests.support.shuffle_model import model as shuffle_model
 
@@ -259,6 +270,50 @@ def test_an_announcement_to_a_shuffled_device_has_the_same_limits() -> None:
         else:
             with pytest.raises(ConfigError, match="point"):
                 agreement.accept(text)
+
+
+COHORTS: list[tuple[Any, dict[str, Any]]] = [
+    (ShuffleClassifier, {"loss": "logistic"}),
+    (ShuffleClassifier, {"loss": "hinge", "smoothness": 1.0, "domain": L2Ball(1e3)}),
+    (ShuffleClassifier, {"loss": "softmax"}),
+    (ShuffleRegressor, {"loss": "huber"}),
+    (ShuffleRegressor, {"loss": "squared", "smoothness": 1.0, "domain": L2Ball(2.0)}),
+    (ShuffleRegressor, {"loss": "quantile", "smoothness": 1.0}),
+]
+
+
+def answered(agreed: Agreement, text: bytes, x: dict[str, float], y: float) -> int | str:
+    """The size of the message of a new device of a cohort, or which error it raised; only a message was noted."""
+    noted: list[Any] = []
+    try:
+        key, value = CohortDevice(agreed, note=noted.append).answer(text, x, y)
+    except StreamDPError as error:
+        assert noted == []
+        return type(error).__name__ + str(error)
+    assert noted == [(key, value)]
+    return len(value)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("kind", "options"), COHORTS)
+def test_what_a_device_of_a_cohort_says_does_not_depend_on_its_record(kind: Any, options: dict[str, Any]) -> None:
+    """A learner chooses the round and the point, and changes any part of an announcement."""
+    rng, hostile, counts = np.random.default_rng(7), Hostile(7), {"accepted": 0, "refused": 0}
+    learner = kind(features=["a", "b"], budget="eps=4,delta=1e-4", cohort={"people": 20, "rounds": 3}, **options)
+    agreed, honest = Agreement(learner), learner.randomizer
+    d = len(honest.point)
+    for i in range(200):
+        place = honest.point + 0.3 * rng.normal(size=d) if i % 5 else numbers(rng, d)
+        text = write_announcement(agreed.announcement((0, 0, int(rng.integers(3))), honest.point))
+        said = json.loads(text) | {"point": place.tolist()}
+        for _ in range(int(rng.integers(3))):
+            hostile.change(said)
+        text = hostile.text(said).encode("utf-8", "surrogatepass")
+        records = [dict(zip("ab", numbers(rng, 2).tolist(), strict=True)) for _ in range(3)]
+        found = {answered(agreed, text, x, target_of(rng, honest.loss)) for x in records}
+        assert len(found) == 1
+        counts["accepted" if isinstance(found.pop(), int) else "refused"] += 1
+    assert min(counts.values()) > 30, counts
 
 
 def test_honest_learners_stay_within_the_limits() -> None:

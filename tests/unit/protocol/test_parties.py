@@ -223,6 +223,19 @@ def test_two_holders_of_the_notes_do_not_let_every_record_answer_twice(world: Ca
     assert one.build("devices")._notes.answered == answered == PEOPLE
 
 
+def test_notes_have_one_lock_and_one_content_by_whatever_name(tmp_path: Path) -> None:
+    """Before, a symbolic link was another lock, and writing by it left the file as it was: people answered again."""
+    agreed, path, link = Agreement(model()), tmp_path / "notes", tmp_path / "link"
+    link.symlink_to(path)
+    notes = Notes(str(link), agreed)
+    with pytest.raises(StoreBusyError, match="in use"):
+        Notes(str(path), agreed)
+    notes.answered = 7
+    notes.write()
+    notes._lock.release()
+    assert Notes(str(path), agreed).answered == 7
+
+
 def test_a_refused_announcement_makes_devices_wait(world: Callable[..., World]) -> None:
     one = world(records=PEOPLE)
     one.points.add(None, announced(budget="eps=99,delta=1e-4"))

@@ -175,7 +175,16 @@ def test_a_device_refuses_a_sum_that_does_not_keep_its_budget() -> None:
 
 def test_what_is_no_announcement() -> None:
     said = json.loads(announced())
-    broken: list[Any] = [None, [], 1, {}, "x", said | {"format": 2}, said | {"point": [0.0, 0.0]}]
+    broken: list[Any] = [
+        None,
+        [],
+        1,
+        {},
+        "x",
+        said | {"format": 2},
+        said | {"format": True},
+        said | {"point": [0.0, 0.0]},
+    ]
     broken += [said | {"point": [float("nan"), 0, 0]}, said | {"point": ["0", 0, 0]}, said | {"batch": [0, 0]}]
     for place in ([-1, 0, 0], [0, 9, 0], [0, 0, 999], [64, 0, 0], [2**63, 0, 0], [0, 0, 2.0]):
         broken.append(said | {"batch": place})
