@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from connectors.reporttopic import Polled, ReportTopic
 from streamdp.data.records import Position
 from streamdp.errors import QueueFullError, SourceUnavailableError, StreamDPError
 
 if TYPE_CHECKING:
     from connectors.httpcall import Call
+    from connectors.reporttopic import Polled, ReportTopic
 
 MOST_MESSAGES = 1000
 """The most reports of a poll."""

@@ -53,6 +53,34 @@ def test_a_declared_estimator_is_built_without_the_database_and_the_readers() ->
     assert not modules & {"numba", "pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic"}
 
 
+EXTRAS = {
+    "": (set(), "cli.main cli.run cli.serve cli.init config.job runtime.runner serving.publish estimators"),
+    "avro": ({"fastavro", "httpx"}, "connectors.avrorows connectors.schemaregistry"),
+    "zstd": ({"zstandard"}, "connectors.bytestream"),
+    "kafka": ({"kafka", "tenacity", "prometheus_client"}, "connectors.kafka cli.kafka_job cli.shuffle_job"),
+    "kafka-fast": ({"kafka", "tenacity", "prometheus_client", "confluent_kafka"}, "connectors.kafkafast cli.kafka_job"),
+    "postgres": ({"psycopg"}, "database.postgres"),
+    "service": ({"fastapi", "uvicorn", "prometheus_client", "rfc8785"}, "service.server"),
+    "otel": ({"opentelemetry.sdk", "opentelemetry.exporter"}, "runtime.tracing"),
+    "plots": ({"matplotlib"}, "serving.plots"),
+    "client": ({"httpx", "rfc8785"}, "client"),
+    "sklearn": ({"sklearn"}, "sklearn"),
+    "spark": ({"pyspark", "pyarrow", "nacl"}, "spark.learning"),
+}
+"""The packages of each extra, as they are imported, and modules that need no others."""
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_what_an_extra_is_for_needs_no_other_extra(extra: str) -> None:
+    """Before, the service could not start without the extra kafka. Other packages that use one another count, too."""
+    packages, modules = EXTRAS[extra]
+    others = {"pandas"}.union(*(found for found, _ in EXTRAS.values())) - packages
+    if extra == "spark":
+        others.discard("pandas")  # pyspark needs it
+    names = [name if name.startswith("connectors") else f"streamdp.{name}" for name in modules.split()]
+    loaded(f"import sys; sys.modules |= dict.fromkeys({others!r})\nimport {', '.join(names)}")
+
+
 @pytest.mark.slow
 def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
     compiled = {f"streamdp.ledger.{name}" for name in ("admission", "row_cache", "page_codec")}
