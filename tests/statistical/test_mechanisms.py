@@ -55,7 +55,7 @@ ADDITIVE = [
 @pytest.mark.parametrize(("kind", "budget", "law"), ADDITIVE, ids=lambda v: str(v) if not callable(v) else "")
 @pytest.mark.parametrize("d", [1, 3])
 def test_additive_noise_has_its_law_and_no_other_scale(kind: type[Mechanism], budget: Budget, law, d: int) -> None:
-    sensitivity, n = 1.7, 100_000
+    sensitivity, n = 1.7, 30_000
     g = np.linspace(-0.3, 0.4, d)
 
     def fit(used: float) -> float:
@@ -71,8 +71,8 @@ def test_additive_noise_has_its_law_and_no_other_scale(kind: type[Mechanism], bu
 
 @pytest.mark.parametrize("kind", [Laplace, Gaussian])
 def test_tails_are_not_cut(kind: type[Mechanism]) -> None:
-    """Chi-square on far cells: 10^7 draws, cells from the body out to 11 (Laplace) and 4.3 (normal) scales."""
-    n = 10_000_000
+    """Chi-square on far cells: 6 10^6 draws, cells from the body out to 11 (Laplace) and 4.3 (normal) scales."""
+    n = 6_000_000
     mechanism = kind(PureDP(1) if kind is Laplace else GaussianDP(1), bound=0.5)  # scale 1
     law = stats.laplace() if kind is Laplace else stats.norm()
     edges = law.isf(np.geomspace(0.4, 1e-5, 25))
@@ -86,7 +86,7 @@ def test_tails_are_not_cut(kind: type[Mechanism]) -> None:
 
 @pytest.mark.parametrize("kind", [Laplace, Gaussian])
 def test_coordinates_and_rows_are_independent(kind: type[Mechanism]) -> None:
-    n = 200_000
+    n = 50_000
     mechanism = kind(PureDP(1) if kind is Laplace else GaussianDP(1))
     noise = draws(mechanism, np.zeros(3), n, seed=6) / math.sqrt(mechanism.variance(3) / 3)
     for x in (noise, np.abs(noise)):
@@ -125,7 +125,7 @@ def unit(d: int, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_privunit_has_its_law_and_no_other_budget(d: int, epsilon: float) -> None:
     """KS of <V, u>; a mechanism calibrated for 0.8 or 1.25 epsilon fails it, and also the test of the cap's mass."""
-    n, u = 300_000 if d < 21 else 100_000, unit(d, d)
+    n, u = 100_000 if d < 21 else 50_000, unit(d, d)
     claimed = PrivUnit(PureDP(epsilon))
     _, gamma, p = cap(claimed, d)
 
@@ -148,7 +148,7 @@ def test_privunit_has_its_law_and_no_other_budget(d: int, epsilon: float) -> Non
 @pytest.mark.parametrize("d", [3, 6, 21])
 def test_privunit_turns_around_its_axis_evenly(d: int) -> None:
     """Given the cosine, the rest of V is uniform on the sphere orthogonal to u, and independent of the cosine."""
-    n, u = 200_000, unit(d, d)
+    n, u = 50_000, unit(d, d)
     mechanism = PrivUnit(PureDP(2))
     v = draws(mechanism, u, n, seed=d) / cap(mechanism, d)[0]
     cosines = v @ u
@@ -218,12 +218,12 @@ TABLE = [
 
 @pytest.mark.parametrize(("kind", "budget", "d", "expected"), TABLE, ids=str)
 def test_variances_are_those_of_the_table(kind: type[Mechanism], budget: Budget, d: int, expected: float) -> None:
-    """S = 2, C0 = 1. The simulation's error is at most 0.5 % (6 sigma: the fourth moment of Laplace noise is 6)."""
+    """S = 2, C0 = 1. The simulation's error is at most 1.8 % (6 sigma: the fourth moment of Laplace noise is 6)."""
     mechanism = kind(budget)
     g = unit(d, 1)
     assert mechanism.variance(d) == pytest.approx(expected, rel=0.02)
-    noise = draws(mechanism, g, 250_000, seed=d) - g
-    assert np.mean(np.sum(noise**2, axis=1)) == pytest.approx(mechanism.variance(d), rel=0.015)
+    noise = draws(mechanism, g, 100_000, seed=d) - g
+    assert np.mean(np.sum(noise**2, axis=1)) == pytest.approx(mechanism.variance(d), rel=0.02)
 
 
 @pytest.mark.parametrize("length", some([1.0, 0.5, 0.0], 1))
@@ -233,7 +233,7 @@ def test_variances_are_those_of_the_table(kind: type[Mechanism], budget: Budget,
 )
 def test_answers_are_unbiased(kind: type[Mechanism], budget: Budget, d: int, length: float) -> None:
     """Also for gradients shorter than the bound. Mean along g and the largest coordinate of the mean, 6 sigma."""
-    bound, n = 1.5, 60_000
+    bound, n = 1.5, 20_000
     g = unit(d, d + 7) * length * bound
     answers = draws(kind(budget, bound), g, n, seed=int(10 * length) + d)
     error = (answers.mean(axis=0) - g) / (answers.std(axis=0) / math.sqrt(n))

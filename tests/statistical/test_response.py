@@ -94,7 +94,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
     start = [array.copy() for array in model._arrays]
     seen = np.zeros((2, 2))
     for side, value in enumerate((-1.0, 1.0)):
-        for _ in range(4000):
+        for _ in range(2000):
             for array, before in zip(model._arrays, start, strict=True):
                 array[:] = before
             target = value if estimator == "target" else float(side) if estimator == "class" else 0.0

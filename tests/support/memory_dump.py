@@ -200,7 +200,8 @@ def look(pid: int, secrets: np.ndarray, noise: list[np.ndarray]) -> Found:
                 seen.add(number_of[word])
                 copies += 1
         texts.update(text_of[t] for t in re.findall(rb"0\.71[01]\d{10,16}", data) if t in text_of)
-        times += sum(traces(words, part.view(np.uint64)) for part in noise)
+        filled = words[words != 0]  # most of memory is zeros, and no noise is
+        times += sum(traces(filled, part.view(np.uint64)) for part in noise)
     return Found(len(seen), copies, len(texts), times)
 
 

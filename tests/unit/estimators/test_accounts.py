@@ -351,7 +351,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.slow
 def test_models_of_disjoint_records_do_not_warn(kind: Any, step: str) -> None:
     """One model for each shop: each record goes to one of them, one at a time."""
-    for records in (stream(1000), list(stream(1000))):
+    for records in (stream(300), list(stream(300))):
         rng, shops = random.Random(2), [STEPS[step](kind(features=["a", "b"])) for _ in range(3)]
         assert not warned(lambda rng=rng, shops=shops, records=records: [
             rng.choice(shops).learn_one(x, y) for x, y in records

@@ -375,7 +375,7 @@ def check(kind: type[Watched], call: str, most: int) -> int:
 @pytest.mark.parametrize(("kind", "call"), CASES)
 @pytest.mark.slow
 def test_an_interruption_at_any_of_some_lines_breaks_no_promise(kind: type[Watched], call: str) -> None:
-    check(kind, call, 8)
+    check(kind, call, 3)
 
 
 @pytest.mark.campaign
@@ -387,7 +387,7 @@ def test_an_interruption_at_any_line_breaks_no_promise(kind: type[Watched], call
 
 @pytest.mark.slow
 def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> None:
-    """At every seventh line of the report that changes the units of columns; theta and its query point agree."""
+    """At every 20th line of the report that changes the units of columns; theta and its query point agree."""
     rng = np.random.default_rng(1)
     raw = rng.normal([300.0, 500.0], [5.0, 4.0], (400, 2))
     target = raw[:, 0] - 100.0
@@ -415,7 +415,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
         model = learner(records)
         return model, lambda: model.learn_arrays(raw[last], target[last])
 
-    for after in range(0, lines_of(prepared()[1]), 7):
+    for after in range(0, lines_of(prepared()[1]), 20):
         model, call = prepared()
         interrupted(call, after)
         for found, old, new in zip(points(model), before, points(whole), strict=True):
@@ -466,10 +466,10 @@ def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Wat
 
     lines = found(LONG)[3]
     same: Counter[str] = Counter()
-    for after in {*np.linspace(0, lines - 1, 20, dtype=int).tolist(), *range(lines - 12, lines + 1)}:
+    for after in {*np.linspace(0, lines - 1, 6, dtype=int).tolist(), *range(lines - 5, lines + 1)}:
         before, mine, other, _ = found(after)
         same["before"] += mine == before
         same["after"] += mine == other
         assert mine in (before, other)
-    assert same["before"] > 12
+    assert same["before"] > 3
     assert same["after"]

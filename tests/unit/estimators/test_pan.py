@@ -130,7 +130,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
 def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Over batches, phases and epochs, up to rounding: a gradient near a cell's border may fall into the next one."""
     model = make(mechanism="none", **options)
-    n = 120 if options.get("batch_size") == 1 or isinstance(model._loss, Softmax) else 2500
+    n = 120 if options.get("batch_size") == 1 or isinstance(model._loss, Softmax) else 800
     X, y = stream(model, n)
     plans = [model._walk.plan_of(epoch) for epoch in range(3)]
     theta, ag, at = naive(model, X, y, plans)
@@ -359,7 +359,7 @@ def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta
     spec = loss.spec()
     spec[k.ENVELOPE] = 1 / beta
     out = np.empty(4)
-    for _ in range(2000):
+    for _ in range(400):
         x = rng.normal(size=3) * 10 ** rng.uniform(-3, 2)
         theta = rng.normal(size=3) * 10 ** rng.uniform(-2, 1)
         y = (
@@ -376,7 +376,7 @@ def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta
 # --- boundaries
 
 
-@pytest.mark.parametrize("seed", some(range(40), *range(10)))
+@pytest.mark.parametrize("seed", some(range(40), *range(5)))
 @pytest.mark.slow
 def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
     """Random plans, random numbers of records: boundaries found by learning one record after another."""
@@ -891,19 +891,19 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
 
 @pytest.mark.slow
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
-    """20,000 batches through `learn_arrays`. Seeded.
+    """4,000 batches through `learn_arrays`. Seeded.
 
     An intruder before the record subtracts Z_a and the other records from the saved state; one after it sees the sum;
     without a break-in both noises protect the record.
     """
     model = watched(budget="mu=1", seed=1)
     direction, start = towards(model), model._walk.sequence.points.copy()
-    before, after, saved = (np.empty((2, 20_000, len(direction))) for _ in range(3))
+    before, after, saved = (np.empty((2, 4_000, len(direction))) for _ in range(3))
     finish = model._finish
     sums: list[np.ndarray] = []
     model._finish = lambda: sums.append(model._total.copy()) or finish()  # type: ignore[method-assign,func-returns-value]
     for which, record in enumerate(RECORDS):
-        for i in range(20_000):
+        for i in range(4_000):
             model._walk.sequence.points[:], model._walk.sequence.step, model._middle = start, 0, start[0]
             model.learn_arrays(*OTHERS)
             before[which, i] = model._total / model._cells
@@ -912,4 +912,4 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             # theta moved by G / M, and G is divided by the batch size
             saved[which, i] = (start[0] - model._walk.sequence.points[0]) * model._walk.plan[0].modulus * 3
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
-        assert 0.8 * most < mu_lower_bound(*(seen @ direction)) <= most
+        assert 0.6 * most < mu_lower_bound(*(seen @ direction)) <= most

@@ -112,9 +112,9 @@ def largest(curvature: Curvature, intercept: bool, tries: int, seed: int = 0) ->
 
     best = 0.0
     for _ in range(tries):
-        starts = rng.normal(size=(300, 8)) * [1, 1, 3, 3, 3, 3, 1, 1]
+        starts = rng.normal(size=(80, 8)) * [1, 1, 3, 3, 3, 3, 1, 1]
         start = min(starts, key=distance)
-        found = minimize(distance, start, method="Nelder-Mead", options={"maxiter": 3000, "xatol": 1e-7, "fatol": 1e-9})
+        found = minimize(distance, start, method="Nelder-Mead", options={"maxiter": 500, "xatol": 1e-7, "fatol": 1e-9})
         best = max(best, -float(found.fun))
     return longest, best
 

@@ -104,16 +104,16 @@ every, mallows = cases(CASES), cases(MALLOWS)
 smooth = cases([c for c in MALLOWS if math.isfinite(c.loss.smoothness)])
 
 
-def ascend(f: Callable[[np.ndarray], float], size: int, seed: int, tries: int = 4000) -> float:
-    """The largest value of f found by random search and Nelder-Mead from the five best points."""
+def ascend(f: Callable[[np.ndarray], float], size: int, seed: int, tries: int = 1200) -> float:
+    """The largest value of f found by random search and Nelder-Mead from the three best points."""
     rng = np.random.default_rng(seed)
     points = rng.standard_normal((tries, size)) * 10 ** rng.uniform(-3, 6, (tries, 1))
     half = tries // 2
     points[:half] = rng.standard_normal((half, size)) * 10 ** rng.uniform(-2, 4, (half, size))
     values = np.array([f(point) for point in points])
     best = float(values.max())
-    for i in np.argsort(values)[-5:]:
-        options = {"maxfev": 1500, "xatol": 1e-9, "fatol": 1e-12, "adaptive": True}
+    for i in np.argsort(values)[-3:]:
+        options = {"maxfev": 600, "xatol": 1e-9, "fatol": 1e-12, "adaptive": True}
         found = minimize(lambda z: -f(z), points[i], method="Nelder-Mead", options=options)
         best = max(best, -float(found.fun))
     return best
@@ -125,7 +125,7 @@ def ascend(f: Callable[[np.ndarray], float], size: int, seed: int, tries: int = 
 @mallows
 def test_gradient_is_the_derivative_of_the_weighted_loss(case: Case) -> None:
     rng = np.random.default_rng(1)
-    for _ in range(200):
+    for _ in range(80):
         theta = case.theta(rng.standard_normal(case.d))
         x, y = rng.standard_normal(COLUMNS) * rng.choice([0.3, 1, 4]), case.target(float(rng.normal(0, 2)))
         h = 1e-6
@@ -144,7 +144,7 @@ def test_clipping_shortens_the_unweighted_gradient_to_the_clip(case: Case) -> No
     clip = case.loss.clip
     assert clip is not None
     shortened = 0
-    for _ in range(200):
+    for _ in range(80):
         theta = case.theta(rng.standard_normal(case.d))
         x, y = rng.standard_normal(COLUMNS) * rng.choice([0.1, 1, 4]), case.target(float(rng.normal(0, 2)))
         h = 1e-6
@@ -157,7 +157,7 @@ def test_clipping_shortens_the_unweighted_gradient_to_the_clip(case: Case) -> No
         length = float(np.linalg.norm(raw))
         shortened += length > clip
         assert case.loss.gradient(theta, x, y) == pytest.approx(raw * min(1, clip / max(length, 1e-12)), abs=5e-6)
-    assert 20 < shortened < 200
+    assert 8 < shortened < 80
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -199,7 +199,7 @@ def test_no_two_gradients_are_further_apart_than_the_sensitivity_and_some_are_as
     share = EXACT
     if isinstance(case.loss, Squared) and case.loss.radius is not None:
         # S = 2 C0 is safe but not attained: of two opposite records, R increases one gradient and reduces the other
-        assert found == pytest.approx(supremum_of_bounded_squares(case.loss), rel=1e-3)
+        assert found == pytest.approx(supremum_of_bounded_squares(case.loss), rel=5e-3)
         share = 0.65
     assert share * case.loss.sensitivity <= found <= case.loss.sensitivity * (1 + SLACK)
     assert case.loss.sensitivity <= 2 * case.loss.bound * (1 + SLACK)
@@ -239,7 +239,7 @@ def test_hubers_sensitivity_is_two_root_two_c(c: float) -> None:
     the paper prints is attained nowhere: the first term needs |a| = c and w = 1 at both, where the second is 0.
     """
     loss = Huber(c=c)
-    a, w = np.linspace(0, c, 41), np.linspace(0, 1, 101)
+    a, w = np.linspace(0, c, 21), np.linspace(0, 1, 51)
     a1, w1, a2, w2 = np.meshgrid(a, w, a, w, indexing="ij", sparse=True)
     along = a1 * np.sqrt(2 * w1) + a2 * np.sqrt(2 * w2)  # ||x|| w <= sqrt(2 w)
     scale = (loss.kappa * (w1 - w2) - a1**2 * w1 + a2**2 * w2) / 2
@@ -253,7 +253,7 @@ def test_hubers_sensitivity_is_two_root_two_c(c: float) -> None:
 def test_hubers_sensitivity_with_the_weight_by_norm(c: float) -> None:
     """||x|| w can be sqrt(2) for every w, so |a| and w of each record are free: the corner is c, c, w = 1, w' = 0."""
     loss = Huber(c=c, weighting="norm")
-    a, w = np.linspace(0, c, 41), np.linspace(0, 1, 101)
+    a, w = np.linspace(0, c, 21), np.linspace(0, 1, 51)
     a1, w1, a2, w2 = np.meshgrid(a, w, a, w, indexing="ij", sparse=True)
     scale = ((loss.kappa - a1**2) * w1 - (loss.kappa - a2**2) * w2) / 2
     largest = math.sqrt(float(np.max(2 * (a1 + a2) ** 2 + scale**2)))

@@ -106,7 +106,7 @@ def test_intervals_hold_where_the_noise_changes() -> None:
     With a path that is read as if nothing had changed, the intervals are false.
     """
     rng, count, fine, k = np.random.default_rng(1), 32, 40, 60.0
-    at, averages = rng.normal(size=(200, 6)) * np.sqrt(1 / (2 * k)), np.empty((200, count, 6))
+    at, averages = rng.normal(size=(100, 6)) * np.sqrt(1 / (2 * k)), np.empty((100, count, 6))
     known, even = np.ones((2, count, 6)) / count
     known[:, :3] *= np.where(np.arange(count) < count // 2, 1.8, 0.2)[:, None]
     for i in range(count):
@@ -124,8 +124,8 @@ def test_intervals_hold_where_the_noise_changes() -> None:
             held = np.column_stack([run * 10, np.full(count, 10.0)])
             low, high = path_intervals(held, told, told, np.zeros(6), np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:3].T
             inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
-        assert len(inside) > 500
+        assert len(inside) > 250
         return float(np.mean(inside))
 
-    assert 0.93 < covered(known) < 0.97
-    assert covered(even) < 0.85
+    assert 0.9 < covered(known) < 0.99
+    assert covered(even) < 0.88

@@ -298,7 +298,7 @@ def answers(plan: RangePlan, vectors: np.ndarray, runs: int, seed: int) -> np.nd
 
 
 @pytest.mark.parametrize(("smoothness", "queries"), [(0.05, 2**20), (0.2, 40)])
-@pytest.mark.parametrize("runs", [2000, pytest.param(30_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("runs", [800, pytest.param(30_000, marks=pytest.mark.campaign)])
 @pytest.mark.slow
 def test_an_attack_on_a_whole_run(smoothness: float, queries: int, runs: int) -> None:
     """All users in every step, and drawn ones; the others have zero gradients, one has the largest or its opposite. The
@@ -322,9 +322,9 @@ def test_an_attack_on_a_whole_run(smoothness: float, queries: int, runs: int) ->
         vectors = np.zeros((30, 1))
         vectors[0] = sign
         honest.append(score(answers(plan, vectors, runs, int(7 + sign)) * mean.batch, sigma))
-        drawn = sign * (rng.random((100_000, plan.steps)) < q)
+        drawn = sign * (rng.random((30_000, plan.steps)) < q)
         half.append(score(drawn + sigma / 2 * rng.standard_normal(drawn.shape), sigma / 2))
-    assert (0.3 if runs < 10_000 else 0.8) < epsilon_lower_bound(*honest, budget.delta) <= 1.0
+    assert (0.2 if runs < 10_000 else 0.8) < epsilon_lower_bound(*honest, budget.delta) <= 1.0
     assert epsilon_lower_bound(*half, budget.delta) > 1.2
 
 
