@@ -8,7 +8,10 @@ because it starts threads, and a fork has none of them. Tests of the start itsel
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -17,12 +20,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO
+from pkgutil import walk_packages
+from typing import IO, Any
 
 from tests.support.noise import NOISE, SEED
 from tests.support.paths import ROOT
@@ -43,7 +48,9 @@ _LOADED = (
     "streamdp.runtime.runner",
     "streamdp.store.store",
     "typer._adapters",
+    "yaml",
 )
+_ROOMS = ("cli", "config", "data", "estimators", "optim", "runtime", "serving", "store")
 
 
 class Forked:
@@ -139,7 +146,15 @@ def _load() -> None:
         model = kind(features=["a"])
         model.learn_one({"a": 0.0}, False)
         model.predict_one({"a": 0.0})
-    assert "polars" not in sys.modules
+    modules: dict[str, Any] = sys.modules
+    assert "polars" not in modules
+    modules["polars"] = None  # a module that needs it cannot be loaded
+    for room in _ROOMS:
+        package = import_module(f"streamdp.{room}")
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            with contextlib.suppress(ImportError):
+                import_module(module.name)
+    del modules["polars"]
 
 
 def _serve(line: socket.socket) -> list[str]:
@@ -193,12 +208,28 @@ def _disturb(environment: Mapping[str, str]) -> None:
 def main() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
     _load()
+    gc.freeze()  # what is shared with the forked processes is not looked at, which would copy it
     sys.argv = _serve(line)
     # The streams of the zygote know whether its own descriptors can be sought; these are others.
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - they end with the process
     sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115
     _disturb(os.environ)
-    runpy.run_module("streamdp", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("streamdp", run_name="__main__", alter_sys=True)
+    except SystemExit as ends:
+        if ends.code is None or isinstance(ends.code, int):
+            _end(ends.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """End the process as Python does, but without freeing memory object by object, which would copy what is shared."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # Python's own end says what could not be written
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
