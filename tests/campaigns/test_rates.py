@@ -93,6 +93,7 @@ def test_convex_excess_falls_fast_enough_in_the_worst_case():
     assert c.share() < 1
 
 
+@pytest.mark.campaign
 def test_convex_non_smooth_excess_stays_below_its_bound():
     """n^-2/3 + n^-1/2; a family of this size is too coarse for slopes over a decade and a half (s.e. 0.03): see the
     full one."""
@@ -117,6 +118,7 @@ def test_steps_that_are_too_small_are_found_out(setting: Setting, timid):
     assert c.share() > 1 or slower(c, c.told()) > 5
 
 
+@pytest.mark.campaign
 def test_acceleration_beats_averaging_where_the_paper_says_so():
     """Theorem 4.3 against 4.1: some 3.5 times at n = 31,623, with an s.e. of 0.5."""
     slow, fast = (SMOOTH.measure(method, 31_623, 12) for method in ("SGD", "shuffle"))

@@ -46,6 +46,7 @@ def test_a_regulariser_of_ones_own_leaves_the_optimum() -> None:
     assert window.excess(theta) < 0.02
 
 
+@pytest.mark.campaign
 def test_the_excess_with_a_regulariser_is_that_of_both() -> None:
     """The optimum, e_1, has the norm 1, and no theta of the ball has more: the regulariser is largest there."""
     run = learned("erm", 1_000, 10, net=RIDGE)

@@ -186,6 +186,7 @@ def test_error_curves_fall_at_the_papers_rates():
 # --- what a better mechanism saves --------------------------------------------------------------------------
 
 
+@pytest.mark.campaign
 def test_privunit_needs_a_sixth_of_the_records_by_the_central_limit_theorem():
     """Issue 2, section 4, item 5: pure epsilon = 1, six parameters. No simulation but the planner's (2 %)."""
     assert clt_utility("huber", 4) >= 6

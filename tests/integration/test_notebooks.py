@@ -30,6 +30,8 @@ PRINTS = {
     "08_audit_a_claim": "PrivUnit, eps = 1: spends at least",
 }
 """Each notebook, and what its last cells print."""
+SLOW = "02_ldp_sgd_figures", "03_insurance", "05_user_level", "06_subquadratic"
+"""Studies, which the campaign and `make figures` run."""
 
 
 def cells(name: str, kind: str) -> list[dict[str, Any]]:
@@ -52,7 +54,10 @@ def test_every_notebook_is_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(PRINTS)
 
 
-@pytest.mark.parametrize("name", [name for name in PRINTS if name != KAFKA])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.campaign] if name in SLOW else []) for name in PRINTS if name != KAFKA],
+)
 def test_a_notebook_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

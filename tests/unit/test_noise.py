@@ -36,6 +36,7 @@ def _theta() -> list[float]:
     return list(model.theta)
 
 
+@pytest.mark.slow
 def test_commands_have_the_noise_of_their_test_and_no_two_the_same(tmp_path: Path) -> None:
     job = (
         "job: one\nsource: {path: ../data.csv}\nstore: job.db\n"

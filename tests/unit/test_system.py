@@ -45,6 +45,7 @@ print("works")
 """
 
 
+@pytest.mark.slow
 def test_without_locks_owners_and_forks_models_learn_and_stores_are_refused(tmp_path: Path) -> None:
     """Windows has none of the names that are taken away."""
     done = subprocess.run(

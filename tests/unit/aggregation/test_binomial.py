@@ -82,6 +82,7 @@ def worst(trials: int, g: int, d: int, epsilon: float, seed: int = 0) -> float:
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 @pytest.mark.parametrize("trials", [7, 30, 101, 400])
 @pytest.mark.parametrize("g", [1, 2, 5])
+@pytest.mark.slow
 def test_no_neighbours_lose_more_than_is_claimed(trials: int, g: int, d: int, delta: float) -> None:
     try:
         epsilon = least_epsilon(trials, shift_of(g, d, 1.0), d, delta)

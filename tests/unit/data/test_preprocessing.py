@@ -206,6 +206,7 @@ def river_checks():
 
 
 @pytest.mark.parametrize(("model", "check"), list(river_checks()))
+@pytest.mark.slow
 def test_river_checks(model, check):
     check(model.clone())
 

@@ -34,6 +34,7 @@ def learned(users: int, seed: int = 4, **options: Any) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_bounds_a_hundred_times_too_wide_do_no_harm() -> None:
     X, y, _ = data(4000, 5)
     constant = np.mean(np.abs(y - np.median(y)))
@@ -174,6 +175,7 @@ def encoded(n: int, seed: int = 4, bound: float = 30.0) -> tuple[np.ndarray, np.
     return X, y, [i // 2 for i in range(n)]
 
 
+@pytest.mark.slow
 def test_columns_in_wide_bounds_are_learned() -> None:
     X, y, people = encoded(12_000)
     fresh, truth, _ = encoded(4000, 9)

@@ -81,6 +81,7 @@ def learned_in_one(kind: type[DividedModel], **parameters: Any) -> Any:
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_a_divided_batch_is_that_of_one_process(parameters: dict[str, Any], of: int) -> None:
     """All numbers of the state, with the noise of a seed: batches, sums, noises, steps and counts."""
     divided, _ = learned_in_parts(PanPrivateRegressor, of, **parameters)

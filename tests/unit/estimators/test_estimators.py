@@ -567,6 +567,7 @@ def test_forged_reports_cannot_make_the_state_infinite() -> None:
 
 @pytest.mark.parametrize(("mechanism", "kind"), [("gaussian", "mu=1"), ("laplace", "eps=1"), ("privunit", "eps=1")])
 @pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.slow
 def test_budgets_of_many_records_are_those_of_each(mechanism: str, kind: str, scaled: bool) -> None:
     """They are calibrated in blocks; the noise is the same wherever a block begins, and for single records."""
     n = 8192 + 40

@@ -141,6 +141,7 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     np.testing.assert_allclose(learner.theta, ag, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_bound() -> None:
     learner = model(domain=L2Ball(2.0))
     run = learner._cohort_run(2000, None, 2.0)
@@ -156,6 +157,7 @@ def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_b
     assert slow.excess > run.excess
 
 
+@pytest.mark.slow
 def test_a_planned_cohort_is_far_better_than_a_hundred_rounds_of_algorithm_5() -> None:
     errors = {}
     for method in ("ac-sa", "sgd"):
@@ -371,6 +373,7 @@ def test_a_cap_is_kept() -> None:
     assert (learner.n_seen, learner.n_refused, int(learned.sum())) == (200, 100, 200)
 
 
+@pytest.mark.slow
 def test_it_learns_nearly_as_well_as_without_privacy() -> None:
     X, y = data(40_000)
     accuracy = {}

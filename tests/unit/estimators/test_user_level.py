@@ -289,6 +289,7 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss, planned: d
 
 
 @pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])
+@pytest.mark.slow
 def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut: float | None) -> None:
     """50 records with the longest gradient, or 50 with its opposite: 400,000 reports of each, made as a device does.
 

@@ -60,6 +60,7 @@ def test_a_batch_narrows_the_centre_by_its_noise_and_not_by_the_root_of_it() -> 
         assert abs(search.numbers[0] - 12_345) < 5 * search.numbers[1]
 
 
+@pytest.mark.slow
 def test_the_error_of_the_centre_is_as_large_as_it_says() -> None:
     """First batches for a centre of the prior's law, 600 draws: chi-square at 1e-6 is within 28 %."""
     rng, found = np.random.default_rng(5), {}
@@ -78,6 +79,7 @@ def test_the_error_of_the_centre_is_as_large_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.0, 1.0, 26.0])
+@pytest.mark.slow
 def test_a_wrong_centre_is_left_again(deviation: float) -> None:
     """The law begins 900 of its deviations away from the targets, or with the nodes farther apart than noise sees."""
     for seed in range(5):

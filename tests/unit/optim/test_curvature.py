@@ -49,6 +49,7 @@ def written_out(curvature: Curvature, theta: np.ndarray, x: np.ndarray, y: float
 
 @each
 @pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.slow
 def test_vectors_are_what_the_docstring_says(loss: Loss, intercept: bool) -> None:
     rng = np.random.default_rng(2)
     for columns in (1, 2, 6):

@@ -344,6 +344,7 @@ def shares_of(edges: np.ndarray, decay: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("decay", some([0.0, 0.5, 0.6, 1.0], 2))
+@pytest.mark.slow
 def test_covariances_are_those_of_fine_steps(decay: float) -> None:
     """The closed form against 400 Euler steps a segment, for the slow half of the grid; rates vary within segments."""
     edges, fine = np.linspace(200.0, 1000.0, 9), 400

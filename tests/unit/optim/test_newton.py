@@ -53,6 +53,7 @@ def learn(walk: Newton, X: np.ndarray, y: np.ndarray, seed: int | None = None) -
         at += batch
 
 
+@pytest.mark.slow
 def test_without_noise_it_ends_at_the_minimum_of_the_weighted_loss() -> None:
     X, y = stream(LOGISTIC, 400)
     full = np.hstack([X, np.ones((len(X), 1))])

@@ -80,6 +80,7 @@ def test_the_average_begins_anew_when_a_scale_falls_threefold_or_doubles(ratio: 
     assert (arrays.frame[0, frame.RESTARTED] == arrays.frame[0, frame.SCALE]) == again
 
 
+@pytest.mark.slow
 def test_forged_segments_are_refused_or_read() -> None:
     model = model_of(3000)
     state, rng, refused = model.state_dict(), np.random.default_rng(0), 0

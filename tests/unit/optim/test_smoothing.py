@@ -49,6 +49,7 @@ def test_it_is_the_average_over_the_ball(loss: Loss, p: int, intercept: bool) ->
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 40])
+@pytest.mark.slow
 def test_the_distribution_of_one_coordinate(d: int) -> None:
     """Kolmogorov-Smirnov at 1e-7 accepts it, and rejects another dimension and another radius."""
     b = in_the_ball(60_000, d, np.random.default_rng(d))[:, 0]
@@ -58,6 +59,7 @@ def test_the_distribution_of_one_coordinate(d: int) -> None:
 
 
 @pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
+@pytest.mark.slow
 def test_no_gradient_is_longer_than_the_bound_or_changes_faster_than_the_constant(loss: Loss) -> None:
     """A search over records, points and radii; it comes close to the constant."""
     rng = np.random.default_rng(3)

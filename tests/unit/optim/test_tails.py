@@ -113,6 +113,7 @@ def test_learning_with_rare_events_is_far_better_than_the_constant() -> None:
     assert np.mean(missed) < 0.4
 
 
+@pytest.mark.slow
 def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
     """It is at its lower bound for half of the stream, then its spread is a third, and its scale rises tenfold or more.
     Of 60 draws four missed more than a third of what the columns explain when the average went on unless the scale rose

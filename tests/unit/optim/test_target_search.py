@@ -29,6 +29,7 @@ def searched(bounds: tuple[float, float], y: np.ndarray, seed: int) -> TargetSea
 
 
 @pytest.mark.parametrize("width", [40.0, 1e3, 1e5])
+@pytest.mark.slow
 def test_wide_bounds_are_narrowed_and_the_centre_is_found(width: float) -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)

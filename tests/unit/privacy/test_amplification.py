@@ -139,6 +139,7 @@ def test_a_randomizer_outside_the_class_of_the_errata() -> None:
 
 
 @pytest.mark.parametrize("local", [0.3, 1.0, 2.0, 4.0])
+@pytest.mark.slow
 def test_laplace_noise_on_a_grid(local: float) -> None:
     """The noise is clipped, so the ratios of the outermost values are those of the whole tails."""
     weights = np.exp(-local / 3 * np.abs(np.arange(-6, 10)[None, :] - np.arange(4)[:, None]))
@@ -218,6 +219,7 @@ def test_the_optimal_attack_on_response_with_three_values_is_nearly_the_bound(lo
     assert pair_delta(local, 1000, found, 1e-6, 2.4 / (math.exp(local) + 1)) < 1e-6
 
 
+@pytest.mark.slow
 def test_an_attack_on_samples_stays_below_the_claim_and_above_half_of_it() -> None:
     """Counts of randomized response. False alarm below 1e-6, by the confidence of the lower bound."""
     users, local, delta, runs = 200, 1.0, 1e-3, 2_000_000

@@ -147,6 +147,7 @@ def test_a_shallow_copy_never_draws_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.slow
 def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
     """No future noise, no past noise, and neither the features nor the target of the last record."""
     model = LDPASGDRegressor(features=["a", "b"])

@@ -135,6 +135,7 @@ def test_table_of_dong_roth_su(epsilon: float, delta: float) -> None:
 
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0])
+@pytest.mark.slow
 def test_delta_is_that_of_dp_accounting(mu: float, epsilon: float) -> None:
     oracle = common.get_delta_gaussian(1 / mu, epsilon) if hasattr(common, "get_delta_gaussian") else None
     if oracle is None:
@@ -378,6 +379,7 @@ def test_accountants_read_the_event_of_pure_dp(epsilon: float, delta: float) -> 
 
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-6, 1e-3])
+@pytest.mark.slow
 def test_accountants_read_the_event_of_gdp(mu: float, delta: float) -> None:
     event, exact = of(GaussianDP(mu)).dp_event(), GaussianDP(mu).epsilon(delta)
     assert pld(NeighboringRelation.REPLACE_SPECIAL).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=3e-3)

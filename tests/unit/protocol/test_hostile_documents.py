@@ -179,6 +179,7 @@ def target_of(rng: np.random.Generator, loss: Loss) -> float:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", ["record", "user", "shuffle"])
+@pytest.mark.slow
 def test_every_accepted_point_has_a_finite_answer_for_every_record(kind: str) -> None:
     """Columns and targets without bounds have any finite doubles. Any warning of the arithmetic is an error here."""
     rng, counts = np.random.default_rng(5), {"accepted": 0, "refused": 0}

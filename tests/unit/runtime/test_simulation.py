@@ -36,6 +36,7 @@ def simulate(path: Path, seed: int, **options: Any) -> Simulation:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_faults_and_interleavings_of_a_group(tmp_path: Path, seed: int) -> None:
     simulate(tmp_path / "a.db", seed)
 

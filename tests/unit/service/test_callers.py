@@ -37,6 +37,7 @@ def label(http: httpx.Client, token: str, *names: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "planted", [{"$budget": 1_000_000}, {"$subject": "me"}, {"$y": "False"}, {"budget": 5}, {"id": "a"}, {"y": "False"}]
 )
+@pytest.mark.slow
 def test_a_prediction_that_carries_control_fields_is_refused(tmp_path: Path, planted: dict[str, Any]) -> None:
     """A token that may only predict set the budget, the subject or the label of the record of another token."""
     with client(job(tmp_path, cap=None), tokens=tokens(attacker="predict", owner="predict,learn,read")) as http:

@@ -72,6 +72,7 @@ def test_a_caller_that_closes_its_half_gets_its_answer(tmp_path: Path) -> None:
             assert not half.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_calls_are_described_without_the_internet(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http, chromium() as browser, page_of(browser) as page:
         page.goto(f"{http.base_url}/docs")

@@ -194,6 +194,7 @@ def test_a_user_moves_the_sum_by_no_more_than_the_noise_covers() -> None:
 
 @pytest.mark.parametrize("shape", ["ball", "line", "outliers"])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.slow
 def test_the_centre_is_as_near_as_promised(shape: str, rate: float) -> None:
     """Whatever shape the users have: all directions alike, one only, or a few far away. `failure` is 1 %; of 60 batches
     3 or more fail with a probability of 2 %, if the promise were only just kept. Seeded."""

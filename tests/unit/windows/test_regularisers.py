@@ -33,6 +33,7 @@ def smooth_part(net: ElasticNet, theta: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("net", NETS, ids=repr)
 @pytest.mark.parametrize("domain", [RealSpace(), Box(-0.5, 0.8), Box(0.1, 2.0), L2Ball(1.0)], ids=repr)
+@pytest.mark.slow
 def test_a_projected_prox_is_the_minimiser_in_the_domain(net: ElasticNet, domain: Domain) -> None:
     """No point of the domain near or far is better, and the prox with a size that is 20 % off is not the minimiser."""
     rng, worse = np.random.default_rng(3), 0
@@ -150,6 +151,7 @@ def test_an_attack_on_a_release(net: Regulariser) -> None:
 
 
 @pytest.mark.parametrize("net", [None, *NETS, Steep()], ids=repr)
+@pytest.mark.slow
 def test_the_plans_noise_knows_the_steps_only(net: Regulariser | None) -> None:
     """Sensitivity is that of the loss: the plan's bound and noise are those of its rate and steps."""
     plan = ConvolutionSmoothing(regulariser=net).plan(TASK)
@@ -199,6 +201,7 @@ def test_the_whole_is_within_its_bound(objective: str, n: int, net: ElasticNet) 
     assert found - least < 0.5 * (users.objective(np.zeros(4)) - least)
 
 
+@pytest.mark.slow
 def test_a_strongly_convex_regulariser_lowers_the_bound() -> None:
     """It takes several runs, as a strongly convex loss does; without strong convexity a regulariser changes no plan."""
     many = replace(TASK, users=40_000)

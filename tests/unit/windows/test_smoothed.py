@@ -241,6 +241,7 @@ def test_an_attack_on_a_user(trials: int, share: float) -> None:
     assert found(noise, 1.0, 4000) > 1.05 * budget.epsilon
 
 
+@pytest.mark.slow
 def test_who_divides_by_how_many_were_drawn_tells_who_was() -> None:
     """A sum of 40 coordinates divided by the true number shows that number by the size of its noise, and so, where few
     others are, whether the user is in it: what the calibration counts on is gone."""
