@@ -71,6 +71,7 @@ EXTRAS = {
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.slow
 def test_what_an_extra_is_for_needs_no_other_extra(extra: str) -> None:
     """Before, the service could not start without the extra kafka. Other packages that use one another count, too."""
     packages, modules = EXTRAS[extra]
