@@ -6,6 +6,7 @@ The columns become the texts and numbers that a CSV file with the same values wo
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -151,7 +152,7 @@ def _open(
                 names = [name for name in names if name in wanted or any(w.startswith(f"{name}.") for w in wanted)]
             table = _read_columns(path, kind, names).lazy()
         else:
-            table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(path)
+            table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(glob.escape(path))
         return table, table.collect_schema(), int(table.select(pl.len()).collect().item()), unread
     raise _damaged(path, kind)
 

@@ -42,6 +42,8 @@ def init(
         delimiter = delimiter_of(data) if source == "csv" else ","
     delimiter = ascii_delimiter(delimiter)
     columns = peek(data, source, delimiter, None if public else ROWS)
+    if commas := [column.name for column in columns if column.has_commas]:
+        warn(f"{', '.join(commas)}: expected numbers with a decimal point, got a decimal comma; now they count as text")
     if source == "csv" and columns[0].name.startswith("#"):
         warn(f"the first line of {data} begins with #: if it is a comment, remove the lines before the column names")
     folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -27,8 +28,8 @@ def check_address(url: str, token: str | None) -> None:
         known = False
     if not known:
         raise ConfigError("url: expected the address of a service, such as https://learn.example.org")
-    if not (token or "").isascii():
-        raise ConfigError("token: expected ASCII text")
+    if token is not None and not re.fullmatch("[!-~]+", token):
+        raise ConfigError("token: expected ASCII text without blanks and line ends, such as one at the end of a file")
 
 
 def check_seconds(**times: Any) -> None:

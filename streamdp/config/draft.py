@@ -26,6 +26,7 @@ GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
 """Texts that often mean a missing value."""
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
+_COMMAS = r"^[-+]?[0-9]{1,3}(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?$"
 _BOOLEANS = frozenset(("false", "true"))
 
 
@@ -53,6 +54,12 @@ class DraftColumn:
     def gaps(self) -> list[str]:
         """The texts among its values that often mean a missing value."""
         return sorted(GAPS & set(self.values.unique().to_list()))
+
+    @property
+    def has_commas(self) -> bool:
+        """Whether all values are numbers with a decimal comma or groups of thousands, which are read as text."""
+        values = self.present.str.strip_chars()
+        return bool(len(values)) and values.str.contains(_COMMAS).all() and values.str.contains(",", literal=True).any()
 
     @property
     def has_gaps(self) -> bool:
