@@ -400,7 +400,10 @@ def test_another_topic_of_the_same_name_is_recognised(job: Job) -> None:
     """It is longer than the stored offset. Without the topic's id, its first records are skipped in silence."""
     job.produce([(f"s{i}", fields(i)) for i in range(100)])
     job.work(job.source(), 100)
+    [before] = Store.snapshots(job.path, "job")
+    assert lags(job.bootstrap, {}, {before.shard: before.position}) == {before.shard: 0}
     job.create_again(250)
+    assert lags(job.bootstrap, {}, {before.shard: before.position}) == {before.shard: None}
     with pytest.raises(SourceError, match="deleted and created again"):
         job.work(job.source(), 50)
     assert (job.counts, job.positions) == (Counts(100), {0: 100})

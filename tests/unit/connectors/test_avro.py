@@ -31,6 +31,7 @@ from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
 from streamdp.store.snapshot import Counts
+from tests.support.commands import Command
 from tests.support.kafka_job import counts
 from tests.support.registry import registry
 from tests.support.topics import send
@@ -556,3 +557,20 @@ def test_a_job_learns_what_writers_of_several_schemas_framed(
     assert [(letter["reason"], letter["column"]) for letter in dead] == [
         ("unknown_schema", "key, schema id 770"), ("unknown_schema", "schema id 1024"), ("not_framed", None),
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_job_without_its_registry_ends_when_it_is_told_to(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Before, SIGTERM ended it after 11 seconds, with the code of a bad source."""
+    topic = make_topic(1)
+    send(broker.bootstrap, topic, [(b"s1", b"\0\0\0\0\7\2")])
+    with registry() as server:
+        gone = server.url  # nothing listens there after the block
+    source = {"type": "kafka", "topic": topic, "brokers": broker.bootstrap, "format": "avro", "schema_registry": gone}
+    (tmp_path / "job.yaml").write_text(yaml.dump(JOB | {"source": source}))
+    with Command(tmp_path, None, "run", "job.yaml") as worker:
+        worker.until(lambda: any("does not answer" in event.get("message", "") for event in worker.events))
+        worker.process.terminate()
+        assert worker.end(8.0) == 0
