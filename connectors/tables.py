@@ -158,16 +158,16 @@ def _open(
 
 
 def _fields(path: str, kind: str) -> list[Any]:
-    """The fields of a table by pyarrow; none without it. polars panics at the types that it does not read."""
-    try:
+    """The fields of a table by pyarrow, because polars panics at types that it does not read; none if it cannot say."""
+    with contextlib.suppress(ImportError, *_FAULTS):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        return []
-    if kind == "parquet":
-        return list(parquet.read_schema(path))
-    with pyarrow.memory_map(path) as file, pyarrow.ipc.open_file(file) as reader:
-        return list(reader.schema)
+
+        if kind == "parquet":
+            return list(parquet.read_schema(path))
+        with pyarrow.memory_map(path) as file, pyarrow.ipc.open_file(file) as reader:
+            return list(reader.schema)
+    return []
 
 
 def _unread(fields: list[Any]) -> dict[str, str]:

@@ -43,7 +43,9 @@ def init(
     delimiter = ascii_delimiter(delimiter)
     columns = peek(data, source, delimiter, None if public else ROWS)
     if commas := [column.name for column in columns if column.has_commas]:
-        warn(f"{', '.join(commas)}: expected numbers with a decimal point, got a decimal comma; now they count as text")
+        warn(
+            f"{', '.join(commas)}: numbers with commas are text here: write a decimal point, and no groups of thousands"
+        )
     if source == "csv" and columns[0].name.startswith("#"):
         warn(f"the first line of {data} begins with #: if it is a comment, remove the lines before the column names")
     folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))

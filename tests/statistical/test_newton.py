@@ -266,7 +266,7 @@ def test_within_a_batch_only_the_sum_depends_on_its_records(loss: str) -> None:
 
 @one
 def test_no_reachable_value_is_a_record_its_vector_or_noise_to_come(loss: str) -> None:
-    """After each record of a batch and one more; without a seed, so that no generator and no random word may be left."""
+    """After each record of a batch and one more; without a seed, so that no generator and no random word is left."""
     model = estimator(loss, budget="mu=1")
     rng = np.random.default_rng(8)
     for _ in range(4):

@@ -253,8 +253,8 @@ def test_a_column_may_have_the_name_of_a_packed_file(tmp_path: Path) -> None:
 TABLES = ("parquet", "arrow")
 
 
-def save(table: pa.Table, path: Path, kind: str) -> FileSourceConfig:
-    pq.write_table(table, path) if kind == "parquet" else feather.write_feather(table, path)
+def save(table: pa.Table, path: Path, kind: str, **options: Any) -> FileSourceConfig:
+    pq.write_table(table, path, **options) if kind == "parquet" else feather.write_feather(table, path, **options)
     return FileSourceConfig(type=kind, path=str(path), max_bad_share=None)
 
 
@@ -340,11 +340,14 @@ CASES = [("parquet", name) for name in ("twice", "list_view", "struct")]  # Parq
 CASES += [("arrow", name) for name in ("twice", *UNREAD)]
 
 
+@pytest.mark.parametrize("packed", ["lz4", None])
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_column_that_polars_cannot_read_may_be_there(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: str, name: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: str, name: str, packed: str | None
 ) -> None:
-    config = save(with_unread(name), tmp_path / "d", kind)
+    config = save(
+        with_unread(name), tmp_path / "d", kind, compression=packed or ("none" if kind == "parquet" else "uncompressed")
+    )
     assert config.build(Schema({"age": (0, 100), "deep.b": (0, 50)}, "y")).poll(9, 0.0).X.tolist() == [[0.0, 1.0]]
     assert read_texts(config.path, kind, None).to_dicts() == [
         {"age": "50.0", "deep.a": "50.0", "deep.b": "50.0", "y": "50.0"}
