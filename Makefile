@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills kafka device-js docs dist clean
+.PHONY: demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills mutations kafka device-js docs dist clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -162,6 +162,11 @@ campaign: programs $(SPARK)
 # 1,000 kills and other faults under every kind of job, also in several runs; rewrites the last section of benchmarks/campaign.md.
 campaign-kills: $(STAMP)
 	$(BIN)/python -m tests.campaigns.test_kill_matrix --write
+
+# Takes out lines that privacy rests on, one after another, in a copy of the tree; the tests must notice each.
+mutations: programs $(SPARK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cython setuptools
+	$(BIN)/python -m tests.campaigns.mutations
 
 # A Kafka broker to try things on, until Ctrl-C. Needs Java >= 17 and Maven.
 kafka: $(STAMP)

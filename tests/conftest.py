@@ -32,9 +32,9 @@ settings.register_profile("campaign", **PROFILE, max_examples=300)
 settings.load_profile("streamdp")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: a quarter of the time, tests wait for servers and processes."""
-    return (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are processors: a quarter of the time, slow tests wait for servers and processes."""
+    return (os.cpu_count() or 1) + ("not slow" not in config.option.markexpr)
 
 
 @pytest.hookimpl(tryfirst=True)

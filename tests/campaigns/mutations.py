@@ -1,0 +1,482 @@
+"""Takes out lines that privacy rests on, one after another, and looks whether the tests notice.
+
+`python -m tests.campaigns.mutations`, by `make mutations`, copies the tree to a temporary folder. For each mutation it
+replaces a line there, runs the tests that should notice until the first failure, and puts the line back. It prints a
+table, and ends with 1 if a mutation was not noticed, or if the tests fail as they are. Mutations of compiled code are
+built in the copy, which needs Cython, setuptools and a C compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.paths import ROOT
+
+
+class Mutation(NamedTuple):
+    """A line of a file and what stands in its place: a fault."""
+
+    fault: str
+    file: str
+    line: str
+    """It is there once, indentation included where it matters."""
+    instead: str
+    tests: str
+    """Files or tests that should notice, as arguments of pytest."""
+
+
+AUDITS = "tests/statistical/test_audit.py"
+ESTIMATORS = "tests/unit/estimators/test_estimators.py"
+SPENDS = "tests/unit/estimators/test_spends.py"
+LDP_LOOPS = "streamdp/optim/local_learning.pyx"
+BASE = "streamdp/estimators/base.py"
+PAN, PAN_TESTS = "streamdp/estimators/pan.py", "tests/unit/estimators/test_pan.py"
+BATCHED = "streamdp/estimators/batched.py"
+SHUFFLE, SHUFFLE_TESTS = "streamdp/estimators/shuffle/learner.py", "tests/unit/estimators/test_shuffle.py"
+SUMS, SUMS_TESTS = "streamdp/aggregation/shuffled_sum.py", "tests/unit/aggregation/test_shuffled_sum.py"
+USERS = "streamdp/estimators/user/collected_users.py"
+MEAN, MEAN_TESTS = "streamdp/aggregation/local_mean.py", "tests/unit/aggregation/test_local_mean.py"
+WINDOWED, WINDOWED_TESTS = "streamdp/estimators/windowed/learner.py", "tests/unit/estimators/test_windowed.py"
+STORE, STORE_TESTS = "streamdp/store/store.py", "tests/unit/store/test_store.py"
+DESK, REPORTS_TESTS = "streamdp/protocol/report_desk.py", "tests/unit/protocol/test_reports.py"
+DEVICE_JS, JS_TESTS = "streamdp/service/static/streamdp.js", "tests/statistical/test_js_device.py"
+CALLS, CALLS_TESTS = "connectors/http.py", "tests/unit/service/test_learning.py"
+
+MUTATIONS = [
+    # -- local privacy
+    Mutation(
+        "reports have half the noise",
+        "streamdp/privacy/samplers.pyx",
+        "scale = row[SCALE] * cells  # a power of two: exact",
+        "scale = 0.5 * row[SCALE] * cells",
+        f"tests/statistical/test_mechanisms.py {AUDITS}",
+    ),
+    Mutation(
+        "a learned record is not counted",
+        LDP_LOOPS,
+        "        seen[0] += 1\n        _step(",
+        "        _step(",
+        f"tests/unit/optim/test_local_learning.py {ESTIMATORS}",
+    ),
+    Mutation(
+        "random words are used again",
+        LDP_LOOPS,
+        "if at > end or not use_words(words, end, start, at):",
+        "if at > end:",
+        ESTIMATORS,
+    ),
+    Mutation(
+        "Laplace noise of one coordinate for all",
+        "streamdp/privacy/mechanisms/additive.py",
+        "return _additive(self, math.sqrt(d), 2.0, d, epsilon, epsilon if answers else None)",
+        "return _additive(self, 1.0, 2.0, d, epsilon, epsilon if answers else None)",
+        "tests/statistical/test_mechanisms.py",
+    ),
+    Mutation(
+        "an answer is always the true bit",
+        "streamdp/privacy/mechanisms/response.py",
+        "    return np.asarray(np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING)))",
+        "    return np.full(np.shape(p), 1 - _ROUNDING)",
+        "tests/statistical/test_response.py",
+    ),
+    Mutation(
+        "a gradient is not clipped",
+        "streamdp/optim/loops.pyx",
+        "    if size > clip * clip:\n        a *=",
+        "    if size < 0:\n        a *=",
+        "tests/unit/optim/test_losses.py",
+    ),
+    Mutation(
+        "a budget of a record is not in the guarantee",
+        BASE,
+        "            if spend is not self._counted:\n                self._count(spend)",
+        "            self._counted = spend",
+        ESTIMATORS,
+    ),
+    Mutation(
+        "a record over the cap is learned",
+        BASE,
+        "            if self.ledger is not None and not self.ledger.admit(subject, spend):\n                self.n_refused += 1\n"
+        "                return\n",
+        "",
+        SPENDS,
+    ),
+    Mutation(
+        "refused rows of a batch are learned",
+        BASE,
+        "                X, y = X[mask], y[mask]\n",
+        "",
+        SPENDS,
+    ),
+    Mutation(
+        "the least of the budgets of a batch is counted",
+        BASE,
+        "float(amounts.max())",
+        "float(amounts.min())",
+        SPENDS,
+    ),
+    Mutation(
+        "a report is absorbed without a spend",
+        BASE,
+        "        self._count(budget)\n        self._tainted |= not private",
+        "        self._tainted |= not private",
+        SPENDS,
+    ),
+    Mutation(
+        "the local half adds no noise",
+        "streamdp/estimators/ldp/randomizer.py",
+        "        randomize_rows(mechanism.code, rows, gradient, self.rng)\n",
+        "",
+        f"{AUDITS} {REPORTS_TESTS}",
+    ),
+    # -- pan-private
+    Mutation(
+        "a batch is opened without noise",
+        PAN,
+        "    def _open(self) -> None:\n        self._add_noise()",
+        "    def _open(self) -> None:\n        pass",
+        PAN_TESTS,
+    ),
+    Mutation(
+        "a batch is closed without noise",
+        PAN,
+        "        self._add_noise()\n        total: np.ndarray",
+        "        total: np.ndarray",
+        PAN_TESTS,
+    ),
+    Mutation(
+        "half the noise of a batch",
+        PAN,
+        "float(row[samplers.SCALE] * self._cells) if",
+        "float(row[samplers.SCALE] * self._cells) / 2 if",
+        PAN_TESTS,
+    ),
+    Mutation(
+        "noise stays in freed memory",
+        PAN,
+        "        noise[:] = 0\n",
+        "",
+        "tests/statistical/test_intruder.py",
+    ),
+    Mutation(
+        "a second record of a person is in a batch",
+        BATCHED,
+        "                learned[i] = member not in met\n",
+        "",
+        f"{ESTIMATORS} {PAN_TESTS}",
+    ),
+    Mutation(
+        "records of a batch are not counted",
+        BATCHED,
+        "            self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count\n",
+        "",
+        PAN_TESTS,
+    ),
+    # -- shuffled
+    Mutation(
+        "half the fair bits",
+        "streamdp/aggregation/kernels.pyx",
+        "            sdp_ones_after_first(source + at, 1, noise, &total)",
+        "            sdp_ones_after_first(source + at, 1, noise // 2, &total)",
+        f"tests/unit/aggregation/test_kernels.py {SUMS_TESTS}",
+    ),
+    Mutation(
+        "absent people leave their noise out",
+        SHUFFLE,
+        "while absent := max(0, params.users - int(ones[-1])):",
+        "while absent := 0 * max(0, params.users - int(ones[-1])):",
+        SHUFFLE_TESTS,
+    ),
+    Mutation(
+        "mixed bits are absorbed without a spend",
+        SHUFFLE,
+        "            self._count(spent)\n",
+        "",
+        SHUFFLE_TESTS,
+    ),
+    Mutation(
+        "a sum that does not keep its budget is agreed to",
+        "streamdp/aggregation/vector_sum.py",
+        "        if not kept:\n",
+        "        if False:\n",
+        SUMS_TESTS,
+    ),
+    Mutation(
+        "a vector longer than the bound is sent",
+        "streamdp/aggregation/vector_sum.py",
+        "        if not np.all(short):\n",
+        "        if False:\n",
+        SUMS_TESTS,
+    ),
+    Mutation(
+        "the shuffler forwards what too few sent",
+        SUMS,
+        "        if users < self.minimum:\n",
+        "        if False:\n",
+        SUMS_TESTS,
+    ),
+    # -- user level
+    Mutation(
+        "an offset is not clipped to the radius",
+        MEAN,
+        "        offsets *= self.radius / np.maximum(norms, self.radius)\n",
+        "",
+        MEAN_TESTS,
+    ),
+    Mutation(
+        "a user's offset gets no noise",
+        MEAN,
+        "        randomize_rows(self.fine.code, self.fine.rows(self.d), offsets, rng)\n",
+        "",
+        MEAN_TESTS,
+    ),
+    Mutation(
+        "users over the cap report",
+        USERS,
+        "        return None if mask.all() else mask\n\n    def _finish",
+        "        return None\n\n    def _finish",
+        "tests/unit/estimators/test_user_level.py tests/unit/estimators/test_open_users.py",
+    ),
+    Mutation(
+        "an average gradient is not clipped",
+        "streamdp/optim/user_averages.py",
+        "    vectors *= (loss.bound / np.maximum(norms, loss.bound))[:, None]",
+        "    vectors *= 1.5",
+        "tests/unit/estimators/test_user_level.py tests/unit/estimators/test_user_asgd.py",
+    ),
+    # -- windows
+    Mutation(
+        "Newton's sum gets no noise",
+        "streamdp/windows/newton.py",
+        "                noisy = noise.randomize(total, rng)",
+        "                noisy = total.copy()",
+        "tests/statistical/test_window_newton.py",
+    ),
+    Mutation(
+        "each round spends the budget of the window",
+        "streamdp/windows/newton.py",
+        "_noise(task, whole * math.sqrt(share) * (1 - 1e-12), task.users)",
+        "_noise(task, whole * (1 - 1e-12), task.users)",
+        "tests/statistical/test_window_newton.py",
+    ),
+    Mutation(
+        "sampled gradients get no noise",
+        "streamdp/windows/smoothed.py",
+        "    randomize_rows(mechanism.code, rows, total[None, :], rng)\n",
+        "",
+        "tests/unit/windows/test_smoothed.py",
+    ),
+    Mutation(
+        "offsets of a private range are not clipped",
+        "streamdp/aggregation/range_mean.py",
+        "            vectors *= (np.minimum(1.0, self.radius / np.maximum(norms, 1e-300)) / self.grid)[:, None]",
+        "            vectors *= 1 / self.grid",
+        "tests/unit/windows/test_ranges.py",
+    ),
+    Mutation(
+        "users over the cap are in a window",
+        WINDOWED,
+        "            self._gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])\n",
+        "",
+        WINDOWED_TESTS,
+    ),
+    Mutation(
+        "a person gives more records than agreed",
+        "streamdp/estimators/windowed/window_buffer.py",
+        "        taken[taken] = (_ranks(users) + self._counts[users])[taken] < self.items\n",
+        "",
+        WINDOWED_TESTS,
+    ),
+    # -- reports of devices
+    Mutation(
+        "a device answers under another agreement",
+        "streamdp/protocol/local_half.py",
+        "if document.agreement != self.agreement or self.agreement != (agreement or self.agreement):",
+        "if document.agreement != self.agreement:",
+        f"{REPORTS_TESTS} tests/unit/client/test_device.py",
+    ),
+    Mutation(
+        "a report of another budget is taken",
+        DESK,
+        "            spend = check_spend(parse_budget(found.budget), self._budget)",
+        "            spend = parse_budget(found.budget)",
+        REPORTS_TESTS,
+    ),
+    Mutation(
+        "an answer to another question is taken",
+        DESK,
+        "        if found.ask != ask:\n",
+        "        if False:\n",
+        REPORTS_TESTS,
+    ),
+    Mutation(
+        "JavaScript: half the noise",
+        DEVICE_JS,
+        "rint(draw(words) * scale)) * noise.grid);",
+        "rint((draw(words) * scale) / 2)) * noise.grid);",
+        JS_TESTS,
+    ),
+    Mutation(
+        "JavaScript: another agreement is accepted",
+        DEVICE_JS,
+        "refuse(found === document.agreement && (agreement === null || found === agreement),",
+        "refuse(found === document.agreement,",
+        "tests/unit/protocol/test_vectors.py tests/integration/test_pages.py",
+    ),
+    # -- ledger, store, service
+    Mutation(
+        "a spend over the cap is admitted",
+        "streamdp/ledger/ledger.py",
+        "            self.n_refused += int(len(admitted) - np.count_nonzero(admitted))\n",
+        "            admitted[:] = True\n",
+        "tests/unit/ledger/test_ledger.py",
+    ),
+    Mutation(
+        "spends are not in the commit",
+        STORE,
+        "                    own.write_pending(connection, oldest)\n",
+        "                    pass\n",
+        STORE_TESTS,
+    ),
+    Mutation(
+        "an earlier owner of a shard may commit",
+        STORE,
+        "values(epoch=SHARDS.c.epoch + 1)",
+        "values(epoch=SHARDS.c.epoch + 0)",
+        STORE_TESTS,
+    ),
+    Mutation(
+        "names of subjects are hashed without the key",
+        "streamdp/ledger/subject_key.py",
+        'key=key, person=b"streamdp-subject").copy, []',
+        'person=b"streamdp-subject").copy, []',
+        "tests/unit/data/test_subjects.py tests/unit/ledger/test_ledger.py",
+    ),
+    Mutation(
+        "a call that was answered is learned again",
+        CALLS,
+        "        remembered = self._recall(keys)\n        new = []",
+        "        remembered: dict[bytes, Answered] = {}\n        new = []",
+        CALLS_TESTS,
+    ),
+    Mutation(
+        "a call with a key is not remembered",
+        CALLS,
+        "                found[call.key] = call.answer(version)\n",
+        "                pass\n",
+        CALLS_TESTS,
+    ),
+    Mutation(
+        "a model is shown before its commit",
+        "streamdp/runtime/runner.py",
+        "        self._store.rollback()  # the uncommitted spends of an earlier run\n",
+        "",
+        "tests/unit/runtime/test_runner.py",
+    ),
+]
+
+
+def copy_of_tree(folder: Path) -> Path:
+    """A copy of what git knows, with the compiled modules and what they were built from."""
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    built = [str(path.relative_to(ROOT)) for room in ("streamdp", "connectors") for path in (ROOT / room).rglob("*.so")]
+    for name in filter(None, [*names, *built]):
+        if (ROOT / name).is_symlink() or (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    if (ROOT / "build").is_dir():
+        shutil.copytree(ROOT / "build", folder / "build")
+    return folder
+
+
+def replaced(folder: Path, mutation: Mutation) -> str:
+    """Put the fault into the copy; returns the text before. Raises `SystemExit` if the line is not there once."""
+    path = folder / mutation.file
+    text = path.read_text() if path.exists() else ""
+    if (found := text.count(mutation.line)) != 1:
+        raise SystemExit(
+            f"{mutation.fault}: expected this text once in {mutation.file}, found it {found} times. Choose the line that "
+            f"does this now, in tests/campaigns/mutations.py:\n{mutation.line}"
+        )
+    path.write_text(text.replace(mutation.line, mutation.instead))
+    return text
+
+
+def build(folder: Path) -> None:
+    """Compile what has changed."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"the copy could not be built; Cython, setuptools and a compiler are needed:\n{done.stderr}")
+
+
+def noticed_by(folder: Path, tests: str) -> tuple[str, int]:
+    """The first test that fails, or an empty text, and the exit code of pytest."""
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not campaign",
+        *tests.split(),
+    ]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
+    if done.returncode not in (0, 1) and found is None:
+        raise SystemExit(f"pytest {tests} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return ("" if found is None else found[1]), done.returncode
+
+
+def main() -> None:
+    """Run the mutations and print the table."""
+    parser = argparse.ArgumentParser(description="Do the tests notice lines that are missing?")
+    parser.add_argument("--only", help="mutations whose fault or file contains this text")
+    parser.add_argument("--check", action="store_true", help="only see that each line is there once")
+    given = parser.parse_args()
+    chosen = [m for m in MUTATIONS if given.only is None or given.only in m.fault or given.only in m.file]
+    unnoticed = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_of_tree(Path(folder).resolve())
+        for mutation in chosen:
+            before = replaced(copy, mutation)
+            (copy / mutation.file).write_text(before)
+        if given.check:
+            print(f"{len(chosen)} lines are there once")
+            return
+        tests = " ".join(dict.fromkeys(" ".join(mutation.tests for mutation in chosen).split()))
+        if broken := noticed_by(copy, tests)[0]:
+            raise SystemExit(f"{broken} fails as the tree is, so it would notice anything")
+        print("| fault | file | noticed by | seconds |\n|---|---|---|---|", flush=True)
+        for mutation in chosen:
+            compiled = mutation.file.endswith(".pyx")
+            before, began = replaced(copy, mutation), time.monotonic()
+            if compiled:
+                build(copy)
+            test, code = noticed_by(copy, mutation.tests)
+            (copy / mutation.file).write_text(before)
+            if compiled:
+                build(copy)
+            seconds = time.monotonic() - began
+            print(f"| {mutation.fault} | `{mutation.file}` | {test or 'NOTHING'} | {seconds:.0f} |", flush=True)
+            if not code:
+                unnoticed.append(mutation.fault)
+        if unnoticed:
+            raise SystemExit(f"not noticed: {', '.join(unnoticed)}")
+
+
+if __name__ == "__main__":
+    main()
