@@ -164,7 +164,7 @@ MUTATIONS = [
         PAN,
         "        noise[:] = 0\n",
         "",
-        "tests/statistical/test_intruder.py",
+        "tests/statistical/test_intruder.py::test_noise_that_was_used_is_nowhere_in_memory",
     ),
     Mutation(
         "a second record of a person is in a batch",
@@ -375,7 +375,7 @@ MUTATIONS = [
         CALLS_TESTS,
     ),
     Mutation(
-        "a model is shown before its commit",
+        "spends of an earlier run are committed",
         "streamdp/runtime/runner.py",
         "        self._store.rollback()  # the uncommitted spends of an earlier run\n",
         "",

@@ -359,7 +359,7 @@ def test_a_service_is_killed_and_its_disk_is_full(tmp_path: Path) -> None:
 
 def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres: Postgres) -> None:
     (folder := tmp_path / "services").mkdir()
-    run(folder, own_postgres, services=2, calls=16, faults=["kill", "database"], seed=2)
+    run(folder, own_postgres, services=2, calls=10, faults=["kill", "database"], seed=2)
 
 
 @pytest.mark.campaign

@@ -606,7 +606,7 @@ def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
 def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
     """Under one seed, bit for bit; some records bring their own budget."""
     whole, halves = declared(make, seed=8), declared(make, seed=8)
-    for i, (x, y) in enumerate(data_for(whole, 500)):
+    for i, (x, y) in enumerate(data_for(whole, 150)):
         spend = None if i % 3 else str(whole._budget).replace("=1", "=0.7").replace("=2", "=1.3")
         whole.learn_one(x, y, budget=spend)
         report = halves.randomizer(x, halves._encode_target(y), budget=spend)

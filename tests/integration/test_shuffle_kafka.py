@@ -315,6 +315,7 @@ def kill(parties: Parties, victims: Sequence[str], stack: contextlib.ExitStack, 
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_a_kill_of_each_party_of_a_cohort(make: Callable[..., Parties]) -> None:
     parties = make(text=COHORT)
     write_data(parties.folder, PEOPLE)

@@ -43,6 +43,7 @@ def error(model: Any) -> float:
 
 
 @each
+@pytest.mark.slow
 def test_narrow_columns_are_learned_and_shown_in_original_units(kind: Any) -> None:
     """Without noise the error is .8, and that of a constant 4.7."""
     model = learned(kind, 40_000)

@@ -137,13 +137,13 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_regression_and_many_classes_learn() -> None:
-    X, _, subjects = data(20_000, 5)
+    X, _, subjects = data(10_000, 5)
     u = X @ WEIGHTS
-    regressor = UserLevelLDPRegressor(features=NAMES, items_per_user=5, budget="eps=4", horizon=20_000, seed=1)
+    regressor = UserLevelLDPRegressor(features=NAMES, items_per_user=5, budget="eps=4", horizon=10_000, seed=1)
     regressor.learn_arrays(X, u + np.random.default_rng(3).normal(0, 0.3, len(X)), subjects=subjects)
     np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.6)
     classes = np.digitize(u, [-1.0, 1.0]).astype(float)
-    classifier = model(classes=["low", "middle", "high"], items_per_user=5, budget="eps=4", horizon=20_000, seed=1)
+    classifier = model(classes=["low", "middle", "high"], items_per_user=5, budget="eps=4", horizon=10_000, seed=1)
     classifier.learn_arrays(X, classes, subjects=subjects)
     assert np.mean(classifier.predict_arrays(X) == classes) > 0.7
 

@@ -315,6 +315,7 @@ def test_an_estimator_without_declared_features_is_asked_from_its_first_record()
 
 
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+@pytest.mark.slow
 def test_errors_are_counted_up_to_the_scale_of_the_target(kind: Any) -> None:
     """Not up to 2.5 dollars where targets spread over thousands: each verdict was noise then."""
     for seed in range(3):

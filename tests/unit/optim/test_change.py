@@ -74,6 +74,7 @@ def test_the_bounds_hold_for_chi_squared_and_for_normal_numbers() -> None:
             assert 2 * m * norm.sf(math.sqrt(2 * (doubt + math.log(m)))) <= math.exp(-doubt)
 
 
+@pytest.mark.slow
 def test_noise_alone_is_no_change() -> None:
     """20 streams of 200 batches of the largest variance, looked at after each batch: 4,000 looks.
 
@@ -141,6 +142,7 @@ each = pytest.mark.parametrize("kind", ["pan", "shuffle", "windowed"])
 
 
 @each
+@pytest.mark.slow
 def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
     """The error of theta at the end: near 0, where the average of all of the past is about 1 away."""
     errors = {}

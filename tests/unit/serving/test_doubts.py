@@ -80,6 +80,7 @@ def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
 
 
 @pytest.mark.parametrize("estimator", [PanPrivateRegressor, ShuffleRegressor])
+@pytest.mark.slow
 def test_a_bound_is_near_only_if_the_learned_centre_is(estimator: type[PanPrivateRegressor]) -> None:
     """Also a bound of 0, of which Newton's steps said so for every target."""
     rng = np.random.default_rng(3)
