@@ -193,7 +193,8 @@ def _run_file(
             resume=_resume(file.name, stdin),
         )
         counts = runner.run(max_records)
-        if source.unended[-1:] == file.files()[-1:]:  # the next run reads the last record, if it has its end by then
+        left = source.unended[-1:]
+        if left and left == file.files()[-1:]:  # the next run reads the last record, if it has its end by then
             store.note_waiting({WHOLE: runner.waiting + 1})
         ended = "stopped" if runner.stopping else "done"
         display.finished(counts, ended, doubts(estimator, counts), runner.waiting)
