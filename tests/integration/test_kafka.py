@@ -107,6 +107,16 @@ class Colleague:
     ) -> None:
         self.watcher = watcher or Watcher()
         self._make, self._cap = make, cap
+        self.started: set[Shard] = set()
+        """Shards whose first offset is known: what is produced from now on comes after it."""
+        start = source.start
+
+        def started(shard: Shard, position: Any) -> Any:
+            origin = start(shard, position)
+            self.started.add(shard)
+            return origin
+
+        source.start = started  # type: ignore[method-assign]
         self.done = 0
         self.error: BaseException | None = None
         self._ready = threading.Event()
@@ -378,8 +388,7 @@ def test_offsets_that_are_gone(job: Job, client: str) -> None:
     job.delete_before(205)
     latest = Watcher()
     with Colleague(job, job.source(client=client, on_missing="latest"), latest) as colleague:
-        wait_until(lambda: latest.mine)
-        time.sleep(0.5)
+        wait_until(lambda: colleague.started)
         job.produce([(f"v{i}", fields(i)) for i in range(5)])
         wait_until(lambda: colleague.watcher.polled == 5)
         colleague.leave()
@@ -387,7 +396,7 @@ def test_offsets_that_are_gone(job: Job, client: str) -> None:
 
     with job.admin() as control:
         control.delete_topics([job.topic])
-    time.sleep(0.5)
+        wait_until(lambda: job.topic not in control.list_topics())
     create_topic(job.bootstrap, job.topic)
     with pytest.raises(SourceError, match="has 0 to 0: the topic was deleted and created again"):
         job.work(job.source(client=client))
@@ -501,8 +510,7 @@ def test_a_position_that_is_none_and_a_topic_that_is_not_there(job: Job) -> None
 def test_a_partition_may_begin_at_its_end(job: Job) -> None:
     job.produce([("s", fields(1))] * 10)
     with Colleague(job, job.source(start="latest")) as colleague:
-        wait_until(lambda: colleague.watcher.mine)
-        time.sleep(0.5)
+        wait_until(lambda: colleague.started)
         job.produce([("t", fields(1))] * 2)
         wait_until(lambda: colleague.watcher.polled == 2)
         colleague.leave()
@@ -747,7 +755,7 @@ def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(make_job: Ma
         Colleague(job, job.source(), Watcher(meet), commit_seconds=0.3) as second,
     ):
         wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 1)
-        time.sleep(0.5)
+        wait_until(lambda: len(first.started | second.started) == 2)
         for partition in (0, 1):
             job.produce([(f"s{i % 50}", fields(i)) for i in range(100)], partition)
         wait_until(lambda: sum(job.positions.values()) == 200)

@@ -672,6 +672,7 @@ BROKEN: dict[str, tuple[int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("fault", some(BROKEN, 1, 3))
 def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
+    Hidden.source = np.random.PCG64(11)
     taken, options = BROKEN[fault]
     found = learned_bound(HUBER, taken, 700, **options)
     print(f"{fault}: claim 1, learned {found:.3f}")
