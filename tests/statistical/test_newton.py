@@ -194,16 +194,16 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
 
 @pytest.mark.parametrize("loss", some(["huber", "logistic"], 1))
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim(loss: str) -> None:
-    """2,500 batches through `learn_arrays`. An intruder before the record subtracts Z_a and the others from the state.
+    """1,200 batches through `learn_arrays`. An intruder before the record subtracts Z_a and the others from the state.
 
     One after the record sees the sum; without a break-in both noises protect the record.
     """
     model = estimator(loss, budget="mu=1", seed=1)
     direction, start = towards(model, loss), model.state_dict()
-    before, after, saved = (np.empty((2, 2_500, len(direction))) for _ in range(3))
+    before, after, saved = (np.empty((2, 1_200, len(direction))) for _ in range(3))
     for which, (x, y) in enumerate(PAIRS[loss]):
-        for i in range(2_500):
-            model._rng = SeededEntropy(i + 2_500 * which)
+        for i in range(1_200):
+            model._rng = SeededEntropy(i + 1_200 * which)
             model.load_state_dict(start)
             model.learn_arrays(*OTHERS)
             before[which, i] = model._total / model._cells
@@ -214,7 +214,7 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             saved[which, i] = sum_in(model)
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
         found = mu_lower_bound(*(seen @ direction))
-        assert 0.4 * most < found <= most
+        assert 0.25 * most < found <= most
 
 
 @every
