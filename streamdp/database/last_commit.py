@@ -73,6 +73,10 @@ class LastCommitFile:
         try:
             found = _newest(descriptor)
             if found is None and os.fstat(descriptor).st_size > 0:
+                system.lock(descriptor, shared=True)  # another process may be writing its first commit just now
+                found = _newest(descriptor)
+                if found is not None:
+                    return found
                 raise StoreDamagedError(f"{self.path} is damaged, so it is not known whether commits were lost")
             return found
         finally:

@@ -243,3 +243,21 @@ def test_a_crash_after_the_key_was_made_is_no_loss(tmp_path: Path) -> None:
     path.with_name("job.db.last").unlink()
     with open_store(path) as store:
         assert store.losses == 0
+
+
+def test_a_read_during_the_first_commit_of_another_process_finds_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: jobs that began at the same time in one file found its last commit damaged, now and then."""
+    file, newest, read = LastCommitFile(str(tmp_path / "job.db")), last_commit._newest, []
+    Path(file.path).touch()
+
+    def then_written(descriptor: int) -> LastCommit | None:
+        found = newest(descriptor)
+        if not read:
+            read.append(found)
+            file.write(LastCommit(1))
+        return found
+
+    monkeypatch.setattr(last_commit, "_newest", then_written)
+    assert (file.read(), read) == (LastCommit(1), [None])
