@@ -1,9 +1,9 @@
-"""How fast a ledger on disk admits, and in how much memory. `python -m benchmarks.ledger [--write]`.
+"""How fast the ledger of a job on disk admits, and in how much memory. `python -m benchmarks.ledger [--write]`.
 
 Subjects are drawn uniformly, which is the hardest for a cache: a batch of 10,000 among 10 million meets hardly one
 subject twice. Batches are as the runner makes them; each goes to `admit_many`, and every so many records are committed,
 which means that they are on the disk. Only these two calls are timed, not the making of names. `--write` replaces
-ledger.md beside this file; `--subjects`, `--spends` and `--shared` measure something else and write nothing.
+ledger.md beside this file; `--subjects` and `--spends` measure something else and write nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from streamdp import GaussianDP, Ledger, Store
-from streamdp.privacy.guarantees import Budget
+from streamdp import GaussianDP, Store
 from streamdp.runtime.defaults import COMMIT_RECORDS
 from streamdp.runtime.runner import POLL_RECORDS
 from streamdp.store.snapshot import Counts
@@ -32,8 +29,8 @@ MIB = 2**20
 PAGE = Path(__file__).parent / "ledger.md"
 ABOUT = """# The ledger at scale
 
-`make bench-ledger` lets a ledger on disk admit records of subjects that are drawn uniformly, in batches of {batch:,},
-and commits every so many records (it does so by itself as well, after 50,000). Time is that of admitting and
+`make bench-ledger` lets the ledger of a job with an empty state, alone in an SQLite file, admit records of subjects
+that are drawn uniformly, in batches of {batch:,}, and commits every so many records. Time is that of admitting and
 committing; processor time is what of it the machine gave to the process. The cap is as many records as a subject has on
 average, so that some are refused. Memory is the peak of the process, the interpreter and what it imports (about
 {base:.0f} MiB) and the making of names included. Bytes are those of all files, the log and SQLite's write-ahead log
@@ -57,29 +54,16 @@ PLAN = [
 GOAL, GOAL_MIB = 200_000, 1e9 / MIB
 
 
-@contextmanager
-def own_ledger(cap: Budget, folder: Path) -> Iterator[tuple[Ledger, Callable[[], None]]]:
-    """A ledger that one process has for itself, and its commit."""
-    with Ledger(cap, path=folder / "ledger.db") as ledger:
-        yield ledger, ledger.commit
-
-
-@contextmanager
-def shared_ledger(cap: Budget, folder: Path) -> Iterator[tuple[Ledger, Callable[[], None]]]:
-    """A ledger that jobs share, and the commit of a job with an empty state."""
-    with Store(folder / "job.db", "job", "", cap=cap, ledger=folder / "ledger.db") as store:
-        assert store.ledger is not None
-        yield store.ledger, partial(store.commit, {}, {}, Counts())
-
-
-def measure(subjects: int, spends: int, commit: int, folder: Path, shared: bool = False) -> dict[str, float]:
+def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, float]:
     """One run, in this process."""
     rng = np.random.default_rng(3)
     mu = 0.1
     cap = GaussianDP(mu * max(1.0, spends / subjects) ** 0.5)
     tenths, seconds, busy, largest_file = [], 0.0, 0.0, 0
     batch = min(POLL_RECORDS, commit)
-    with (shared_ledger if shared else own_ledger)(cap, folder) as (ledger, write):
+    with Store(folder / "job.db", "job", "", cap=cap) as store:
+        ledger, write = store.ledger, partial(store.commit, {}, {}, Counts())
+        assert ledger is not None
         ledger.admit_many(["nobody", "else"] * 10, GaussianDP(mu))  # loads what it needs
         write()
         waiting, last = 0, 0.0
@@ -132,13 +116,12 @@ def main() -> None:
     parser.add_argument("--subjects", type=int, default=PLAN[-1][0])
     parser.add_argument("--spends", type=int, default=PLAN[-1][1])
     parser.add_argument("--commit", type=int, default=COMMIT_RECORDS, help="records from commit to commit")
-    parser.add_argument("--shared", action="store_true", help="a ledger that jobs share, and the commits of one job")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.write:
         run = (arguments.subjects, arguments.spends, arguments.commit)
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(*run, Path(folder), arguments.shared)
+            found = measure(*run, Path(folder))
         print(json.dumps(found) if arguments.json else line(*run, found))
         return
     from benchmarks.speed import machine  # here, as it loads what the runs need not

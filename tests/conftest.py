@@ -127,16 +127,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-@pytest.fixture(params=["files", "ledger on a server", "one server"])
-def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """The places of stores, `%s` for the job, and of the ledger that they share. One transaction writes one server."""
-    files = f"{tmp_path}/%s.db"
-    if request.param == "files":
-        return files, files % "people"
-    url = request.getfixturevalue("server_database")
-    return url if request.param == "one server" else files, url
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Quick:
     """Runs the command in this process."""

@@ -11,11 +11,12 @@ from streamdp.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from streamdp.estimators.base import StreamEstimator
+    from streamdp.store.store import Store
 
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="The job's store, such as late.db or postgresql://HOST/DATABASE.")
 ]
-JobName = Annotated[str | None, typer.Option(help="The name of the job, if the store is a PostgreSQL database.")]
+JobName = Annotated[str | None, typer.Option(help="The name of the job, if the database has several.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Delimiter = Annotated[str, typer.Option(help="The character between CSV fields.")]
 AcceptBudget = Annotated[
@@ -58,6 +59,18 @@ def warn_if_not_private(estimator: StreamEstimator) -> None:
     """Print a warning for an estimator whose releases are not private."""
     if not estimator.guarantee.private:
         warn("this model is NOT private: it has a seed, or no mechanism")
+
+
+def say_joined(store: Store) -> None:
+    """Say which jobs share people with a new job.
+
+    Parameters
+    ----------
+    store
+        The store, which was just opened.
+    """
+    if store.joined_note is not None:
+        say(store.joined_note)
 
 
 def need_stdin() -> None:

@@ -1,4 +1,4 @@
-"""The commands of `streamdp ledger`, about a ledger that several jobs share. No output names a subject."""
+"""The commands of `streamdp ledger`, about the ledger of a database of jobs. No output names a subject."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from streamdp.cli.common import AsJSON, need_stdin
 from streamdp.errors import ConfigError
 
 ledger_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="A ledger that several jobs share: one cap over all of them."
+    no_args_is_help=True, rich_markup_mode=None, help="The ledger of a database: one cap over all its jobs."
 )
-Place = Annotated[str, typer.Argument(metavar="LEDGER", help="people.db or postgresql://HOST/DATABASE.")]
+Place = Annotated[str, typer.Argument(metavar="STORE", help="people.db or postgresql://HOST/DATABASE.")]
 
 
 @ledger_app.command(epilog="Example: streamdp ledger status people.db")
-def status(ledger: Place, as_json: AsJSON = False) -> None:
-    """What each job has charged, and how many people are near their caps."""
+def status(store: Place, as_json: AsJSON = False) -> None:
+    """What each job has learned, and how many people are near their caps."""
     from datetime import UTC, datetime
 
-    from streamdp.ledger.report import SHARES, ledger_status
+    from streamdp.store.report import SHARES, ledger_status
 
     def at(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else "never"
 
-    found = ledger_status(ledger)
+    found = ledger_status(store)
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"shares": SHARES}, indent=2))
         return
@@ -48,17 +48,17 @@ def status(ledger: Place, as_json: AsJSON = False) -> None:
         typer.echo(f"         {people:,} spent {share} of their cap{'' if found.older is None else ' of the period'}")
         low = high
     for job in found.jobs:
-        sums = {"epsilon": job.epsilon, "delta": job.delta, "mu^2": job.mu_squared}
-        said = ", ".join(f"{name} {value:.6g}" for name, value in sums.items() if value) or "nothing"
-        typer.echo(f"job {job.job}: {job.records:,} records charged, in sum {said}; last {at(job.charged_at)}")
+        said = f"{job.learned:,} records learned, {job.refused:,} refused, {job.dead:,} dead"
+        without = "" if job.capped else "; it has no cap, and the ledger knows nothing of its people"
+        typer.echo(f"job {job.job}: {said}; last commit {at(job.committed_at)}{without}")
         for shard, (seq, position) in job.shards.items():
             typer.echo(f"         {shard}: commit {seq:,}, position {position or 'none'}")
 
 
 @ledger_app.command("set-cap", epilog="Example: echo N14228 | streamdp ledger set-cap people.db eps=50")
-def set_cap(
-    ledger: Place,
-    cap: Annotated[str, typer.Argument(help="The new cap, such as eps=8. For subjects also `none`: the ledger's cap.")],
+def change_cap(
+    store: Place,
+    cap: Annotated[str, typer.Argument(help="The new cap, such as eps=8. For subjects also `none`: the cap of all.")],
     subjects: Annotated[
         bool, typer.Option("--subjects", help="The cap is for the subjects on standard input, one on each line.")
     ] = False,
@@ -67,29 +67,25 @@ def set_cap(
 
     When the cap of all changes, running jobs stop at their last commit: change the cap of each job, too.
     """
-    from streamdp.ledger.shared_database import SharedDatabase
+    from streamdp.store.operator import set_cap, set_caps
 
     own: Any = None if cap == "none" else cap
     if own is None and not subjects:
-        raise ConfigError("a ledger needs a cap; `none` is for --subjects")
+        raise ConfigError("a database with capped jobs needs a cap; `none` is for --subjects")
     people: list[str] = []
     if subjects:
         need_stdin()
         people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
-    database = SharedDatabase(ledger)
-    try:
-        if subjects:
-            database.set_caps(dict.fromkeys(people, own))
-        else:
-            database.set_cap(own)
-    finally:
-        database.close()
+    if subjects:
+        set_caps(store, dict.fromkeys(people, own))
+    else:
+        set_cap(store, own)
     typer.echo(f"{len(people):,} people have the cap {cap}" if subjects else f"the cap is {cap}")
 
 
 @ledger_app.command(epilog="Example: streamdp ledger export people.db > spends.csv")
-def export(ledger: Place) -> None:
+def export(store: Place) -> None:
     """Write what each person has spent over all jobs as CSV, with keyed hashes in place of subjects."""
-    from streamdp.ledger.report import export_rows
+    from streamdp.store.report import export_rows
 
-    csv.writer(sys.stdout, lineterminator="\n").writerows(export_rows(ledger))
+    csv.writer(sys.stdout, lineterminator="\n").writerows(export_rows(store))

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, Trace, need_stdin, say, warn, warn_if_not_private
+from streamdp.cli.common import (
+    AcceptBudget,
+    AcceptLoss,
+    IdleSeconds,
+    Trace,
+    need_stdin,
+    say,
+    say_joined,
+    warn,
+    warn_if_not_private,
+)
 from streamdp.cli.settings import job_config, parse_bounds, parse_classes, parse_features
 from streamdp.errors import ConfigError, SourceError
 
@@ -166,6 +176,7 @@ def _run_file(
         stack.callback(source.close)
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(config.open_store(accepted))
+        say_joined(store)
         if store.source_key is not None:
             source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 CapText = Annotated[str, BeforeValidator(lambda value: str(parse_cap(value)))]
 SEEDS_ALLOWED = "STREAMDP_TEST_SEEDS"
 """The environment variable without which a job has no seed; the test suite sets it to 1."""
-SHARED = "shared"
-"""What a store keeps in place of the path or URL of a ledger, which may change."""
 
 
 class Promise(Settings):
@@ -75,16 +73,12 @@ class Definition(Settings):
         days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
     validation
         How records answer about the model's error. None: they do not.
-    ledger
-        Where the ledger is that several jobs share: a file, or the URL of a PostgreSQL database. The store keeps only
-        that there is one. None: the cap holds for this job alone.
     """
 
     schema_: SchemaConfig = Field(alias="schema")
     model: ModelConfig
     cap: CapText | None = None
     validation: ValidationConfig | None = None
-    ledger: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -97,8 +91,6 @@ class Definition(Settings):
             raise MisfitError("cap", "needs schema.subject, the column that identifies the person of a record")
         if self.schema_.time is not None and not isinstance(self.cap_budget, RenewingCap):
             raise MisfitError("schema", "time is for a cap that renews, such as eps=8 per 30 days; leave it out")
-        if self.ledger is not None and self.cap is None:
-            raise MisfitError("ledger", "needs cap, the total that a subject may spend over all jobs of the ledger")
         if kind.needs_subject and self.schema_.subject is None:
             raise MisfitError("model", f"{name} needs schema.subject: it protects all records of a subject together")
         try:
@@ -144,8 +136,7 @@ class Definition(Settings):
 
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
-        ledger = None if self.ledger is None else SHARED
-        fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation, "ledger": ledger}
+        fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation}
         plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
         return plain.model_dump_json(by_alias=True, exclude_none=True)
 
@@ -277,7 +268,7 @@ class StoredDefinition(Definition):
 
     Parameters
     ----------
-    schema, model, cap, ledger
+    schema, model, cap
         See `Definition`.
     earlier
         What was promised before the present budget and cap, oldest first.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamdp.store.store import Store
 
 _STORE_ENDINGS = ("", ".key", ".last", ".lock", "-journal", "-shm", "-wal")
-"""Suffixes of the store's or the ledger's path in the names of its files."""
+"""Suffixes of the store's path in the names of its files."""
 
 
 class Accepted(NamedTuple):
@@ -93,14 +93,15 @@ class JobConfig(Definition):
 
     Parameters
     ----------
-    schema, model, cap, validation, ledger
+    schema, model, cap, validation
         See `Definition`.
     job
         The name of the job.
     source
         Where the records come from.
     store
-        The path of the store's file, or the URL of a PostgreSQL database. Default: `<job>.db`.
+        The path of the store's file, or the URL of a PostgreSQL database. Jobs that share people share it, so that the
+        cap holds over all of them. Default: `<job>.db`.
     commit
         How often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins as soon
         as no request waits to be learned.
@@ -154,8 +155,6 @@ class JobConfig(Definition):
                 raise MisfitError("validation", "on Spark, LDP* estimators only can validate: leave it out")
             if isinstance(self.cap_budget, RenewingCap):
                 raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
-            if self.ledger is not None:
-                raise MisfitError("ledger", "a job on Spark has its spends in its own store: leave it out")
             if "commit" in self.model_fields_set:
                 raise MisfitError("commit", "each batch of Spark is one commit: set the reader's options, or trigger")
         return self
@@ -225,7 +224,6 @@ class JobConfig(Definition):
             shared=shared,
             continued=partial(self.continued, accept=accepted.budget),
             accept_loss=accepted.loss,
-            ledger=self.ledger,
         )
 
     def build_schema(self) -> Schema:
@@ -277,7 +275,6 @@ class JobConfig(Definition):
             update={
                 "source": self.source.model_copy(update=update),
                 "store": at(self.store_path),
-                "ledger": at(self.ledger),
                 "publish": at(self.publish),
                 "holdout": at(self.holdout),
             }
@@ -364,7 +361,6 @@ def _names() -> list[str]:
 def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:
     """Find two settings that name the same file: writing one would replace the other. Returns as `first_problem`."""
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
-    ledger = None if config.ledger is None else config.ledger.removeprefix("sqlite:///")
     data = source.paths if isinstance(source, FileSourceConfig) else []
     schemas = getattr(source, "schemas", None)
     schemas = {*schemas.values()} if isinstance(schemas, dict) else {schemas}  # ids may share a file, also with the job
@@ -375,7 +371,6 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
         *((("source", "schemas"), path) for path in schemas - {getattr(source, "avro_schema", None)}),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in _STORE_ENDINGS if "://" not in store),
-        *((("ledger" + end,), ledger + end) for end in _STORE_ENDINGS if ledger is not None and "://" not in ledger),
         (("publish",), config.publish),
         (("source", "dead_letters"), getattr(source, "dead_letters", None)),
         (("source", "shuffler_store"), getattr(source, "shuffler_store", None)),

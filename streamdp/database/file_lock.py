@@ -20,12 +20,14 @@ class FileLock:
         The file that the lock protects. It need not exist; its directory must.
     shared
         Whether other holders that ask for a shared lock are allowed. Otherwise the lock is exclusive.
+    what
+        What the lock protects, for messages. Default: the path.
 
     Raises `StoreBusyError` if another holder has a lock that excludes this one, also within one process, and
     `StoreError` if the lock file cannot be created.
     """
 
-    def __init__(self, path: str, shared: bool = False) -> None:
+    def __init__(self, path: str, shared: bool = False, what: str | None = None) -> None:
         system.check_locks()
         try:
             descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -36,7 +38,7 @@ class FileLock:
             system.lock(self._file.fileno(), shared=shared, wait=False)
         except OSError:
             self.release()
-            raise StoreBusyError(f"{path} is in use; stop the other process, or wait until it ends") from None
+            raise StoreBusyError(f"{what or path} is in use; stop the other process, or wait until it ends") from None
 
     def share(self) -> None:
         """Turn an exclusive lock into a shared one."""

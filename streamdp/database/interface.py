@@ -78,7 +78,7 @@ class Lock(Protocol):
 
 
 class Database(Protocol):
-    """One job's tables, in a file or in a namespace of a server."""
+    """The tables of any number of jobs, in a file or in a schema of a server; used by one of them."""
 
     @property
     def name(self) -> str:
@@ -96,12 +96,12 @@ class Database(Protocol):
         """The path of the subject key beside the database; None if the database is on a server."""
 
     def lock(self, shared: bool) -> Lock:
-        """Take the lock that a writer needs.
+        """Take the lock that a writer of the job needs.
 
         Parameters
         ----------
         shared
-            Whether the other workers of a group may hold it too.
+            Whether the other workers of the job may hold it too.
 
         Raises `StoreBusyError` if another holder excludes this one.
         """
@@ -135,12 +135,6 @@ class Database(Protocol):
 
     def open_for_writing(self, form: Format) -> Connection:
         """Return a connection whose commits are on disk when they return."""
-
-    def within(self, connection: Connection) -> AbstractContextManager[None] | None:
-        """Return a context in which statements on a connection for writing, of another database, use these tables.
-
-        None if the connection is not to the same database, so that no transaction can write both.
-        """
 
     def hold(self, connection: Connection, number: int) -> bool:
         """Take a numbered lock, which ends with the connection; False if another connection has it.

@@ -19,23 +19,24 @@ _SEVERAL_HOSTS = re.compile(r"^(postgresql[^:]*://(?:[^/@]*@)?)([^/@]*,[^/@]*)(/
 
 
 def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
-    """Return the database of a job. Nothing is read, written or connected yet.
+    """Return a database, for one of its jobs. Nothing is read, written or connected yet.
 
     Parameters
     ----------
     url_or_path
         A file path, `sqlite:///PATH` with the path as it is, or `postgresql://HOST/DATABASE`. Several hosts, such as a
         primary and its standby, stand as PostgreSQL's own clients have it: `postgresql://USER@A:5432,B:5432/DATABASE`,
-        or `host=A:5432,B:5432` among the parameters.
+        or `host=A:5432,B:5432` among the parameters. The parameter `schema` names the schema of a PostgreSQL database
+        that has the tables; by default `streamdp`.
     job
-        The name of the job. PostgreSQL needs it, because one database may hold many jobs.
+        The name of the job. None: for the database as a whole.
 
     Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
     """
     place = check_path("store", url_or_path)
     path = place.removeprefix(_SQLITE)
     if "://" not in path and path:  # a file's name may have every character that is special in a URL
-        return SQLiteFile(path)
+        return SQLiteFile(path, job)
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -48,8 +49,6 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     kind = url.get_backend_name()
     if kind != "postgresql" or not url.database:
         raise StoreError(f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {kind}")
-    if job is None:
-        raise StoreError("a PostgreSQL database may hold many jobs; name one with --job")
     from streamdp.database.postgres import PostgresNamespace  # here, because few jobs need it
 
     return PostgresNamespace(url, job)

@@ -1,7 +1,7 @@
-"""One job's tables in a PostgreSQL database.
+"""The tables of jobs in a PostgreSQL database.
 
-Each job has its own PostgreSQL schema, `streamdp_<job>`. Its tables have the same names as in an SQLite file, and
-`DROP SCHEMA` deletes the job. DDL is transactional in PostgreSQL: the tables are created whole or not at all.
+They are in one schema, `streamdp`, or that which the URL names. The tables have the same names as in an SQLite file.
+`DROP SCHEMA` deletes all jobs. DDL is transactional in PostgreSQL: the tables are created whole or not at all.
 
 Each transaction names its schema itself, so no name depends on what a session was told before. Locks belong to a
 session, so a pooler that gives each transaction another session is refused (`_check_sessions`).
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -29,9 +29,11 @@ from streamdp.errors import (
     StoreUnavailableError,
 )
 
-PREFIX = "streamdp_"
+SCHEMA = "streamdp"
+"""The schema of the tables, unless the URL names another one."""
+
 LONGEST_NAME = 63
-"""Bytes of a PostgreSQL identifier. PostgreSQL cuts a longer one, and two jobs could get the same name."""
+"""Bytes of a PostgreSQL identifier. PostgreSQL cuts a longer one, and two schemas could get the same name."""
 
 CONNECT_TIMEOUT_S = 5
 LOCK_TIMEOUT_MS = 5_000
@@ -41,7 +43,7 @@ ANSWER_TIMEOUT_MS = 15_000
 """A server that has not acknowledged data for this long is treated as unreachable."""
 
 _HELD = "hashtextextended(:name, 2 + :number)"
-"""The key of a numbered lock; those with the seeds 0 and 1 are of the store."""
+"""The key of a numbered lock of a job; those with the seeds 0 and 1 are of the job and of the schema."""
 
 _LOCK_TIMEOUT = "55P03"
 _LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
@@ -66,14 +68,15 @@ class PostgresLock:
     """An advisory lock of a database session: PostgreSQL releases it when the session ends.
 
     A session can end while its process lives on, so commits are fenced by epochs as well. PostgreSQL keeps advisory
-    locks apart by database, and the lock is named after the schema: the names of the host do not matter.
+    locks apart by database, and the lock is named after schema and job: the names of the host do not
+    matter.
 
     Parameters
     ----------
     engine
         The engine of the database. The lock holds one connection of it.
-    schema
-        The job's schema.
+    job
+        The schema and the name of the job.
     name
         The database, for messages.
     shared
@@ -82,12 +85,12 @@ class PostgresLock:
     Raises `StoreBusyError` if another holder still excludes this one after `LOCK_TIMEOUT_MS`.
     """
 
-    def __init__(self, engine: Engine, schema: str, name: str, shared: bool) -> None:
+    def __init__(self, engine: Engine, job: str, name: str, shared: bool) -> None:
         self._connection = engine.connect()
         function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
         try:
             self._connection.execute(text(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}"))
-            self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": schema})
+            self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": job})
             self._connection.commit()
         except BaseException as error:
             self.release()
@@ -107,20 +110,25 @@ class PostgresNamespace:
 
     Parameters
     ----------
+    url
+        The URL. Its parameter `schema` names the schema.
     job
-        The name of the job, which names the schema: at most 54 bytes of UTF-8.
+        The name of the job. None: the schema is used as a whole.
 
-    Raises `ConfigError` if the name is too long or if psycopg is not installed.
+    Raises `ConfigError` for the name of a schema that PostgreSQL would cut, or if psycopg is not installed.
     """
 
     key_file: str | None = None
     accept_loss = False
     losses = 0  # the server recognises damage to its own log
 
-    def __init__(self, url: URL, job: str) -> None:
-        self._schema = PREFIX + job
-        if len(self._schema.encode()) > LONGEST_NAME or "\0" in job:
-            raise ConfigError(f"job: in PostgreSQL a name has at most {LONGEST_NAME - len(PREFIX)} bytes")
+    def __init__(self, url: URL, job: str | None) -> None:
+        schema = url.query.get("schema", SCHEMA)
+        if not isinstance(schema, str) or not 0 < len(schema.encode()) <= LONGEST_NAME or "\0" in schema:
+            raise ConfigError(f"store: expected one schema in the URL, whose name has 1 to {LONGEST_NAME} bytes")
+        url = url.difference_update_query(["schema"])
+        self._schema = schema
+        self._job, self._of_job = job, f"{schema}/{job}"
         self._quoted = '"' + self._schema.replace('"', '""') + '"'
         hosts = url.query.get("host") or (url.host or "localhost",)
         hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
@@ -138,7 +146,7 @@ class PostgresNamespace:
                     "connect_timeout": CONNECT_TIMEOUT_S,
                     "tcp_user_timeout": ANSWER_TIMEOUT_MS,
                     "keepalives_idle": 5,
-                    "application_name": f"streamdp {job}"[:63],
+                    "application_name": f"streamdp {job or schema}"[:63],
                 },
             )
         except ImportError:
@@ -171,7 +179,7 @@ class PostgresNamespace:
         """See `Database.lock`."""
         with self.errors():
             self._check_sessions()
-            return PostgresLock(self._engine, self._schema, self.name, shared)
+            return PostgresLock(self._engine, self._of_job, f"job {self._job!r} in {self.name}", shared)
 
     def _check_sessions(self) -> None:
         """Raise `StoreError` if one connection has several sessions, or several connections share one.
@@ -211,7 +219,7 @@ class PostgresNamespace:
         with self.errors(), self._engine.connect() as connection:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             if not _exists(connection):
-                raise StoreError(f"{self.name} has no such job")
+                raise StoreError(f"{self.name} has no jobs: there is no such schema")
             self._check_version(connection, form)
             yield connection
 
@@ -236,21 +244,10 @@ class PostgresNamespace:
             raise StoreDamagedError(f"{self.name} is not a streamdp {form.name}")
         form.check_version(self.name, rows[0].version)
 
-    def within(self, connection: Connection) -> AbstractContextManager[None] | None:
-        """See `Database.within`. Two URLs that differ, also by the user, are taken for two databases."""
-        return self._within(connection) if connection.engine.url == self._engine.url else None
-
-    @contextmanager
-    def _within(self, connection: Connection) -> Iterator[None]:
-        before = connection.execute(text("SHOW search_path")).scalar_one()
-        connection.execute(text(f"SET LOCAL search_path TO {self._quoted}"))
-        yield  # after an error, the transaction is rolled back, and the path with it
-        connection.execute(text(f"SET LOCAL search_path TO {before}"))
-
     def hold(self, connection: Connection, number: int) -> bool:
         """See `Database.hold`. The server ends the lock with the session, also if the process was killed."""
         lock = text(f"SELECT pg_try_advisory_lock({_HELD})")
-        return bool(connection.execute(lock, {"name": self._schema, "number": number}).scalar())
+        return bool(connection.execute(lock, {"name": self._of_job, "number": number}).scalar())
 
     def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
         """See `Database.held`."""
@@ -260,7 +257,7 @@ class PostgresNamespace:
             " WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()"
         )
         granted = set(connection.execute(locks).scalars())
-        key, name = text(f"SELECT {_HELD}"), self._schema
+        key, name = text(f"SELECT {_HELD}"), self._of_job
         return [n for n in numbers if connection.execute(key, {"name": name, "number": n}).scalar() in granted]
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""One job's tables in an SQLite file: checked before it is opened, created whole or not at all."""
+"""The tables of jobs in an SQLite file: checked before it is opened, created whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Format, Header
+from streamdp.database.interface import Format, Header, Lock
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
@@ -39,9 +40,12 @@ class SQLiteFile:
     ----------
     path
         The file, which need not exist. Symbolic links are resolved, so that two names of a file share one lock.
+    job
+        The job that uses the file, beside others. None: the file is used as a whole.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
+        self._job = job
         self.name = os.path.realpath(check_path("database", path))
         self.key_file: str | None = self.name + ".key"
         self.accept_loss = False
@@ -50,21 +54,33 @@ class SQLiteFile:
         self._known = LastCommit()
         self._lost = False
 
-    def lock(self, shared: bool) -> FileLock:
-        """See `Database.lock`. A file with two names is refused, because each name has a lock of its own.
+    def lock(self, shared: bool) -> Lock:
+        """See `Database.lock`. A file with two names is refused, because each name has locks of its own.
 
-        A process that finds no file takes the lock alone, even if `shared`, until `create` has made the file. The
-        others wait for it up to `BUSY_TIMEOUT_S`.
+        A job has a lock of its own beside that of the file, which all jobs share. A process that finds no file takes
+        the lock of the file alone until `create` has made it. The others wait for it up to `BUSY_TIMEOUT_S`.
         """
         self._check_file()
         if os.path.exists(self.name) and os.stat(self.name).st_nlink > 1:
             raise StoreError(f"{self.name} is a hard link: the file has another name, which has another lock; copy it")
-        deadline = time.monotonic() + (BUSY_TIMEOUT_S if shared else 0.0)
+        if self._job is None:
+            self._lock = self._wait_for(lambda: FileLock(self.name, shared and not self._is_new()), shared)
+            return self._lock
+        digest = blake2b(self._job.encode(), digest_size=8).hexdigest()
+        what = f"job {self._job!r} in {self.name}"
+        of_job = self._wait_for(lambda: FileLock(f"{self.name}.{digest}", shared, what), shared)
+        try:
+            self._lock = self._wait_for(lambda: FileLock(self.name, not self._is_new()), True)
+        except BaseException:
+            of_job.release()
+            raise
+        return _Locks(self._lock, of_job)
+
+    def _wait_for(self, take: Callable[[], FileLock], patient: bool) -> FileLock:
+        deadline = time.monotonic() + (BUSY_TIMEOUT_S if patient else 0.0)
         while True:
             try:
-                self._lock = FileLock(self.name, shared=shared and not self._is_new())
-                self._shared = shared
-                return self._lock
+                return take()
             except StoreBusyError:
                 if time.monotonic() >= deadline:
                     raise
@@ -86,7 +102,7 @@ class SQLiteFile:
                     self._create(form, fill)
                 except OSError as error:
                     raise StoreError(f"cannot create {self.name}: {error.strerror}") from None
-        if self._shared:
+        if self._job is not None:
             self._lock.share()
         return new
 
@@ -254,15 +270,12 @@ class SQLiteFile:
                 raise
             return connection
 
-    def within(self, connection: Connection) -> None:
-        """See `Database.within`. Each file has transactions of its own."""
-
     def hold(self, connection: Connection, number: int) -> bool:
-        """See `Database.hold`. Who may write to a file has it alone, and needs one number."""
+        """See `Database.hold`. One service has the job's lock, and needs one number."""
         return number == 0
 
     def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
-        """See `Database.held`. Nobody else writes to a file that is held."""
+        """See `Database.held`. The lock of a job in a file is not numbered."""
         return []
 
     def errors(self) -> AbstractContextManager[None]:
@@ -274,6 +287,18 @@ class SQLiteFile:
         from streamdp.database.sqlite_connection import close
 
         close(connection)
+
+
+class _Locks:
+    """The lock of a job, and that of its file."""
+
+    def __init__(self, *locks: FileLock) -> None:
+        self._locks = locks
+
+    def release(self) -> None:
+        """See `Lock.release`."""
+        for lock in self._locks:
+            lock.release()
 
 
 def _at_rest(path: str) -> bool:

@@ -508,25 +508,27 @@ class StreamEstimator(river_base.Estimator):
         """What was spent on answers about the model's error; notes for the statement."""
         return []
 
-    def statement(self, cap: Cap | None = None, *, several_jobs: bool = False) -> str:
+    def statement(self, cap: Cap | None = None) -> str:
         """Return the guarantee in words. A cap in it is one under which records were charged (see `ledger.charged`).
 
         Parameters
         ----------
-        cap, several_jobs
-            For a model without a ledger that was read from a store: the cap of its job, and whether the ledger was
-            shared by jobs.
+        cap
+            For a model without a ledger that was read from a store: the cap of its job.
         """
+        of_database = cap is not None
         if self.ledger is not None:
-            cap, several_jobs = self.ledger.cap, self.ledger.several_jobs
+            cap, of_database = self.ledger.cap, self.ledger.of_database
             self.ledger.read_history()
         alone = "this model alone, and each record as if it was given once"
         history = self.cap_history
         bounds = [] if history.uncapped else history.bounds() or ([] if cap is None else [cap])
         spends = f"the spends of a person's {self._unit.several} add up (epsilons add, deltas add, mu^2 add)"
-        people = history.people(cap, " over all jobs of its ledger" if several_jobs else "", spends)
-        if bounds and several_jobs:
-            alone = f"every job and pass that charges the ledger for a person's total, and for all else {alone}"
+        people = history.people(cap, " over all jobs with a cap in its database" if of_database else "", spends)
+        if bounds and of_database:
+            alone = (
+                f"every job with a cap in its database, and no other, for a person's total, and for all else {alone}"
+            )
         caveats = []
         if not self._rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
@@ -534,10 +536,10 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
-        if bounds and several_jobs and self.ledger is None:
+        if bounds and of_database and self.ledger is None:
             caveats.append(
-                "the caps are those of the commit that is read here: if the ledger's cap was raised since, other jobs "
-                "may have charged more, which `streamdp ledger status` tells"
+                "the caps are those of the commit that is read here: if the cap of the database was raised since, "
+                "other jobs may have charged more, which `streamdp ledger status` tells"
             )
         caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self._unit.several))
         if bounds or self.needs_subject:

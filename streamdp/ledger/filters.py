@@ -16,9 +16,7 @@ from streamdp.ledger.rows import NOBODY, CapNumbers
 from streamdp.ledger.subject_key import period_of
 
 
-def admit(
-    cache: RowCache, slots: np.ndarray, paid: np.ndarray | None, terms: np.ndarray, caps: Sequence[CapNumbers]
-) -> np.ndarray:
+def admit(cache: RowCache, slots: np.ndarray, terms: np.ndarray, caps: Sequence[CapNumbers]) -> np.ndarray:
     """Admit records in order and return (n,) bool. A refused record adds to no row.
 
     Parameters
@@ -27,14 +25,12 @@ def admit(
         The rows. Changed in place.
     slots
         (f, n) int64, the row of each record in each of f filters; `NOBODY` for a record that a filter always admits.
-    paid
-        (f, n) bool, the records that add nothing to a filter. None: each adds.
     terms
         (n, 4) or (1, 4), from `spend_numbers`.
     caps
         The caps of one or two filters.
     """
-    charged = np.ascontiguousarray(slots if paid is None else np.where(paid, NOBODY, slots))
+    charged = np.ascontiguousarray(slots)
     if len(caps) == 1:
         return admit_in_order(charged[0], terms, cache.rows, cache.pending, *caps[0])
     places = np.unique(charged[charged != NOBODY])

@@ -1,7 +1,7 @@
 """What each subject has spent, and a cap on it: a record is admitted, or refused before anything is learned.
 
-`Ledger` decides. `paging` reads and writes the rows of subjects. A job's `Store` has a ledger over its own database, so
-that spends, state and position are committed together; another ledger has a `ledger_file`.
+`Ledger` decides. `paging` reads and writes the rows of subjects. The ledger of a `Store` is that of its database, for
+all jobs there, so that spends, state and position are committed together; another ledger has a `ledger_file`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.data.records import WHOLE, Subject
+from streamdp.data.records import Subject
 from streamdp.errors import BudgetError, NotAvailableError, StoreError
 from streamdp.ledger import places
 from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
@@ -25,7 +25,6 @@ from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, own_cap, parse_cap
 from streamdp.ledger.rows import CAP
-from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
 
@@ -76,10 +75,8 @@ class Ledger:
 
     Attributes
     ----------
-    several_jobs
-        Whether the cap holds over several jobs (see `shared`).
-    shard
-        The shard of the records that come next. A ledger that jobs share keeps the charges of shards apart.
+    of_database
+        Whether this is the ledger of a database of jobs (`Store`), so that the cap holds over all of them.
     moments
         The clock by which a cap renews.
 
@@ -96,11 +93,11 @@ class Ledger:
     def __init__(self, cap: Cap | str, *, path: str | os.PathLike[str] | None = None, key: bytes | None = None) -> None:
         cap = parse_cap(cap)
         own = LedgerFile(path, key)
-        self._begin(cap, own.key, PagedRows(own.connection, own.errors, cap, shared=False), own)
+        self._begin(cap, own.key, PagedRows(own.connection, own.errors, cap, alone=True), own)
 
     @classmethod
-    def over(cls, rows: PagedRows, cap: Cap, key: bytes, *, several_jobs: bool = False) -> Ledger:
-        """Return the ledger of a store, which commits the spends.
+    def over(cls, rows: PagedRows, cap: Cap, key: bytes) -> Ledger:
+        """Return the ledger of a store's database. The store commits the spends.
 
         Parameters
         ----------
@@ -110,12 +107,9 @@ class Ledger:
             The cap.
         key
             The subject key.
-        several_jobs
-            Whether other jobs charge the same subjects (see `shared`).
         """
         ledger = cls.__new__(cls)
         cls._begin(ledger, cap, key, rows, None)
-        ledger.several_jobs = several_jobs
         return ledger
 
     def _begin(self, cap: Cap, key: bytes, rows: PagedRows, own: LedgerFile | None) -> None:
@@ -124,8 +118,7 @@ class Ledger:
         self._key = key
         self._rows = rows
         self._own = own
-        self.several_jobs = False
-        self.shard = WHOLE
+        self.of_database = own is None
         self.moments = Moments(cap)
         self._filters = filters(cap)
         self._moment = 0.0  # of the records that are being admitted
@@ -149,12 +142,11 @@ class Ledger:
         Raises `BudgetError` for a malformed cap, one of another kind, and for a ledger whose cap renews and has no
         total; and the other errors of `admit_many`.
         """
-        if self.several_jobs:
-            raise StoreError("several jobs share this ledger: use Store.set_caps, or streamdp ledger set-cap")
         numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
             self._commit_if_large(1)
             slot, cache = self._slot(subject), self._rows.cache
+            cache.remember(np.array([slot]))
             cache.rows[slot, CAP:], cache.pending[slot] = numbers, True
             if cap is not None:
                 self._rows.charge(own_cap(cap, self.cap), own=True)
@@ -215,10 +207,12 @@ class Ledger:
             self._commit_if_large(len(subjects))
             slots = self._find(subjects)
             if isinstance(self.cap, RenewingCap):
-                admitted = self._admit_in_periods(subjects, slots, terms)
+                admitted = places.timely(self.cap, subjects, self._moment)
+                timely = np.flatnonzero(admitted)
+                each = terms if len(terms) == 1 else terms[timely]
+                admitted[timely] = self._rows.admit(slots[:, timely], each)
             else:
-                nowhere = np.empty((0, len(subjects), 2), dtype=np.uint64)
-                admitted = self._rows.admit(slots, terms, self.shard, nowhere)
+                admitted = self._rows.admit(slots, terms)
             self._n_waiting += len(subjects)
             if admitted.any():
                 self._rows.charge(self.cap)
@@ -239,20 +233,6 @@ class Ledger:
         """The rows (f, n) of records in each filter of the cap; those of untimely records have no meaning."""
         hashes = places.of_records(self.cap, subjects, self._moment, self._key)
         return self._rows.find(*hashes).reshape(len(self._filters), -1)
-
-    def _admit_in_periods(self, subjects: Sequence[Subject | None], slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        """Admit timely records. One without a time may have been charged in an earlier period, and is paid from it."""
-        admitted = places.timely(self.cap, subjects, self._moment)
-        timely = np.flatnonzero(admitted)
-        people, slots = [subjects[i] for i in timely.tolist()], slots[:, timely]
-        each = terms if len(terms) == 1 else terms[timely]
-        periods = self._rows.prepaid_periods(self.shard)
-        earlier = np.zeros((len(periods), len(people), 2), dtype=np.uint64)
-        for keys, period in zip(earlier, periods, strict=True):
-            hashes, present = hash_subjects(people, self._key, np.full(len(people), period))
-            keys[:] = np.where((present & places.undated(people))[:, None], hashes, 0)
-        admitted[timely] = self._rows.admit(slots, each, self.shard, earlier)
-        return admitted
 
     def begin_commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
@@ -296,10 +276,10 @@ class Ledger:
         key
             32 to 64 secret bytes for the hashes of the loan; not the subject key.
 
-        Raises `NotAvailableError` for a cap that renews and for a ledger of several jobs; the errors of `admit_many`.
+        Raises `NotAvailableError` for a cap that renews; the errors of `admit_many`.
         """
-        if isinstance(self.cap, RenewingCap) or self.several_jobs:
-            raise NotAvailableError("only the spends of one job, under a cap that does not renew, can be lent")
+        if isinstance(self.cap, RenewingCap):
+            raise NotAvailableError("only spends under a cap that does not renew can be lent")
         self._rows.check_process()
         with self.lock:
             self._commit_if_large(0)
@@ -315,7 +295,7 @@ class Ledger:
             return
         self._n_prepared = -1
         self._moment = self.moments.now()
-        self._rows.refresh(self.shard)
+        self._rows.refresh()
         if self._own is not None and (self._rows.is_full or self._n_waiting > PENDING_RECORDS):
             self.commit()
 
@@ -357,7 +337,7 @@ class Ledger:
     def _row(self, subject: Subject, time: float | None = None) -> list[float]:
         with self.lock:
             if self._n_prepared < 1:
-                self._rows.refresh(self.shard)
+                self._rows.refresh()
             slot = self._slot(subject, time)  # first, because it may replace the arrays
             row: list[float] = self._rows.cache.rows[slot].tolist()
         return row
@@ -389,8 +369,8 @@ class Ledger:
         oldest
             From `begin_commit`: rows of periods before this one are deleted. 0: none.
 
-        Raises `LedgerConflictError` if a subject's row is no longer what it was when it was read: another worker of the
-        same job spent from it, and both spends together may exceed the cap.
+        Raises `LedgerConflictError` if another job or worker has spent from a subject since its row was read, and both
+        spends together exceed the cap; and `StoreMismatchError` if the database has another cap now.
         """
         self._rows.write_pending(connection, oldest)
 

@@ -6,15 +6,15 @@ import os
 import secrets
 from functools import partial
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
-from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Database
+from streamdp.database.interface import Lock
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.database.sqlite_connection import close, connect
 from streamdp.database.sqlite_driver import store_errors
-from streamdp.ledger.ledger_format import LEDGER_FORMAT, SUBJECT_KEY, first_version
+from streamdp.ledger.ledger_rows import create_ledger, read_fingerprint
 from streamdp.ledger.subject_key import check_key, given_key, key_fingerprint, make_key, matching_key
+from streamdp.ledger.tables import LEDGER_FORMAT
 
 
 class LedgerFile:
@@ -40,20 +40,20 @@ class LedgerFile:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, key: bytes | None) -> None:
-        self._lock: FileLock | None = None
+        self._lock: Lock | None = None
         if path is None:
             self.key = secrets.token_bytes(32) if key is None else check_key(key)
             self.errors = partial(store_errors, "the ledger")
             self.connection = _temporary()
             return
         file = SQLiteFile(path)
-        self._lock = file.lock(shared=False)
+        self._lock = lock = file.lock(shared=False)
         try:
-            self.key = create_or_check(file, key)
+            self.key = _key_of(file, key)
             self.errors = partial(store_errors, file.name)
             self.connection = file.open_for_writing(LEDGER_FORMAT)
         except BaseException:
-            self._lock.release()
+            lock.release()
             raise
 
     def close(self) -> None:
@@ -67,31 +67,24 @@ def _temporary() -> Connection:
     connection = connect("")
     with connection.begin():
         LEDGER_FORMAT.create_tables(connection)
-        first_version(connection)
+        create_ledger(connection)
     return connection
 
 
-def create_or_check(database: Database, key: bytes | None) -> bytes:
-    """Create the database of a ledger; or, if it exists, check it without a write to it. Returns the subject key.
+def _key_of(database: SQLiteFile, key: bytes | None) -> bytes:
+    """Create the file; or, if it exists, check it without a write to it. Returns the subject key.
 
-    Parameters
-    ----------
-    key
-        The subject key. If None, it is found or drawn as in `subject_key`.
-
-    Raises `StoreMismatchError` for another key, and `StoreDamagedError` if the database is damaged.
+    Raises `StoreMismatchError` for another key, and `StoreDamagedError` if the file is damaged.
     """
     found = given_key(database.key_file, key)
     made: list[bytes] = []
 
     def fill(connection: Connection) -> None:
         made.append(found or make_key(database.key_file))
-        connection.execute(SUBJECT_KEY.insert(), {"fingerprint": key_fingerprint(made[0])})
-        first_version(connection)
+        create_ledger(connection, key_fingerprint(made[0]))
 
     if database.create(LEDGER_FORMAT, fill):
         return made[0]
     with database.reading(LEDGER_FORMAT) as connection:
         database.check(connection)
-        fingerprint = connection.execute(select(SUBJECT_KEY.c.fingerprint)).scalar()
-        return matching_key(database.name, database.key_file, found, fingerprint)
+        return matching_key(database.name, database.key_file, found, read_fingerprint(connection))

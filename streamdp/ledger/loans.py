@@ -92,6 +92,7 @@ class Loan:
         grown = np.all(rows[:, :CAP] >= before[:, :CAP]) and np.array_equal(rows[:, CAP:], before[:, CAP:])
         if not grown or not filters.within(keys, rows, [cap_numbers(self._cap)]):
             raise StoreError("spends came back that are over a cap or less than before: learn again")
+        self._cache.remember(slots)
         self._cache.rows[slots], self._cache.pending[slots] = rows, True
         if len(rows):
             self._rows.charge(self._cap)
@@ -114,7 +115,7 @@ class CarriedRows(PagedRows):
         self.cache = RowCache()
         self.cache.find(keys, np.ones(len(keys), dtype=np.bool_))
         self.cache.fill(rows, np.zeros(len(rows), dtype=np.bool_))
-        self._shared, self.mark, self._known = False, mark, frozenset()
+        self._alone, self._version, self.mark, self._known = True, 0, mark, frozenset()
         self._charged, self._noted = self._known, None
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdp.ledger.page_loops import count_rows, merge_rows, pack_page, pick_rows, unpack_rows
-from streamdp.ledger.rows import ROW, Expected
-from streamdp.ledger.sql import conflict, damaged
+from streamdp.ledger.rows import ROW
+from streamdp.ledger.sql import damaged
 
 
 class Group(NamedTuple):
@@ -54,9 +54,6 @@ class Content(NamedTuple):
 
     bounds: np.ndarray
     words: np.ndarray
-
-
-_ANYTHING = Expected(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.bool_))
 
 
 def pack(page: int, keys: np.ndarray, rows: np.ndarray) -> bytes:
@@ -114,9 +111,7 @@ def pick(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarra
     pick_rows(group, content, _sizes(group.pages, content), keys, rows.view(np.uint64), found)
 
 
-def merge(
-    group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarray, expected: Expected | None
-) -> tuple[list[bytes], np.ndarray]:
+def merge(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarray) -> tuple[list[bytes], np.ndarray]:
     """Return the pages with some rows replaced or added, and the number of subjects (p,) int64 of each.
 
     Parameters
@@ -127,11 +122,8 @@ def merge(
         The pages of the group.
     keys, rows
         (n, 2) uint64 and (n, ROW) float64.
-    expected
-        What the pages must have at the places of the group. None replaces any row.
 
-    Raises `LedgerConflictError` if the pages do not have what is expected, and `StoreDamagedError` if a page fails its
-    check.
+    Raises `StoreDamagedError` if a page fails its check.
     """
     content = _content(blobs)
     sizes = _sizes(group.pages, content)
@@ -139,8 +131,7 @@ def merge(
     out = np.empty(int(np.sum(2 + (2 + ROW) * most)), dtype=np.uint64)
     ends = np.empty(len(sizes), dtype=np.int64)
     scratch = np.empty((int(most.max(initial=0)), 2 + ROW), dtype=np.uint64)
-    if not merge_rows(group, content, sizes, keys, rows.view(np.uint64), expected or _ANYTHING, scratch, out, ends):
-        raise conflict()
+    merge_rows(group, content, sizes, keys, rows.view(np.uint64), scratch, out, ends)
     packed, cut = out[: ends[-1]].astype("<u8", copy=False).tobytes(), [0, *(8 * ends).tolist()]
     return [packed[a:b] for a, b in pairwise(cut)], sizes
 

@@ -17,8 +17,7 @@ def merge_rows(
     sizes: np.ndarray,
     keys: np.ndarray,
     rows: np.ndarray,
-    expected: _Pair,
     scratch: np.ndarray,
     out: np.ndarray,
     ends: np.ndarray,
-) -> bool: ...
+) -> None: ...

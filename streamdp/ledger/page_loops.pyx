@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from streamdp.ledger.check_words cimport START, check_word, mix
+from streamdp.ledger.check_words cimport START, mix
 from streamdp.ledger.rows cimport ROW
 from streamdp.privacy.arrays cimport flags, whole_numbers, word_matrix
 from streamdp.privacy.arrays cimport random_words as vector_words
@@ -247,35 +247,26 @@ def pick_rows(
         _pick(groups, source, size, count, wanted, there)
 
 
-cdef bint _merge(
+cdef void _merge(
     Groups group,
     Pages source,
     int64_t* sizes,
     Py_ssize_t count,
     Subjects new,
-    const uint64_t* checks,
-    const uint8_t* absent,
     Subjects page,
     uint64_t* out,
     int64_t* ends,
 ) noexcept nogil:
-    """As `merge_rows`; `checks` is NULL if anything is expected, and `page` has space for the rows of any page."""
+    """As `merge_rows`; `page` has space for the rows of any page."""
     cdef int64_t end = 0, place, i, j, before, n
     cdef Py_ssize_t p
-    cdef bint known
     for p in range(count):
         before = n = sizes[p]
         _unpack(source.words + source.bounds[p], n, page)
         for place in range(group.starts[p], group.starts[p + 1]):
             i = group.order[place]
             j = _find(new.keys + 2 * i, page.keys, before)
-            known = j < before
-            if checks != NULL:
-                if known == absent[i]:
-                    return False
-                if known and check_word(page.keys + 2 * j, page.rows + ROW * j) != checks[i]:
-                    return False
-            if not known:
+            if j == before:
                 j = n
                 n += 1
                 memcpy(page.keys + 2 * j, new.keys + 2 * i, 2 * sizeof(uint64_t))
@@ -283,7 +274,6 @@ cdef bint _merge(
         sizes[p] = n
         end += _pack(<uint64_t> group.pages[p], page, n, out + end)
         ends[p] = end
-    return True
 
 
 def merge_rows(
@@ -292,12 +282,11 @@ def merge_rows(
     cnp.ndarray sizes not None,
     cnp.ndarray keys not None,
     cnp.ndarray rows not None,
-    expected,
     cnp.ndarray scratch not None,
     cnp.ndarray out not None,
     cnp.ndarray ends not None,
 ):
-    """Write pages with some rows replaced or added; False for a conflict. See `page_codec.merge`.
+    """Write pages with some rows replaced or added. See `page_codec.merge`.
 
     Parameters
     ----------
@@ -307,8 +296,6 @@ def merge_rows(
         (p,) int64, from `count_rows`. Changed to the new numbers of rows.
     keys, rows
         (n, 2) and (n, ROW) uint64, the new rows.
-    expected
-        What the pages must have; without any check words, anything.
     scratch
         (m, 2 + ROW) uint64, for the m rows of the fullest new page.
     out
@@ -318,9 +305,6 @@ def merge_rows(
     """
     cdef Pages source
     cdef Groups groups
-    checks, absent = expected
-    cdef const uint64_t* check = vector_words(checks) if len(checks) else NULL
-    cdef const uint8_t* gone = flags(absent)
     cdef int64_t* size = whole_numbers(sizes)
     cdef Subjects new = Subjects(word_matrix(keys), word_matrix(rows))
     cdef uint64_t* room = word_matrix(scratch)
@@ -328,9 +312,7 @@ def merge_rows(
     cdef uint64_t* target = vector_words(out)
     cdef int64_t* end = whole_numbers(ends)
     cdef Py_ssize_t count = cnp.PyArray_DIM(sizes, 0)
-    cdef bint done
     _groups_of(group, &groups)
     _pages_of(content, &source)
     with nogil:
-        done = _merge(groups, source, size, count, new, check, gone, page, target, end)
-    return done
+        _merge(groups, source, size, count, new, page, target, end)

@@ -1,8 +1,17 @@
 """Rows of subjects in memory in front of a database: read when they are needed, written with a commit.
 
-A commit writes the changed rows either to the log, if there is one and it has room, or to the table together with all
-rows of the log. The log belongs to a process that has the database for itself. Its rows are all in memory too, except
-after opening and after a rollback: then a checkpoint writes them to the table before the first row is read.
+Other jobs and workers may write to the same database. A commit takes the ledger's lock, so commits are made one after
+the other. If another process has written since the rows were read, which the version of the ledger shows, the commit
+reads the rows of its subjects again, adds its own charges to them, and compares the sums with the caps. Only if a
+subject would then be over its cap, the commit is refused (`LedgerConflictError`): the job rolls back to its last commit
+and learns again, with the rows as they are now.
+
+A commit writes the changed rows either to the log, if there is one and it has room, or to the table. The log has rows
+of one process, which has them all in memory. A process that finds a new version moves the log to the table before it
+reads.
+
+What the database has of a subject is the sum over all committed records of all jobs, within the cap:
+docs/proofs/ledger.md.
 """
 
 from __future__ import annotations
@@ -10,33 +19,38 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from enum import Enum, auto
 
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.data.records import Shard
-from streamdp.errors import LedgerConflictError, StoreError
+from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.charged import CapHistory, with_caps
-from streamdp.ledger.charged_rows import add_charged, read_charged, read_mark
-from streamdp.ledger.check_words import update_checks
+from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_charged, read_mark
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.periods import filters as filters_of
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import Expected
+from streamdp.ledger.rows import CAP
 from streamdp.ledger.spends import spends_in
 from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
 
 KEPT_SUBJECTS = 4_000_000
-"""Rows that stay in memory after a commit (about 400 MB), so that the next batch need not read them again.
-
-If another worker changes such a row, the next write of it finds out.
-"""
+"""Rows that stay in memory after a commit (about 400 MB), so that the next batch need not read them again."""
 
 LOGGED_ROWS = 500_000
 """Rows that the log may have. It may have more if they are at most twice the rows in memory."""
+
+
+class _Written(Enum):
+    """Where the last `write_pending` has written the rows."""
+
+    NOWHERE = auto()
+    LOG = auto()
+    TABLE = auto()
+    ADDED = auto()  # to the table, added to what others have written
 
 
 class PagedRows:
@@ -48,32 +62,31 @@ class PagedRows:
         Turns the database's errors into `StoreError`s.
     cap
         The ledger's cap. The subjects' own caps must be of the kind of its total.
-    shared
-        Whether other processes may write to the database.
+    alone
+        Whether no other process may write to the database.
 
     Attributes
     ----------
     cache
-        The rows in memory. It changes with `find`, `mark_committed` and `rollback`.
+        The rows in memory. It changes with `refresh`, `find`, `mark_committed` and `rollback`.
     mark
         Tells the ledger from others.
     """
 
     def __init__(
-        self, connection: Connection, errors: Callable[[], AbstractContextManager[None]], cap: Cap, shared: bool
+        self, connection: Connection, errors: Callable[[], AbstractContextManager[None]], cap: Cap, *, alone: bool
     ) -> None:
         self.errors = errors
         self._connection = connection
         self._process = os.getpid()
+        self._cap, self._alone = cap, alone
         self._limits = filters_of(cap)
         self._caps = [cap_numbers(limit) for limit in self._limits]
         self._deleted = 0  # the last `write_pending` deleted the rows of periods before this one
         self._spends = spends_in(connection)
-        self._log = None if shared else self._spends.log
         self._logged_rows = 0
-        self._to_log = False  # whether the last `write_pending` wrote to the log
-        self.cache, self._log_is_cached = RowCache(), False
-        self._shared = shared
+        self._written, self._next = _Written.NOWHERE, -1
+        self.cache, self._version = RowCache(), -1  # the version for which memory has all rows of the log; -1: none
         with errors(), transaction(connection):
             self.mark, self._known = read_mark(connection), read_charged(connection)
         self._charged = self._known  # with what the next commit writes
@@ -86,7 +99,7 @@ class PagedRows:
 
     def read_history(self) -> None:
         """Read under which caps other workers and jobs have charged since."""
-        if self._shared and not self._connection.closed:
+        if not self._alone and not self._connection.closed:
             with self.errors(), transaction(self.open_connection()):
                 self._known = read_charged(self._connection)
             self._charged = with_caps(self._known, self._charged)
@@ -115,18 +128,31 @@ class PagedRows:
         self.check_process()
         return self._connection
 
-    def _connection_for_reading(self) -> Connection:
-        """The connection, after every row of the log is in the table or in memory."""
+    def refresh(self) -> None:
+        """Forget the rows in memory if others have written since they were read, unless charges are pending.
+
+        Raises `StoreMismatchError` if the ledger has another cap now.
+        """
+        if self._version >= 0 and (self._alone or self.cache.before):
+            return
         connection = self.open_connection()
-        if not self._log_is_cached:
-            self._spends.checkpoint(connection)
-            self._log_is_cached, self._logged_rows = True, 0
-        return connection
+        with self.errors():
+            if self._version >= 0 and self._spends.version(connection) == self._version:
+                return
+            with transaction(connection):  # one, or another process may write to the log in between
+                self._check_cap(connection)
+                self._spends.checkpoint(connection)
+                version = self._spends.version(connection)
+            self.cache, self._logged_rows = RowCache(), 0
+            self._version = version
 
-    def refresh(self, shard: Shard) -> None:
-        """Make ready for admissions from a shard. Nothing to do: only this job writes to the database."""
+    def _check_cap(self, connection: Connection) -> None:
+        if (cap := read_cap(connection)) is not None and cap != self._cap:
+            raise StoreMismatchError(
+                f"the cap of this database is {cap} now, and this job has {self._cap}: change that, and start it again"
+            )
 
-    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard, earlier: np.ndarray) -> np.ndarray:
+    def admit(self, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
         """Admit records in order and return (n,) bool; a refused record adds nothing.
 
         Parameters
@@ -135,15 +161,10 @@ class PagedRows:
             (f, n) int64, from `find`: the row of each record in each filter of the cap.
         terms
             (n, 4) or (1, 4), from `spend_numbers`.
-        earlier
-            (k, n, 2) uint64: the hashes of the records in each of `prepaid_periods`; zeros for a record that was not
-            charged there.
         """
-        return filters.admit(self.cache, slots, None, terms, self._caps)
-
-    def prepaid_periods(self, shard: Shard) -> list[int]:
-        """Return the periods of charges that no committed state has used (see `prepaid`)."""
-        return []
+        if not self._alone:
+            self.cache.remember(slots)
+        return filters.admit(self.cache, slots, terms, self._caps)
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
@@ -156,12 +177,14 @@ class PagedRows:
         Raises `StoreError` if the database cannot be read, and `StoreMismatchError` if a subject's own cap is of
         another kind than the ledger's. Then nothing has changed.
         """
+        if self._version < 0:
+            self.refresh()
         cache = self.cache
         slots = cache.find(keys, present)
         if len(cache.unread):
             try:
                 with self.errors():
-                    rows, found = self._spends.read(self._connection_for_reading(), cache.unread)
+                    rows, found = self._spends.read(self.open_connection(), cache.unread)
                 check_kinds(self._limits[-1], rows)
                 cache.fill(rows, found)
             except BaseException:
@@ -177,9 +200,10 @@ class PagedRows:
     @property
     def n_subjects(self) -> int:
         """The number of subjects that have a row, pending ones included. The database counts its own."""
+        self.refresh()
         cache = self.cache
         with self.errors():
-            known = self._spends.count(self._connection_for_reading())
+            known = self._spends.count(self.open_connection())
         return known + int(np.count_nonzero(cache.absent & (cache.pending | cache.logged)))
 
     @property
@@ -210,45 +234,79 @@ class PagedRows:
         oldest
             Delete the rows of periods before this one (see `periods`). 0: delete none.
 
-        Raises `LedgerConflictError` if a row is no longer what it was when it was read.
+        Raises `LedgerConflictError` if a subject would be over its cap by what others have written, and
+        `StoreMismatchError` if the ledger has another cap now.
         """
         cache, self._deleted = self.cache, oldest
-        add_charged(connection, self._charged - self._known)
         changed = np.flatnonzero(cache.pending[: cache.n])
-        has_room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n)
-        self._to_log = self._log is not None and has_room and not self.is_full
-        if cache.n:
+        self._written, self._next = _Written.NOWHERE, self._version
+        if not (len(changed) or oldest or self._charged - self._known):
+            return
+        if self._version < 0:
+            self.refresh()
+        version = lock(connection)
+        add_charged(connection, self._charged - self._known)
+        if not self._alone and version != self._version + 1:
+            self._add(connection, changed)
+        elif len(changed):
             self._write(connection, changed)
         if oldest:
             self._spends.delete_before(connection, oldest)
+        self._next = self._spends.version(connection)
+
+    def _add(self, connection: Connection, changed: np.ndarray) -> None:
+        """Add the pending charges to the rows of the database."""
+        self._check_cap(connection)
+        self._written = _Written.ADDED
+        self._spends.checkpoint(connection)
+        keys, rows = self.cache.keys[changed], self.cache.rows[changed]
+        before = self.cache.before_rows(changed)
+        fresh, _ = self._spends.read(connection, keys)
+        # An infinite sum stays so: each charge of its subject adds infinity to it.
+        charges = np.subtract(rows, before, out=np.zeros_like(rows), where=np.isfinite(before))
+        own = np.any(rows[:, CAP:] != before[:, CAP:], axis=1)
+        after = fresh.copy()
+        after[:, :CAP] += charges[:, :CAP]
+        after[own, CAP:] = rows[own, CAP:]
+        spent = np.any(charges[:, :CAP] != 0, axis=1)
+        if not filters.within(keys[spent], after[spent], self._caps):
+            raise LedgerConflictError(
+                "another job or worker has spent from the same people at the same time, and both spends together are"
+                " over a cap: roll back to the last commit and learn again"
+            )
+        self._spends.write(connection, np.arange(len(keys)), keys, after)
 
     def _write(self, connection: Connection, changed: np.ndarray) -> None:
-        cache = self.cache
-        if self._log is not None:
-            if self._to_log:
-                self._log.append(connection, cache.keys[changed], cache.rows[changed])
+        """Write the pending rows as they are in memory."""
+        cache, log = self.cache, self._spends.log
+        if log is not None:
+            if self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n) and not self.is_full:
+                self._written = _Written.LOG
+                log.append(connection, cache.keys[changed], cache.rows[changed])
                 return
-            self._log.clear(connection)  # memory has all rows of the log, because at least one row was read
+            log.clear(connection)
             changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
-        self._spends.write(connection, changed, cache.keys, cache.rows, Expected(cache.checks, cache.absent))
+        self._written = _Written.TABLE
+        self._spends.write(connection, changed, cache.keys, cache.rows)
 
     def mark_committed(self) -> None:
         """Note that the transaction of `write_pending` is on disk: nothing is pending any more."""
-        cache, self._known = self.cache, self._charged
-        if self._to_log:
+        cache, self._known, self._version = self.cache, self._charged, self._next
+        if self._written is _Written.ADDED or self._deleted or (self._written is _Written.TABLE and self.is_full):
+            self.cache, self._deleted, self._logged_rows = RowCache(), 0, 0
+        elif self._written is _Written.LOG:
             self._logged_rows += self.n_pending
             cache.logged |= cache.pending
-            cache.pending[:] = False
-            return
-        self._logged_rows = 0
-        if self.is_full:
-            self.cache, self._deleted = RowCache(), 0
-            return
-        changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
-        update_checks(changed, cache.keys, cache.rows.view(np.uint64), cache.checks)
-        cache.absent[changed] = cache.pending[changed] = cache.logged[changed] = False
+            cache.settle()
+        else:
+            if self._written is _Written.TABLE:
+                self._logged_rows = 0
+                cache.absent[cache.pending | cache.logged] = cache.logged[:] = False
+            cache.settle()
+        self._written = _Written.NOWHERE
 
     def rollback(self) -> None:
         """Discard all rows in memory. The next `find` reads from the database."""
-        self.cache, self._log_is_cached, self._deleted = RowCache(), False, 0
+        self.cache, self._version, self._deleted = RowCache(), -1, 0
+        self._written, self._next = _Written.NOWHERE, -1
         self._charged, self._noted = self._known, None

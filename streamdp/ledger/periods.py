@@ -2,8 +2,7 @@
 
 A cap is a `Budget` for all time, or a `RenewingCap`. Periods follow one another without gaps: period p has the times
 from p L up to (p + 1) L, in seconds since 1970 (UTC), for the length L. A record counts in the period of its own time,
-or, if it has none, of the moment at which it is admitted; if it must be learned again after a crash, that may be the
-moment of the first attempt (see `prepaid`). The spends of a subject in a period are a row of the ledger
+or, if it has none, of the moment at which it is admitted. The spends of a subject in a period are a row of the ledger
 of their own, under a hash of the subject and the period. The total is a row under a hash of the subject alone. A record
 is admitted only if it fits both.
 

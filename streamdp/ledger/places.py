@@ -15,11 +15,6 @@ Hashes = tuple[np.ndarray, np.ndarray]
 """What `hash_subjects` returns."""
 
 
-def undated(subjects: Sequence[Subject | None]) -> np.ndarray:
-    """Return which records have no time of their own, (n,) bool."""
-    return np.array([not isinstance(subject, Dated) for subject in subjects], dtype=np.bool_)
-
-
 def _times(subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
     return np.array([one.time if isinstance(one, Dated) else moment for one in subjects], dtype=np.float64)
 

@@ -15,14 +15,20 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.ledger.check_words import check_words
-from streamdp.ledger.rows import CAP, ROW, Expected
-from streamdp.ledger.sql import conflict, damaged, fetch, transaction
+from streamdp.ledger.ledger_rows import read_version
+from streamdp.ledger.rows import CAP, ROW
+from streamdp.ledger.sql import damaged, fetch, transaction
 
 
 class SpendRows:
     """See `spends.Spends`. The head of this module describes the table. There is no log."""
 
     log = None
+
+    def version(self, connection: Connection) -> int:
+        """See `Spends.version`."""
+        with transaction(connection):
+            return read_version(connection)
 
     def count(self, connection: Connection) -> int:
         """See `Spends.count`."""
@@ -51,28 +57,15 @@ class SpendRows:
             rows[places], there[places] = unpack(found)[1], True
         return rows, there
 
-    def write(
-        self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray, expected: Expected
-    ) -> None:
-        """See `Spends.write`."""
-        is_new = expected.absent[places]
-        new, old = places[is_new], places[~is_new]
-        self._execute(
-            connection,
-            "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
-            " ON CONFLICT (subject) DO NOTHING",
-            sorted(zip(_hashes(keys[new]), _packed(keys[new], rows[new]), strict=True)),
-        )
-        packed = expected.checks[old].astype("<u8").tobytes()
-        before = [packed[i : i + 8] for i in range(0, len(packed), 8)]
-        self._execute(
-            connection,
-            "UPDATE spends SET spend = change.after"
-            " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS change (subject, before, after)"
-            " WHERE spends.subject = change.subject"
-            " AND substring(spends.spend FROM octet_length(spends.spend) - 7) = change.before",
-            sorted(zip(_hashes(keys[old]), before, _packed(keys[old], rows[old]), strict=True)),
-        )
+    def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+        """See `Spends.write`. Sorted by subject, so that each page is visited once."""
+        if len(places):
+            written = sorted(zip(_hashes(keys[places]), _packed(keys[places], rows[places]), strict=True))
+            connection.exec_driver_sql(
+                "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
+                " ON CONFLICT (subject) DO UPDATE SET spend = excluded.spend",
+                tuple(map(list, zip(*written, strict=True))),
+            )
 
     def delete_before(self, connection: Connection, period: int) -> None:
         """See `Spends.delete_before`."""
@@ -83,15 +76,6 @@ class SpendRows:
 
     def checkpoint(self, connection: Connection) -> None:
         """See `Spends.checkpoint`. Nothing to do: there is no log."""
-
-    @staticmethod
-    def _execute(connection: Connection, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
-        """Write all rows, which are sorted by subject so that each page is visited once; or `LedgerConflictError`."""
-        if not rows:
-            return
-        written = connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True)))).rowcount
-        if written != len(rows):
-            raise conflict()
 
 
 def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:

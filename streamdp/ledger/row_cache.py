@@ -1,6 +1,6 @@
 """Rows of subjects in memory: arrays, and a hash table that finds a subject's row in them (`row_index`).
 
-A subject takes about 110 bytes. A dictionary with the same content takes three times as much, and most of the time of
+A subject takes about 100 bytes. A dictionary with the same content takes three times as much, and most of the time of
 an admission.
 
 An interruption (Ctrl-C) between any two steps changes no row that was filled, and puts no other row into use: compiled
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp.ledger.check_words import check_words
 from streamdp.ledger.row_index import find_or_add, index_all
-from streamdp.ledger.rows import ROW
+from streamdp.ledger.rows import NOBODY, ROW
 
 
 class RowCache:
@@ -27,10 +26,12 @@ class RowCache:
         The number of subjects.
     keys, rows
         Their hashes (n, 2) uint64 and their rows (n, ROW) float64.
-    checks, absent
-        What the database has: the check word of its row, uint64; and True if it has no row.
+    absent
+        Whether the table of the database has no row of the subject.
     pending
         Whether the row has changed since the last commit.
+    before
+        Rows as they were at the last commit, and their places: at least those that have changed, if others may write.
     logged
         Whether the last commit of the row is in the log only (see `spends.Log`).
     """
@@ -38,10 +39,11 @@ class RowCache:
     def __init__(self) -> None:
         self.n = 0
         self._asked = np.zeros(1, dtype=np.int64)  # n and the number of unread subjects
+        self.before: list[tuple[np.ndarray, np.ndarray]] = []
         self._use(_arrays(1024))
 
     def _use(self, arrays: tuple[np.ndarray, ...]) -> None:
-        self.keys, self.rows, self.checks, self.absent, self.pending, self.logged, self._index = arrays
+        self.keys, self.rows, self.absent, self.pending, self.logged, self._index = arrays
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the row number (m,) int64 of each key; an unknown subject gets a new one and becomes `unread`.
@@ -77,8 +79,39 @@ class RowCache:
         """
         new = slice(self.n, self.n + len(rows))
         self.rows[new], self.absent[new] = rows, ~found
-        self.checks[new] = check_words(self.keys[new], rows.view(np.uint64))
         self.n = new.stop
+
+    def remember(self, slots: np.ndarray) -> None:
+        """Keep some rows as they are, before they change. Those that have changed already are kept.
+
+        Parameters
+        ----------
+        slots
+            Places of rows, or `NOBODY`.
+        """
+        places = slots[slots != NOBODY]
+        places = places[~self.pending[places]]
+        if len(places):
+            self.before.append((places, self.rows[places]))
+
+    def before_rows(self, places: np.ndarray) -> np.ndarray:
+        """Return rows (m, ROW) as they were at the last commit.
+
+        Parameters
+        ----------
+        places
+            (m,) int64, places of rows that were remembered.
+        """
+        if not self.before:
+            return np.empty((0, ROW))
+        slots, rows = (np.concatenate(parts) for parts in zip(*self.before, strict=True))
+        known, first = np.unique(slots, return_index=True)
+        return rows[first[np.searchsorted(known, places)]]
+
+    def settle(self) -> None:
+        """Note that all rows are committed."""
+        self.pending[: self.n] = False
+        self.before = []
 
     def drop_unread(self) -> None:
         """Discard the unread subjects, because they could not be read."""
@@ -89,7 +122,7 @@ class RowCache:
     def _grow(self, need: int) -> None:
         n = int(self._asked[0])
         longer = _arrays(1 << (need - 1).bit_length())
-        arrays = (self.keys, self.rows, self.checks, self.absent, self.pending, self.logged)
+        arrays = (self.keys, self.rows, self.absent, self.pending, self.logged)
         for old, new in zip(arrays, longer, strict=False):
             new[:n] = old[:n]
         index_all(longer[0], longer[-1], n)
@@ -97,7 +130,7 @@ class RowCache:
 
 
 def _arrays(size: int) -> tuple[np.ndarray, ...]:
-    """Keys, rows, checks, absent, pending, logged; and the index, whose length is a power of two: row + 1, or 0."""
+    """Keys, rows, absent, pending, logged; and the index, whose length is a power of two: row + 1, or 0."""
     flags = [np.zeros(size, dtype=np.bool_) for _ in range(3)]
-    words = np.zeros((size, 2), dtype=np.uint64), np.zeros((size, ROW)), np.zeros(size, dtype=np.uint64)
+    words = np.zeros((size, 2), dtype=np.uint64), np.zeros((size, ROW))
     return (*words, *flags, np.zeros(2 * size, dtype=np.int32))

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)
 ROW = 7
 
@@ -34,18 +32,3 @@ class CapNumbers(NamedTuple):
     kind: int
     most: float
     most_delta: float
-
-
-class Expected(NamedTuple):
-    """What the database must still have when rows are written: what it had when they were read.
-
-    Parameters
-    ----------
-    checks
-        (n,) uint64, the check word of each row that the database has.
-    absent
-        (n,) bool, True for a subject of which the database has no row.
-    """
-
-    checks: np.ndarray
-    absent: np.ndarray

@@ -8,8 +8,6 @@ from typing import Protocol
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.ledger.rows import Expected
-
 
 class Spends(Protocol):
     """The rows of all subjects in a database (see `rows`), by the keyed hashes of the subjects."""
@@ -34,10 +32,8 @@ class Spends(Protocol):
         Raises `StoreDamagedError` if a row fails its check.
         """
 
-    def write(
-        self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray, expected: Expected
-    ) -> None:
-        """Write some rows, inside the caller's transaction.
+    def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Write some rows, inside the caller's transaction, after `ledger_rows.lock`. Rows that are there are replaced.
 
         Parameters
         ----------
@@ -45,11 +41,10 @@ class Spends(Protocol):
             (m,) int64, the rows to write.
         keys, rows
             (n, 2) uint64 and (n, ROW) float64.
-        expected
-            What the database must have of these subjects.
-
-        Raises `LedgerConflictError` if it does not have that.
         """
+
+    def version(self, connection: Connection) -> int:
+        """Return the version of the ledger. It grows with each transaction that changes rows."""
 
     def delete_before(self, connection: Connection, period: int) -> None:
         """Delete the rows of older periods, inside the caller's transaction.
@@ -65,11 +60,14 @@ class Spends(Protocol):
         """The write-ahead log of the spends. None if the database needs none."""
 
     def checkpoint(self, connection: Connection) -> None:
-        """Write the log's rows to the table and clear the log, in one transaction: the caller's if one is open."""
+        """Write the log's rows to the table and clear the log, in one transaction: the caller's if one is open.
+
+        If there were any, this changes the version of the ledger (see `ledger_rows.lock`).
+        """
 
 
 class Log(Protocol):
-    """Committed rows that are not in the table yet. Only a process that has the database for itself appends to it."""
+    """Committed rows that are not in the table yet, of one process, which has them all in memory."""
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
         """Add rows, inside the caller's transaction. The newest row of a subject counts.

@@ -1,4 +1,4 @@
-"""SQL helpers for spends: plain statements, short transactions, and two errors."""
+"""SQL helpers for spends: plain statements, short transactions, and an error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from streamdp.errors import LedgerConflictError, StoreDamagedError
+from streamdp.errors import StoreDamagedError
 
 
 def fetch(connection: Connection, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -20,14 +20,6 @@ def fetch(connection: Connection, statement: str, parameters: tuple[Any, ...] = 
     """
     cursor = connection.exec_driver_sql(statement, parameters).cursor
     return list(cursor.fetchall())
-
-
-def conflict() -> LedgerConflictError:
-    """Return the error for spends that another worker has changed since they were read."""
-    return LedgerConflictError(
-        "another worker spent from the same subjects at the same time: all records of a subject should be in one"
-        " partition, so produce them with the subject as their key"
-    )
 
 
 def damaged() -> StoreDamagedError:

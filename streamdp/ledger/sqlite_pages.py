@@ -24,9 +24,10 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.ledger import page_codec
+from streamdp.ledger.ledger_rows import lock
 from streamdp.ledger.page_codec import Group
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import ROW, Expected
+from streamdp.ledger.rows import ROW
 from streamdp.ledger.sql import fetch, transaction
 from streamdp.ledger.subject_key import period_of
 
@@ -46,6 +47,11 @@ class SpendPages:
     def log(self) -> SpendPages:
         """See `Spends.log`."""
         return self
+
+    def version(self, connection: Connection) -> int:
+        """See `Spends.version`. Outside of transactions: one would wait for other writers."""
+        driver: Any = connection.connection.driver_connection
+        return int(driver.execute("SELECT version FROM ledger").fetchone()[0])
 
     def count(self, connection: Connection) -> int:
         """See `Spends.count`."""
@@ -72,40 +78,26 @@ class SpendPages:
                 page_codec.pick(group, _blobs(connection, group.pages), keys, rows, found)
         return rows, found
 
-    def write(
-        self,
-        connection: Connection,
-        places: np.ndarray,
-        keys: np.ndarray,
-        rows: np.ndarray,
-        expected: Expected | None = None,
-    ) -> None:
-        """See `Spends.write`. Without `expected`, any row is replaced."""
+    def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+        """See `Spends.write`."""
         if len(places) == 0:
             return
-        _take_write_lock(connection)
         depth = _depth(connection)
         if depth is None:
             depth = (2 * len(places) // PAGE_ROWS).bit_length()
-        most = self._write_at(depth, connection, places, keys, rows, expected)
+        most = self._write_at(depth, connection, places, keys, rows)
         while most > PAGE_ROWS:
             deeper = depth + (most // PAGE_ROWS).bit_length()
             most = self._deepen(connection, depth, deeper)
             depth = deeper
 
     def _write_at(
-        self,
-        depth: int,
-        connection: Connection,
-        places: np.ndarray,
-        keys: np.ndarray,
-        rows: np.ndarray,
-        expected: Expected | None = None,
+        self, depth: int, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray
     ) -> int:
         """Write rows to pages of this depth; returns the number of subjects of the fullest page written."""
         most = 0
         for group in _by_page(keys, places, depth):
-            blobs, sizes = page_codec.merge(group, _blobs(connection, group.pages), keys, rows, expected)
+            blobs, sizes = page_codec.merge(group, _blobs(connection, group.pages), keys, rows)
             pages = list(zip(group.pages.tolist(), sizes.tolist(), blobs, strict=True))
             connection.exec_driver_sql(_REPLACE, pages)
             most = max(most, int(sizes.max()))
@@ -146,8 +138,7 @@ class SpendPages:
         with transaction(connection):
             if not fetch(connection, "SELECT entry FROM spend_log LIMIT 1"):
                 return
-        with transaction(connection):
-            _take_write_lock(connection)  # several processes may be here, and all but the first find an empty log
+            lock(connection)
             newest = _newest(connection)
             self.write(connection, np.arange(newest.n), newest.keys, newest.rows)
             self.clear(connection)
@@ -178,15 +169,6 @@ def _newest(connection: Connection) -> RowCache:
         newest.fill(np.zeros((len(newest.unread), ROW)), np.zeros(len(newest.unread), dtype=np.bool_))
         newest.rows[slots] = rows
     return newest
-
-
-def _take_write_lock(connection: Connection) -> None:
-    """Take SQLite's write lock before the first read of this transaction.
-
-    A transaction that reads first and writes later fails if another process has written in between. The statement
-    changes nothing.
-    """
-    connection.exec_driver_sql("DELETE FROM spend_log WHERE entry < 0")
 
 
 def _depth(connection: Connection) -> int | None:

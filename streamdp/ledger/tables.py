@@ -1,15 +1,30 @@
 """The tables of spends in each kind of database.
 
 An SQLite file has `spend_pages` and `spend_log` (see `sqlite_pages`). A PostgreSQL database has `spends`, one row for
-each subject (see `postgres_rows`), so that workers that write different subjects do not wait for each other.
+each subject (see `postgres_rows`).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+
+from streamdp.database.interface import Format
 
 _metadata = MetaData()
-MARKS = Table("ledger_mark", _metadata, Column("mark", LargeBinary(16), nullable=False))  # one row: which ledger it is
+LEDGER = Table(  # one row (see `ledger_rows`)
+    "ledger",
+    _metadata,
+    Column("mark", LargeBinary(16), nullable=False),
+    Column("key_fingerprint", LargeBinary(16)),
+    Column("version", BigInteger, nullable=False),
+)
+CAPS = Table(  # the newest row is the cap
+    "caps",
+    _metadata,
+    Column("number", Integer, primary_key=True),
+    Column("cap", Text, nullable=False),
+    Column("since", Double, nullable=False),
+)
 CHARGED = Table(  # the caps that were in force while anything was charged; a cap may be there several times
     "charged",
     _metadata,
@@ -20,7 +35,7 @@ CHARGED = Table(  # the caps that were in force while anything was charged; a ca
 
 def add_tables(metadata: MetaData) -> None:
     """Declare the tables of both kinds of database, in place."""
-    for table in (MARKS, CHARGED):
+    for table in (LEDGER, CAPS, CHARGED):
         table.to_metadata(metadata)
     Table(
         "spends",
@@ -44,3 +59,9 @@ def add_tables(metadata: MetaData) -> None:
         Column("spends", LargeBinary, nullable=False),
         info={"only": "sqlite"},
     )
+
+
+_alone = MetaData()
+add_tables(_alone)
+LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, _alone)
+"""The format of a file that has spends and nothing else (see `ledger_file`)."""

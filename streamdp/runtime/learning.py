@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.data.records import WHOLE, Batch, Shard
+from streamdp.data.records import Batch
 from streamdp.data.subjects import Dated
 from streamdp.errors import ConfigError
 from streamdp.runtime.protocols import Estimator
@@ -19,7 +19,7 @@ def total(counts: Counts) -> int:
     return counts.learned + counts.refused + counts.dead
 
 
-def learn(estimator: Estimator, batch: Batch, counts: Counts, shard: Shard = WHOLE) -> Counts:
+def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
     """Learn a batch and return the new counts. If admission fails, nothing was learned and the call may be repeated.
 
     Parameters
@@ -30,11 +30,7 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts, shard: Shard = WHO
         Records and dead letters; one of the two may be empty.
     counts
         All records before this batch.
-    shard
-        Where the batch came from.
     """
-    if estimator.ledger is not None:
-        estimator.ledger.shard = shard
     seen, refused = estimator.n_seen, estimator.n_refused
     if len(batch):
         admitted = _learn_records(estimator, batch) if batch.reports is None else _absorb(estimator, batch)

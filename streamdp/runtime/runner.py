@@ -292,7 +292,7 @@ class Runner:
 
     def _learn(self, batch: Batch) -> None:
         with span("learn", records=len(batch), dead=len(batch.dead)):
-            counts = self._call(partial(learn, self._estimator, batch, self._counts, self._shard))
+            counts = self._call(partial(learn, self._estimator, batch, self._counts))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead, self._shard)
         if (warning := self.unlearned.note(batch, self._counts, counts)) is not None:

@@ -320,7 +320,7 @@ class Worker:
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
         with span("learn", records=len(batch), dead=len(batch.dead)):
-            counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts, shard))
+            counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if self._dead_letters is not None:
             lane.letters += batch.dead
         if (warning := self.unlearned.note(batch, lane.counts, counts)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -47,6 +48,8 @@ from streamdp.serving.snapshots import restore
 from streamdp.store.answers import Answers
 from streamdp.store.snapshot import Snapshot
 from streamdp.store.store import Store
+
+_log = logging.getLogger("streamdp.service.learning")
 
 STOP_S = 3.0
 """How long the last commit may take after the answers to open requests, in seconds."""
@@ -332,6 +335,8 @@ class LearningJob(Job):
 
     def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
         """Take a shard, and stand by until one is free; None after the stop."""
+        if store.joined_note is not None:
+            _log.info("job %r: %s", self.name, store.joined_note)
         if not self.config.store_on_server:
             return WHOLE
         since = time.monotonic()

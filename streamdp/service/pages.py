@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 from fastapi import APIRouter, Query, Request, Response
 
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.ledger.report import SHARES, ledger_status
 from streamdp.service import documents
 from streamdp.service.jobs import Job
 from streamdp.service.lag import lag
@@ -27,6 +26,7 @@ from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
 from streamdp.service.requests import allowed, job_for, no_such_job
 from streamdp.serving.holdout import Holdout
+from streamdp.store.report import SHARES
 from streamdp.store.store import Store
 
 HISTORY = 500
@@ -160,10 +160,7 @@ def _spent(job: Job) -> list[dict[str, float]] | None:
         return None
     at, known = _people.get(job, (-math.inf, None))
     if time.monotonic() - at >= PEOPLE_S:
-        if config.ledger is None:
-            counts = Store.people_by_share(config.store_path, config.cap_budget, job.name)
-        else:
-            counts = ledger_status(config.ledger).spent
+        counts = Store.people_by_share(config.store_path, config.cap_budget)
         known = [{"share": share, "people": people} for share, people in zip(SHARES, counts, strict=True)]
         _people[job] = time.monotonic(), known
     return known

@@ -4,8 +4,9 @@ A service takes the first shard that no other service holds (`Store.claim_free`)
 that was committed there, or a new one. The database ends the hold with the session of its holder. A service that lost
 its session without noticing commits nothing more, because the next holder has claimed the next epoch.
 
-Answers and spends are in the store for all shards. If two services get the same call, or spend from the same person, at
-the same time, the later commit is refused, and its service goes back to its last commit and reads the calls again.
+Answers and spends are in the store for all shards. If two services get the same call at the same time, or together
+spend more from a person than the cap, the later commit is refused, and its service goes back to its last commit and
+reads the calls again.
 """
 
 from __future__ import annotations
@@ -59,5 +60,3 @@ class ShardStore:
             self._answers.write(connection, self._source.answers(self.version))
 
         self._store.commit_parts({self._shard: Part(state, position, counts, letters)}, within)
-        if others:
-            self._store.rollback()  # others spend from the same people, so their rows are read again

@@ -50,7 +50,7 @@ class Model:
     def statement(self) -> str:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
         definition = self.definition
-        said = self.estimator.statement(definition.cap_budget, several_jobs=definition.ledger is not None)
+        said = self.estimator.statement(definition.cap_budget)
         notes = [*definition.notes(), *_on_spark(self.snapshot, self.estimator)]
         return "\n".join([said, *(f"Note: {note}." for note in notes)])
 

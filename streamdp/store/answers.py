@@ -25,6 +25,7 @@ from streamdp.store.tables import JOBS
 _ANSWERS = Table(
     "answers",
     MetaData(),
+    Column("job", Text, primary_key=True),
     Column("key", LargeBinary(16), primary_key=True),
     Column("digest", LargeBinary(16), nullable=False),
     Column("answer", Text, nullable=False),
@@ -37,12 +38,14 @@ PRUNE_S = 60.0
 """The time between two deletions of old answers, in seconds."""
 
 _RECALL = select(_ANSWERS).where(
-    _ANSWERS.c.key.in_(bindparam("keys", expanding=True)), _ANSWERS.c.answered_at > bindparam("since")
+    _ANSWERS.c.job == bindparam("of_job"),
+    _ANSWERS.c.key.in_(bindparam("keys", expanding=True)),
+    _ANSWERS.c.answered_at > bindparam("since"),
 )
 
 _REMEMBER = text(
-    "INSERT INTO answers (key, digest, answer, answered_at) VALUES (:key, :digest, :answer, :now)"
-    " ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, answer = excluded.answer,"
+    "INSERT INTO answers (job, key, digest, answer, answered_at) VALUES (:job, :key, :digest, :answer, :now)"
+    " ON CONFLICT (job, key) DO UPDATE SET digest = excluded.digest, answer = excluded.answer,"
     " answered_at = excluded.answered_at WHERE answers.answered_at <= :since"
 )
 """Remember an answer, unless the key has one that is not too old."""
@@ -55,6 +58,8 @@ class Answers:
     ----------
     connection, errors
         The store's, which holds its lock. The table is created if it is missing.
+    job
+        The name of the job.
     key
         The subject key.
     hours
@@ -65,11 +70,13 @@ class Answers:
         self,
         connection: Connection,
         errors: Callable[[], AbstractContextManager[None]],
+        job: str,
         key: bytes,
         hours: float,
     ) -> None:
         self._connection = connection
         self._errors = errors
+        self._job = job
         self._key = key
         self._seconds = hours * 3600
         self._clock = time.time
@@ -105,7 +112,8 @@ class Answers:
         since = self._clock() - self._seconds
         with self._errors(), self._connection.begin():
             for at in range(0, len(keys), _AT_ONCE):
-                rows = self._connection.execute(_RECALL, {"keys": list(keys[at : at + _AT_ONCE]), "since": since})
+                asked = {"of_job": self._job, "keys": list(keys[at : at + _AT_ONCE]), "since": since}
+                rows = self._connection.execute(_RECALL, asked)
                 found |= {bytes(row.key): (bytes(row.digest), json.loads(row.answer)) for row in rows}
         return found
 
@@ -121,10 +129,11 @@ class Answers:
         """
         now = self._clock()
         if now - self._pruned_at >= PRUNE_S:
-            connection.execute(delete(_ANSWERS).where(_ANSWERS.c.answered_at <= now - self._seconds))
+            old = _ANSWERS.c.job == self._job, _ANSWERS.c.answered_at <= now - self._seconds
+            connection.execute(delete(_ANSWERS).where(*old))
             self._pruned_at = now
         if answers:
-            common = {"now": now, "since": now - self._seconds}
+            common = {"job": self._job, "now": now, "since": now - self._seconds}
             rows = [
                 {"key": key, "digest": digest, "answer": json.dumps(answer)} | common
                 for key, (digest, answer) in sorted(answers.items())  # in one order, so that no two commits deadlock

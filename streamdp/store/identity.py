@@ -1,19 +1,20 @@
-"""Whose store a database is: written when the store is created, and checked before anything is written to it."""
+"""What a database holds: checked before anything is written to it, and written when a job is new."""
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import Connection, Row, insert
+from sqlalchemy import Connection, Row, insert, select, update
 
 from streamdp.database.interface import Database
 from streamdp.errors import StoreMismatchError
-from streamdp.ledger.charged_rows import write_mark
+from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_cap, read_fingerprint, wait_for_writers
+from streamdp.ledger.periods import Cap
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
-from streamdp.store.queries import read_job, read_snapshots
+from streamdp.ledger.tables import LEDGER
+from streamdp.store.queries import read_snapshots
 from streamdp.store.tables import JOBS, STORE_FORMAT
 
 
@@ -54,89 +55,127 @@ def create_or_check(
     job: str,
     terms: Terms,
     *,
-    capped: bool,
+    cap: Cap | None,
     key: bytes | None,
     continued: Continued | None,
-    ledger_losses: int | None = None,
-    alone: bool = False,
-) -> tuple[bytes | None, Terms]:
-    """Create the store; or, if it exists, make every check that can refuse it, without a write to it.
+    alone: bool,
+) -> Terms:
+    """Create the database; or, if it exists, make every check that can refuse the job, without a write.
 
-    Returns the subject key, None without a cap, and the terms of the job from now on. If the ledger is apart, the store
-    has no key, and its random mark is returned, by which the ledger tells it from others.
+    Returns the terms of the job from now on.
 
     Parameters
     ----------
     job, terms
-        The identity of the store and the job's text, for a new store.
-    capped
-        Whether the job has a cap on spends.
+        The name of the job and its text, for a new job.
+    cap
+        The cap on spends. None: the job has none.
     key
-        The subject key. If None, it is found or drawn as in `subject_key`.
+        The subject key. If None, it is found as in `subject_key`.
     continued
-        Returns the terms for a store that exists, or of which commits were lost. None: they are `terms`.
-    ledger_losses
-        How often a loss of commits of the shared ledger was accepted. None: the spends are in the store.
+        Returns the terms for a job that exists, or if commits were lost. None: they are `terms`.
     alone
         Whether no other worker holds the job. If nothing was learned, it may then go on with another configuration.
 
-    Raises `StoreMismatchError` for a store of another job, fingerprint or key, and for one with a cap if this job has
-    none, or the reverse; `StoreDamagedError` if the database or a snapshot is damaged.
+    Raises `StoreMismatchError` for a job with another fingerprint, for another key or cap than that of the ledger, and
+    for a job with a cap that was created without one, or the reverse; `StoreDamagedError` if the database or a snapshot
+    is damaged; `ConfigError` if a server has no key.
     """
-    ledger_apart = ledger_losses is not None
-    found = given_key(database.key_file, key) if capped and not ledger_apart else None
-    mark = secrets.token_bytes(16) if ledger_apart else None
-    made: list[bytes] = []
-
-    def fill(connection: Connection) -> None:
-        if capped and not ledger_apart:
-            made.append(found or make_key(database.key_file))
-        known = key_fingerprint(made[0]) if made else mark
-        terms = created()
-        row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "key_fingerprint": known}
-        connection.execute(insert(JOBS), row)
-        write_mark(connection)
-
-    def created() -> Terms:
-        return terms if continued is None or not losses() else continued("", 0, losses=losses())
-
-    def losses() -> int:
-        return database.losses + (ledger_losses or 0)
-
-    if database.create(STORE_FORMAT, fill):
-        return made[0] if made else mark, created()
+    if cap is not None and given_key(database.key_file, key) is None and database.key_file is None:
+        make_key(None)  # raises
+    database.create(STORE_FORMAT, create_ledger)
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
-        row = read_job(connection, database.name)
-        if row.job != job:
-            raise StoreMismatchError(f"{database.name} belongs to job {row.job!r}, not to {job!r}")
-        snapshots = read_snapshots(connection, database.name)
-        learned = sum(snapshot.counts.learned for snapshot in snapshots)
-        if continued is not None:
-            terms = continued(row.config, learned, losses=losses())
-        counts = [snapshot.counts for snapshot in snapshots]
-        unspent = alone and not ledger_apart and not any(c.learned or c.refused for c in counts)
-        known = _check_job(row, database.name, terms, capped, unspent)
-        if ledger_apart:
-            return known, terms
-        return matching_key(database.name, database.key_file, found, known) if capped else None, terms
+        row = connection.execute(select(JOBS).where(JOBS.c.job == job)).one_or_none()
+        if row is None:
+            terms = terms if continued is None or not database.losses else continued("", 0, losses=database.losses)
+        else:
+            snapshots = read_snapshots(connection, job, database.name)
+            learned = sum(snapshot.counts.learned for snapshot in snapshots)
+            if continued is not None:
+                terms = continued(row.config, learned, losses=database.losses)
+            counts = [snapshot.counts for snapshot in snapshots]
+            unspent = alone and not any(c.learned or c.refused for c in counts)
+            _check_job(row, database.name, terms, cap is not None, unspent)
+        if cap is not None:
+            _check_ledger(connection, database, job, cap, key)
+    return terms
 
 
-def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool, unspent: bool) -> bytes | None:
-    """The fingerprint of the store's subject key.
+def _check_ledger(
+    connection: Connection, database: Database, job: str, cap: Cap, key: bytes | None
+) -> tuple[bytes | None, Cap | None]:
+    """The subject key and the cap of the ledger, as far as there are any.
 
-    Raises `StoreMismatchError` if the job has another configuration, unless nothing was learned (`unspent`).
+    Raises `StoreMismatchError` if the ledger has another key or cap. Its only job may change its cap.
     """
+    fingerprint = read_fingerprint(connection)
+    found = given_key(database.key_file, key)  # after the fingerprint, because another job may have made it just now
+    if fingerprint is not None:
+        matching_key(database.name, database.key_file, found, fingerprint)
+    before, others = read_cap(connection), jobs_with_caps(connection, job)
+    if others and before != cap:
+        raise StoreMismatchError(
+            f"{database.name} has the cap {before}, and this job has {cap}. A database has one cap for all its jobs"
+            f" ({', '.join(others)}): change the job's, or that of the database by streamdp ledger set-cap, or use"
+            " another database"
+        )
+    return found if fingerprint is not None else None, before
+
+
+def jobs_with_caps(connection: Connection, job: str) -> list[str]:
+    """Return the names of the jobs of which the ledger admits the records.
+
+    Parameters
+    ----------
+    job
+        A job that is left out.
+    """
+    others = select(JOBS.c.job).where(JOBS.c.capped == 1, JOBS.c.job != job).order_by(JOBS.c.job)
+    return list(connection.execute(others).scalars())
+
+
+def enter(
+    connection: Connection, database: Database, job: str, terms: Terms, cap: Cap | None, key: bytes | None
+) -> tuple[bytes | None, list[str]]:
+    """Write what is new about a job, inside a transaction.
+
+    Returns the subject key; and, if the job is new and has a cap, the other jobs that have one.
+
+    Parameters
+    ----------
+    job, terms, cap, key
+        As for `create_or_check`.
+
+    Raises `StoreMismatchError` if another job has begun with another key or cap since then.
+    """
+    wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
+    found = None
+    if cap is not None:
+        found, before = _check_ledger(connection, database, job, cap, key)
+        if found is None:
+            found = given_key(database.key_file, key) or make_key(database.key_file)
+            connection.execute(update(LEDGER).values(key_fingerprint=key_fingerprint(found)))
+        if before != cap:
+            lock(connection)
+            change_cap(connection, cap)
+    row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "capped": int(cap is not None)}
+    if connection.execute(select(JOBS.c.job).where(JOBS.c.job == job)).scalar() is None:
+        connection.execute(insert(JOBS), row)
+        return found, jobs_with_caps(connection, job) if cap is not None else []
+    return found, []
+
+
+def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool, unspent: bool) -> None:
+    """Raise `StoreMismatchError` if the job has another configuration, unless nothing was learned (`unspent`)."""
     if row.fingerprint != terms.fingerprint and not unspent:
         raise StoreMismatchError(
             f"{name} was created by another configuration of job {row.job!r}{_changes(row.config, terms.config)};"
             " restore that configuration, or use another store"
         )
-    known: bytes | None = row.key_fingerprint
-    if capped != (known is not None):
+    if capped != bool(row.capped):
         created, opened = ("without", "with") if capped else ("with", "without")
         raise StoreMismatchError(f"{name} was created {created} a cap on spends, and is opened {opened} one")
-    return known
 
 
 def _changes(before: str, now: str) -> str:

@@ -7,53 +7,51 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, text
 
 from streamdp.store.snapshot import Commit, Snapshot
-from streamdp.store.snapshot_codec import ALL_SHARDS, only_job, read_commit, snapshots_of
+from streamdp.store.snapshot_codec import ALL_SHARDS, job_of, read_commit, snapshots_of
 from streamdp.store.tables import COMMITS, JOBS
 
 _JOB = select(JOBS)
 
 
-def read_job(connection: Connection, name: str) -> Row[Any]:
-    """Return the row of the job.
+def read_job(connection: Connection, job: str | None, name: str) -> Row[Any]:
+    """Return the row of a job.
 
     Parameters
     ----------
-    name
-        The database, for messages.
-
-    Raises `StoreDamagedError` unless there is exactly one.
+    job, name
+        See `job_of`, which has the errors.
     """
-    row: Row[Any] = only_job(connection.execute(_JOB).all(), name)
+    row: Row[Any] = job_of(connection.execute(_JOB).all(), job, name)
     return row
 
 
-def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
-    """Return the last snapshot of every shard, in the order of the shards.
+def read_snapshots(connection: Connection, job: str | None, name: str) -> list[Snapshot]:
+    """Return the last snapshot of every shard of a job, in the order of the shards.
 
     Parameters
     ----------
-    name
-        The database, for messages.
+    job, name
+        See `job_of`.
 
-    Raises `StoreDamagedError` if a checksum fails.
+    Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
     """
-    rows = connection.execute(text(ALL_SHARDS)).all()
-    return snapshots_of(rows, read_job(connection, name), name)
+    found = read_job(connection, job, name)
+    return snapshots_of(connection.execute(text(ALL_SHARDS), {"job": found.job}).all(), found, name)
 
 
-def read_history(connection: Connection, limit: int, name: str) -> list[Commit]:
-    """Return the last commits, oldest first.
+def read_history(connection: Connection, limit: int, job: str | None, name: str) -> list[Commit]:
+    """Return the last commits of a job, oldest first.
 
     Parameters
     ----------
     limit
         The most commits to return.
-    name
-        The database, for messages.
+    job, name
+        See `job_of`.
 
-    Raises `StoreDamagedError` if a checksum fails.
+    Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
     """
+    found = read_job(connection, job, name).job
     newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
-    rows = connection.execute(select(COMMITS).order_by(*newest).limit(limit)).all()
-    job = read_job(connection, name).job
-    return [read_commit(row._asdict(), job, name) for row in reversed(rows)]
+    rows = connection.execute(select(COMMITS).where(COMMITS.c.job == found).order_by(*newest).limit(limit)).all()
+    return [read_commit(row._asdict(), found, name) for row in reversed(rows)]

@@ -9,9 +9,8 @@ from typing import Any
 
 from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
-from streamdp.errors import StoreMismatchError
 from streamdp.store.snapshot import Snapshot
-from streamdp.store.snapshot_codec import ALL_SHARDS, STORE_HEADER, only_job, snapshots_of
+from streamdp.store.snapshot_codec import ALL_SHARDS, STORE_HEADER, job_of, snapshots_of
 
 
 def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
@@ -24,9 +23,10 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
     url_or_path
         As for `Store`.
     job
-        The name of the job. A server needs it, because it may hold many jobs.
+        The name of the job. None: the only job of the database.
 
-    Raises `StoreError` and its kinds: `StoreError` if there is no such store, `StoreMismatchError` for another job.
+    Raises `StoreError` and its kinds: `StoreError` if there is no such store, or if it holds several jobs and none is
+    named; `StoreMismatchError` if it does not hold the job.
     """
     database = open_database(url_or_path, job)
     if isinstance(database, SQLiteFile):
@@ -36,17 +36,14 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
     from streamdp.store.tables import STORE_FORMAT
 
     with database.reading(STORE_FORMAT) as connection:
-        return read_snapshots(connection, database.name)
+        return read_snapshots(connection, job, database.name)
 
 
 def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
-    """As `queries.read_snapshots`. Raises `StoreMismatchError` if the job has another name than expected."""
+    """As `queries.read_snapshots`."""
     driver.row_factory = _row
-    rows = driver.execute(ALL_SHARDS).fetchall()
-    job = only_job(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), name)
-    if expected not in (None, job.job):
-        raise StoreMismatchError(f"{name} belongs to job {job.job!r}, not to {expected!r}")
-    return snapshots_of(rows, job, name)
+    job = job_of(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), expected, name)
+    return snapshots_of(driver.execute(ALL_SHARDS, {"job": job.job}).fetchall(), job, name)
 
 
 def _row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> SimpleNamespace:

@@ -11,15 +11,15 @@ import orjson
 
 from streamdp.data.records import Position, Shard
 from streamdp.database.interface import Header
-from streamdp.errors import StoreDamagedError, StoreError
+from streamdp.errors import StoreDamagedError, StoreError, StoreMismatchError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
 
 STORE_HEADER = Header("store", 0x73445073, 1)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 """The columns of a commit that a snapshot and the history share."""
-ALL_SHARDS = "SELECT * FROM shards ORDER BY topic, partition"
-"""Reads all shards."""
+ALL_SHARDS = "SELECT * FROM shards WHERE job = :job ORDER BY topic, partition"
+"""Reads all shards of a job."""
 
 _LETTERS = "dead_letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
@@ -75,21 +75,28 @@ def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> byte
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
 
 
-def only_job(rows: Sequence[Any], name: str) -> Any:
-    """Return the row of the job.
+def job_of(rows: Sequence[Any], job: str | None, name: str) -> Any:
+    """Return the row of a job.
 
     Parameters
     ----------
     rows
         The rows of the table of jobs.
+    job
+        The name of the job. None: the only one.
     name
         The database, for messages.
 
-    Raises `StoreDamagedError` unless there is exactly one.
+    Raises `StoreMismatchError` if there is no such job, and `StoreError` if there are several and none is named.
     """
-    if len(rows) != 1:
-        raise StoreDamagedError(f"{name} should have one job, but it has {len(rows)}")
-    return rows[0]
+    names = [row.job for row in rows]
+    if job is None and len(names) > 1:
+        raise StoreError(f"{name} holds {len(names)} jobs ({', '.join(sorted(names)[:9])}): name one with --job")
+    found = next((row for row in rows if job in (None, row.job)), None)
+    if found is None:
+        held = "no job" if not names else f"{', '.join(map(repr, sorted(names)[:9]))}"
+        raise StoreMismatchError(f"{name} holds {held}" + ("" if job is None else f", and not {job!r}"))
+    return found
 
 
 def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:

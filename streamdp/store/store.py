@@ -1,6 +1,7 @@
-"""State, position, counts and spends of one job, committed in ONE transaction.
+"""State, position, counts and spends of a job, committed in ONE transaction.
 
-The spends of a ledger that several jobs share are elsewhere: `ledger.shared` says in which order both are committed.
+A database holds any number of jobs, and one ledger: jobs that share people share a database, and each person's cap
+holds over all of them. A transaction that writes spends excludes the others (`ledger.paging` has the proof).
 
 Only what is committed may be shown. A crash rolls back to the last commit, so that no record counts twice, and every
 spend is kept that something visible was learned from.
@@ -24,10 +25,11 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError, check_texts
-from streamdp.ledger.periods import Cap, parse_cap
+from streamdp.ledger.ledger_rows import wait_for_writers
+from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
-from streamdp.store.identity import Continued, Terms, create_or_check
+from streamdp.store.identity import Continued, Terms, create_or_check, enter
 from streamdp.store.queries import read_history, read_job
 from streamdp.store.reading import snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
@@ -36,7 +38,6 @@ from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
-    from streamdp.ledger.shared import SharedLedger
     from streamdp.store.answers import Answers
 
 Within = Callable[[Connection, int], None]
@@ -65,47 +66,49 @@ class _Claim:
 
 
 class Store:
-    """The database of one job: held by one process, or shared by the workers of a group.
+    """One job in a database, held by one process, or by the workers of a group.
 
     Parameters
     ----------
     url_or_path
-        A file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. On a server, each job has its own namespace. Several
-        hosts are a primary and its standbys: `postgresql://A:5432,B:5432/DATABASE`.
+        A file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. Several hosts are a primary and its standbys:
+        `postgresql://A:5432,B:5432/DATABASE`. On a server the tables are in the schema `streamdp`, or that of the
+        parameter `schema`: `postgresql://HOST/DATABASE?schema=people`.
     job
         The name of the job.
     fingerprint
         Stands for everything that must not change between runs: model, schema, budget, source.
     cap
-        The cap on the spends of each subject, which `ledger` counts, or its text. A store that was created with a cap
-        must be opened with one, and the reverse.
+        The cap on the spends of each subject over all jobs of the database, which `ledger` counts, or its text. All
+        jobs with a cap have the same one; the only job may change it. A job that was created with a cap must be opened
+        with one, and the reverse.
     key
         The subject key: 32 to 64 secret bytes. If None: `STREAMDP_SUBJECT_KEY`; else the file `<path>.key`; else, for a
         new file, a random key (see `subject_key`).
     config
         The job's text for readers, without secrets.
     shared
-        Whether workers share the store. Then each claims the shards that it was assigned. Otherwise one process holds
-        the store, and its one shard is claimed when it is opened.
+        Whether workers share the job. Then each claims the shards that it was assigned. Otherwise one process holds the
+        job, and its one shard is claimed when it is opened.
     continued
         For a store that exists: takes its text, the number of records learned and `losses`, and returns the
         fingerprint and the text to go on with, or raises. None: `fingerprint` and `config`.
     accept_loss
         Whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The spends of the
         lost commits are not counted, and their records are learned again.
-    ledger
-        A ledger that several jobs share: a file or URL, as in `SharedDatabase`. Then `key` is its key. None: the spends
-        are in this store, and `cap` holds for this job alone. A store keeps the ledger that it was created with.
 
     Attributes
     ----------
+    joined
+        If this job is new in its database and has a cap: the other jobs there that have one. It shares their people.
+        Else an empty list.
     source_key
         A secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
-    holds it; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another job,
-    fingerprint or key; `ConfigError` for a malformed key; `StoreUnavailableError` if the database does not answer, and
-    the call may be repeated; `StoreError` for permissions and disk.
+    holds the job; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another
+    fingerprint, key or cap; `ConfigError` for a malformed key; `StoreUnavailableError` if the database does not answer,
+    and the call may be repeated; `StoreError` for permissions and disk.
 
     >>> import tempfile
     >>> directory = tempfile.TemporaryDirectory()
@@ -127,10 +130,7 @@ class Store:
         shared: bool = False,
         continued: Continued | None = None,
         accept_loss: bool = False,
-        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
-        if ledger is not None and cap is None:
-            raise ConfigError("a ledger needs a cap")
         cap = None if cap is None else parse_cap(cap)
         check_texts(job=job, fingerprint=fingerprint, config=config)
         self.job = job
@@ -138,41 +138,32 @@ class Store:
         database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
-        self._shared: SharedLedger | None = None
         self._abandoned = False
         with contextlib.ExitStack() as stack:
             stack.callback(database.lock(shared).release)
-            if ledger is not None and cap is not None:
-                from streamdp.ledger.shared import SharedLedger
-
-                self._shared = SharedLedger(ledger, job, cap, key, accept_loss=accept_loss)
-                stack.callback(self._shared.close)
-                self._ledger = self._shared.ledger
-            mark_or_key, (self.fingerprint, config) = create_or_check(
+            terms = create_or_check(
                 database,
                 job,
                 Terms(fingerprint, config),
-                capped=cap is not None,
+                cap=cap,
                 key=key,
                 continued=continued,
-                ledger_losses=None if self._shared is None else self._shared.losses,
                 alone=not shared,
             )
-            secret = mark_or_key if self._shared is None else self._shared.key
-            self.source_key = None if secret is None else source_key(secret)
+            self.fingerprint, config = terms
             self._connection = database.open_for_writing(STORE_FORMAT)
             stack.callback(database.close, self._connection)
             with self._transaction() as connection:
-                connection.execute(update(JOBS).where(JOBS.c.config != config).values(config=config))
-                if connection.execute(select(JOBS.c.fingerprint)).scalar() != self.fingerprint:
+                found, self.joined = enter(connection, database, job, terms, cap, key)
+                mine = JOBS.c.job == job
+                connection.execute(update(JOBS).where(mine, JOBS.c.config != config).values(config=config))
+                if connection.execute(select(JOBS.c.fingerprint).where(mine)).scalar() != self.fingerprint:
                     self._begin_anew(connection)
-                new = not connection.execute(select(func.max(SHARDS.c.seq))).scalar()
-                committed_at = connection.execute(select(func.max(SHARDS.c.committed_at))).scalar()
-            if self._shared is not None and mark_or_key is not None:
-                self._shared.enter(mark_or_key, new=new)
-            elif cap is not None and mark_or_key is not None:
-                self._ledger = self._own_ledger(cap, mark_or_key, shared)
-                self._ledger.moments.begin(committed_at or 0.0)
+                committed_at = _last_time(connection)
+            self.source_key = None if found is None else source_key(found)
+            if cap is not None and found is not None:
+                self._ledger = self._open_ledger(cap, found)
+                self._ledger.moments.begin(committed_at)
             if not shared:
                 self.claim([WHOLE])
             self._open = stack.pop_all()
@@ -185,28 +176,36 @@ class Store:
 
     def _begin_anew(self, connection: Connection) -> None:
         """Forget the commits of a configuration under which nothing was learned: the source is read from its start."""
-        connection.execute(update(JOBS).values(fingerprint=self.fingerprint))
-        connection.execute(update(SHARDS).values(seq=0))
-        connection.execute(delete(COMMITS))
+        connection.execute(update(JOBS).where(JOBS.c.job == self.job).values(fingerprint=self.fingerprint))
+        connection.execute(update(SHARDS).where(SHARDS.c.job == self.job).values(seq=0))
+        connection.execute(delete(COMMITS).where(COMMITS.c.job == self.job))
 
-    def _own_ledger(self, cap: Cap, key: bytes, shared: bool) -> Ledger:
+    def _open_ledger(self, cap: Cap, key: bytes) -> Ledger:
         from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
         from streamdp.ledger.paging import PagedRows
 
-        return Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
+        return Ledger.over(PagedRows(self._connection, self._database.errors, cap, alone=False), cap, key)
 
     @property
     def ledger(self) -> Ledger | None:
-        """The spends of subjects, which `commit` commits, also those of a shared ledger; None without a cap."""
+        """The spends of subjects over all jobs of the database, which `commit` commits; None without a cap."""
         return self._ledger
+
+    @property
+    def joined_note(self) -> str | None:
+        """A sentence about the jobs of `joined`; None if there are none."""
+        if not self.joined:
+            return None
+        cap = None if self._ledger is None else self._ledger.cap
+        return f"{self._database.name} has other jobs, {', '.join(self.joined)}: one cap, {cap}, holds over all of them"
 
     @property
     def losses(self) -> int:
         """How often a loss of commits was accepted: every spend and every cap may hold once more for each."""
-        return self._database.losses + (0 if self._shared is None else self._shared.losses)
+        return self._database.losses
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
-        """Give subjects their own caps (see `Ledger.set_cap`), for all workers. They are on disk when this returns.
+        """Give subjects their own caps (see `Ledger.set_cap`), for all jobs. They are on disk when this returns.
 
         Parameters
         ----------
@@ -219,9 +218,6 @@ class Store:
         if self._ledger is None or self._ledger.n_pending:
             raise StoreError("caps of subjects need a store with a cap, and no spends that wait for their commit")
         with self._ledger.lock:
-            if self._shared is not None:
-                self._shared.set_caps(caps)
-                return
             try:
                 for subject, cap in caps.items():
                     self._ledger.set_cap(subject, cap)
@@ -249,15 +245,14 @@ class Store:
             raise ConfigError("claim: expected a list of Shard(topic, partition)")
         out: dict[Shard, Snapshot | None] = {}
         with self._transaction() as connection:
-            job = read_job(connection, self._database.name)
+            job = read_job(connection, self.job, self._database.name)
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
-                self._connection.execute(ADD_SHARD, {"topic": shard.topic, "partition": shard.partition})
-                self._connection.execute(_CLAIM, named(shard))
-                row = self._connection.execute(_READ, named(shard)).one()
+                key = {"job": self.job, "topic": shard.topic, "partition": shard.partition}
+                self._connection.execute(ADD_SHARD, key)
+                self._connection.execute(_CLAIM, named(self.job, shard))
+                row = self._connection.execute(_READ, named(self.job, shard)).one()
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 out[shard] = read_snapshot(row, job, self._database.name)
-            if self._shared is not None:
-                self._shared.claim({shard: (self._claims[shard].epoch, self._claims[shard].seq) for shard in out})
         return out
 
     def claim_free(self, most: int, *, add: bool) -> Shard | None:
@@ -273,7 +268,7 @@ class Store:
         Returns None if there is no such shard now. Raises the errors of `claim`.
         """
         with self._transaction() as connection:
-            last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.topic == WHOLE.topic)
+            last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.job == self.job, SHARDS.c.topic == WHOLE.topic)
             known = connection.execute(last).scalar()
             numbers = range(most if add or known is None else min(most, known + 1))
             found = next((n for n in numbers if self._database.hold(connection, n)), None)
@@ -294,12 +289,10 @@ class Store:
         Raises `StoreDamagedError` if the checksum fails.
         """
         with self._transaction():
-            row = self._connection.execute(_READ, named(shard)).one_or_none()
-            job = read_job(self._connection, self._database.name)
+            row = self._connection.execute(_READ, named(self.job, shard)).one_or_none()
+            job = read_job(self._connection, self.job, self._database.name)
             if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
-                if self._shared is not None:
-                    self._shared.at(shard, row.seq)
             return None if row is None else read_snapshot(row, job, self._database.name)
 
     def commit(
@@ -336,36 +329,33 @@ class Store:
             Called in the transaction with the connection and the largest number of these commits, to write what belongs
             to them.
 
-        Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if another worker
-        spent from the same subjects: then everything after the last commit must be discarded (see `rollback`). Raises
+        Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if other workers or
+        jobs spent from the same subjects since, and all spends together are over a cap: then everything after the last
+        commit must be discarded (see `rollback`). Raises `StoreMismatchError` if the database has another cap now,
         `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write: then the same call
         may be repeated, and it finds out whether the first one succeeded.
         """
-        shared = self._shared
-        with contextlib.nullcontext() if self._ledger is None else self._ledger.lock:
-            own = self._ledger if shared is None else None
-            now, oldest = (time.time(), 0) if own is None else own.begin_commit(own.moments.committed_at)
-            committed = {
-                shard: (claim.seq + 1, part.position)
-                for shard, part in parts.items()
-                if (claim := self._claims.get(shard)) is not None
-            }
-            if shared is not None:
-                shared.before_commit(self._open_connection(), committed)
+        own = self._ledger
+        with contextlib.nullcontext() if own is None else own.lock:
             with self._transaction() as connection:
+                now, oldest = (time.time(), 0) if own is None else own.begin_commit(self._committed_at(own, connection))
                 repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
-                if shared is not None:
-                    shared.within_commit(connection, committed, all(repeated))
-                elif own is not None and not all(repeated):
+                if own is not None and not all(repeated):
                     own.write_pending(connection, oldest)
                 if within is not None and not all(repeated):
                     within(connection, 1 + max(self._claims[shard].seq for shard in parts))
-            if shared is not None:
-                shared.after_commit(committed)
-            elif own is not None:
+            if own is not None:
                 own.mark_committed(now)
             for shard in parts:
                 self._claims[shard].seq += 1
+
+    @staticmethod
+    def _committed_at(own: Ledger, connection: Connection) -> float:
+        """The time of the last commit; of any job, if the cap renews."""
+        if not isinstance(own.cap, RenewingCap):
+            return own.moments.committed_at
+        wait_for_writers(connection)
+        return _last_time(connection)
 
     def _write(self, shard: Shard, part: Part, now: float) -> bool:
         """Write a part, inside the caller's transaction; True if an earlier call has committed the same part."""
@@ -374,18 +364,18 @@ class Store:
             raise FencedError(f"{shard} of job {self.job!r} is not claimed", shard)
         values = commit_columns(part, claim.seq + 1, now)
         content = state_columns(part, self.job, self.fingerprint, values)
-        ours = named(shard) | {"of_epoch": claim.epoch, "of_seq": claim.seq}
+        ours = named(self.job, shard) | {"of_epoch": claim.epoch, "of_seq": claim.seq}
         if self._connection.execute(_MOVE, {**values, **content, **ours}).rowcount == 0:
-            row = self._connection.execute(_READ, named(shard)).one()
+            row = self._connection.execute(_READ, named(self.job, shard)).one()
             # Only this store writes under its epoch, so the next number there is its own commit with a lost answer.
             same = all(getattr(row, name) == values[name] for name in NAMES if name != "committed_at")
             if row.epoch == claim.epoch and same and row.state == content["state"]:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
-        key = {"topic": shard.topic, "partition": shard.partition}
+        key = {"job": self.job, "topic": shard.topic, "partition": shard.partition}
         self._connection.execute(_REMEMBER, values | key | {"checksum": history_checksum(self.job, shard, values)})
         if values["seq"] > HISTORY:
-            self._connection.execute(_FORGET, named(shard) | {"of_seq": values["seq"] - HISTORY})
+            self._connection.execute(_FORGET, named(self.job, shard) | {"of_seq": values["seq"] - HISTORY})
         return False
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
@@ -404,7 +394,7 @@ class Store:
         with self._transaction():
             for shard in sorted(waiting):
                 if (claim := self._claims.get(shard)) is not None:
-                    ours = named(shard) | {"of_epoch": claim.epoch, "found": waiting[shard]}
+                    ours = named(self.job, shard) | {"of_epoch": claim.epoch, "found": waiting[shard]}
                     self._connection.execute(_NOTE, ours)
 
     def check_claims(self, shards: Iterable[Shard]) -> None:
@@ -419,7 +409,7 @@ class Store:
         """
         with self._transaction():
             for shard in shards:
-                epoch = self._connection.execute(_EPOCH, named(shard)).scalar()
+                epoch = self._connection.execute(_EPOCH, named(self.job, shard)).scalar()
                 if (claim := self._claims.get(shard)) is None or claim.epoch != epoch:
                     raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 
@@ -437,7 +427,7 @@ class Store:
         from streamdp.store.answers import Answers
 
         key = given_key(self._database.key_file, None) or make_key(self._database.key_file)
-        return Answers(self._open_connection(), self._database.errors, key, hours)
+        return Answers(self._open_connection(), self._database.errors, self.job, key, hours)
 
     def rollback(self) -> None:
         """Discard the spends after the last commit, because what they paid for is discarded too."""
@@ -466,7 +456,7 @@ class Store:
         url_or_path
             As in the constructor.
         job
-            The name of the job. A server needs it, because it may hold many jobs.
+            The name of the job. None: the only job of the database.
 
         Raises `StoreError` and its kinds; `StoreError` if there is no such store.
         """
@@ -488,7 +478,9 @@ class Store:
         """
         database = open_database(url_or_path, job)
         with database.reading(STORE_FORMAT) as connection:
-            known = connection.execute(select(SHARDS.c.partition).where(SHARDS.c.topic == WHOLE.topic)).scalars()
+            name = read_job(connection, job, database.name).job
+            mine = select(SHARDS.c.partition).where(SHARDS.c.job == name, SHARDS.c.topic == WHOLE.topic)
+            known = connection.execute(mine).scalars()
             return database.held(connection, sorted(known))
 
     @staticmethod
@@ -504,22 +496,22 @@ class Store:
         """
         database = open_database(url_or_path, job)
         with database.reading(STORE_FORMAT) as connection:
-            return read_history(connection, limit, database.name)
+            return read_history(connection, limit, job, database.name)
 
     @staticmethod
-    def people_by_share(url_or_path: str | os.PathLike[str], cap: Cap, job: str | None = None) -> tuple[int, ...]:
-        """Count people by the share of their cap that they have spent; see `ledger.report.SHARES`. Only reads.
+    def people_by_share(url_or_path: str | os.PathLike[str], cap: Cap) -> tuple[int, ...]:
+        """Count people by the share of their cap that they have spent; see `report.SHARES`. Only reads.
 
         Parameters
         ----------
-        url_or_path, job
+        url_or_path
             As in `snapshot`.
         cap
-            The cap of the job.
+            The cap of the database.
         """
-        from streamdp.ledger.report import people_by_share
+        from streamdp.store.report import people_by_share
 
-        with open_database(url_or_path, job).reading(STORE_FORMAT) as connection:
+        with open_database(url_or_path, None).reading(STORE_FORMAT) as connection:
             return people_by_share(connection, cap)
 
     def close(self) -> None:
@@ -547,3 +539,8 @@ class Store:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _last_time(connection: Connection) -> float:
+    """The time of the last commit of any job, in seconds since 1970 (UTC); 0 before the first."""
+    return float(connection.execute(select(func.max(SHARDS.c.committed_at))).scalar() or 0.0)

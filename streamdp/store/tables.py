@@ -1,4 +1,4 @@
-"""The tables of a store, the same in SQLite and PostgreSQL."""
+"""The tables of a database of jobs, the same in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from streamdp.ledger.tables import add_tables
 from streamdp.store.snapshot_codec import NAMES, STORE_HEADER
 
 _metadata = MetaData()
-add_tables(_metadata)  # what a job's ledger writes
+add_tables(_metadata)  # the ledger of all jobs
 JOBS = Table(
     "jobs",
     _metadata,
     Column("job", Text, primary_key=True),
     Column("fingerprint", Text, nullable=False),
     Column("config", Text, nullable=False),
-    Column("key_fingerprint", LargeBinary(16)),  # NULL: no cap; if the ledger is apart, the store's random mark
+    Column("capped", Integer, nullable=False),  # 1: the ledger admits its records
 )
 
 
 def _shard_columns() -> tuple[Column[Any], ...]:
     return (
+        Column("job", Text, primary_key=True),
         Column("topic", Text, primary_key=True),
         Column("partition", Integer, primary_key=True, autoincrement=False),
     )
@@ -74,8 +75,9 @@ COMMITS = Table(
 )
 
 ADD_SHARD = text(
-    f"INSERT INTO shards (topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
-    " VALUES (:topic, :partition, 0, 0, 0, 0, 0, 0, '', '', :checksum) ON CONFLICT (topic, partition) DO NOTHING"
+    f"INSERT INTO shards (job, topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
+    " VALUES (:job, :topic, :partition, 0, 0, 0, 0, 0, 0, '', '', :checksum)"
+    " ON CONFLICT (job, topic, partition) DO NOTHING"
 ).bindparams(checksum=b"")
 """Add a shard without any commit, unless it exists."""
 
@@ -85,9 +87,16 @@ STORE_FORMAT = Format(STORE_HEADER.name, STORE_HEADER.application_id, STORE_HEAD
 
 def of_shard(table: Table) -> ColumnElement[bool]:
     """Return the condition that a row belongs to the shard that `named` gives to a statement."""
-    return and_(table.c.topic == bindparam("of_topic"), table.c.partition == bindparam("of_partition"))
+    mine = table.c.job == bindparam("of_job")
+    return and_(mine, table.c.topic == bindparam("of_topic"), table.c.partition == bindparam("of_partition"))
 
 
-def named(shard: Shard) -> dict[str, Any]:
-    """Return the parameters of a statement with `of_shard`."""
-    return {"of_topic": shard.topic, "of_partition": shard.partition}
+def named(job: str, shard: Shard) -> dict[str, Any]:
+    """Return the parameters of a statement with `of_shard`.
+
+    Parameters
+    ----------
+    job, shard
+        The name of a job, and one of its shards.
+    """
+    return {"of_job": job, "of_topic": shard.topic, "of_partition": shard.partition}

@@ -526,8 +526,7 @@ class Campaign:
     # -- the database ------------------------------------------------------------------------------------------------
 
     def _sql(self, statement: str) -> list[Any]:
-        options = f"-c search_path=streamdp_{JOB}"
-        with psycopg.connect(self.postgres.url, autocommit=True, options=options) as connection:
+        with psycopg.connect(self.postgres.url, autocommit=True, options="-c search_path=streamdp") as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 

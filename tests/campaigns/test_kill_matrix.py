@@ -46,6 +46,7 @@ from tests.support.commands import environment
 from tests.support.matrix_servers import FragileServers, SharedServers
 from tests.support.paths import ROOT
 from tests.support.proxy import Proxy
+from tests.support.schemas import in_schema
 from tests.support.zygote import Forked
 
 PARTITIONS = 2
@@ -121,7 +122,9 @@ class Cell:
         self.secure = seed % 4 >= 2
         self.topic = self.job = f"cell-{uuid.uuid4().hex[:12]}"
         self.letters: str | None = None
-        self.at = str(folder / "cell.db") if store == "sqlite" else servers.database(self.secure)
+        self.at = str(folder / "cell.db")
+        if store != "sqlite":
+            self.at = in_schema(servers.database(self.secure), self.job)
         self.done: Counter[str] = Counter()
         self.commits = 0
         self._seen: dict[Shard, int] = {}
@@ -401,7 +404,9 @@ class Cell:
         try:
             commits = Store.history(self.at, HISTORY, self.job)
         except Exception as error:
-            if "no such job" in str(error):  # the first run died before it made its store
+            if "no such schema" in str(error) or "holds no job" in str(
+                error
+            ):  # the first run died before it made its store
                 return
             raise
         for commit in commits:

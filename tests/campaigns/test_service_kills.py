@@ -56,10 +56,10 @@ model: {{estimator: LDPASGDClassifier, budget: eps=1}}
 cap: eps=2
 store: {store}
 """
-DISK_FULL = """CREATE FUNCTION streamdp_late.no_space() RETURNS trigger LANGUAGE plpgsql AS
+DISK_FULL = """CREATE FUNCTION streamdp.no_space() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$;
-CREATE TRIGGER no_space BEFORE UPDATE ON streamdp_late.shards EXECUTE FUNCTION streamdp_late.no_space()"""
-DISK_FREE = "DROP TRIGGER no_space ON streamdp_late.shards; DROP FUNCTION streamdp_late.no_space()"
+CREATE TRIGGER no_space BEFORE UPDATE ON streamdp.shards EXECUTE FUNCTION streamdp.no_space()"""
+DISK_FREE = "DROP TRIGGER no_space ON streamdp.shards; DROP FUNCTION streamdp.no_space()"
 
 
 class Callers:
@@ -339,10 +339,10 @@ def shown(services: Services) -> Iterator[bytes]:
     yield from (path.read_bytes() for path in services.folder.iterdir())
     if services.postgres is not None:
         with psycopg.connect(services.postgres.url) as reader:
-            tables = reader.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'streamdp_late'").fetchall()
+            tables = reader.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'streamdp'").fetchall()
             assert len(tables) >= 4
             for (table,) in tables:
-                with reader.cursor().copy(f'COPY streamdp_late."{table}" TO STDOUT') as rows:
+                with reader.cursor().copy(f'COPY streamdp."{table}" TO STDOUT') as rows:
                     yield b"".join(bytes(part) for part in rows)
 
 

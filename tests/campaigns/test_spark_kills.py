@@ -33,6 +33,7 @@ from streamdp.spark.reading import read
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.paths import ROOT
+from tests.support.schemas import in_schema
 from tests.support.spark import BATCHED_CAP, admitted, batched_job, job, rows, start
 from tests.support.spark_data import write_csv
 
@@ -197,7 +198,8 @@ def test_a_broker_and_a_database_restart_in_mid_stream(tmp_path: Path, monkeypat
             "checkpoint": "c",
             "shards": 2,
         }
-        settings = job(postgres.url, source=source | {"trigger": {"available_now": True}})
+        place = in_schema(postgres.url, "spark")
+        settings = job(place, source=source | {"trigger": {"available_now": True}})
         stream = read(spark, make_config(settings))
         try:
             with learn_stream(stream, settings, checkpoint=str(tmp_path / "c"), publish=[after_commit]) as learner:
@@ -210,6 +212,6 @@ def test_a_broker_and_a_database_restart_in_mid_stream(tmp_path: Path, monkeypat
             for timer in timers:
                 timer.join()
         assert len(timers) == 2
-        batches = [c.position["batch"] for c in Store.history(postgres.url, 100, "late") if c.shard.partition == 0]
+        batches = [c.position["batch"] for c in Store.history(place, 100, "late") if c.shard.partition == 0]
         assert batches == sorted(set(batches))
         assert len(batches) >= 6

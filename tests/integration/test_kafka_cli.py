@@ -43,6 +43,7 @@ from tests.support import topics
 from tests.support.commands import Command, Quick, environment, streamdp
 from tests.support.kafka_job import DEAD, JOB, PEOPLE, SECRET, TOTAL, counts, rows
 from tests.support.proxy import Proxy
+from tests.support.schemas import in_schema
 
 KEY = "5a" * 32
 DOUBTS = ("worse than the best constant", "do not fit the schema")
@@ -375,20 +376,20 @@ def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
 
 def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> None:
     job = f"pg-{os.getpid()}-{time.time_ns()}"
+    place = in_schema(postgres.url, job)
     text = JOB.replace("publish: model.json\nholdout: data.csv\n", "").replace("  publish_topic: MODELS\n", "")
-    trained.write("pg.yaml", job, postgres.url, text)
+    trained.write("pg.yaml", job, place, text)
     at: dict[str, Any] = {"folder": trained.folder}
     err = quick.error(2, "run", "pg.yaml", bootstrap=trained.bootstrap, **at)
     assert "STREAMDP_SUBJECT_KEY" in err
     assert err.count("\n") == 1
     expected = len(messages(trained.bootstrap, trained.topic))
-    workers = trained.run_two("pg.yaml", postgres.url, job, expected, STREAMDP_SUBJECT_KEY=KEY)
+    workers = trained.run_two("pg.yaml", place, job, expected, STREAMDP_SUBJECT_KEY=KEY)
     assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
-    assert sum(worker.events[-1]["records"] for worker in workers) == expected == _sum(counts(postgres.url, job))
+    assert sum(worker.events[-1]["records"] for worker in workers) == expected == _sum(counts(place, job))
     for command in ("status", "statement", "weights"):
-        assert "--job" in quick.error(4, command, postgres.url, **at)
-        assert quick(command, postgres.url, "--job", job, **at)[0] == 0
-    assert "no such job" in quick.error(4, "status", postgres.url, "--job", "nobody", **at)
+        assert quick(command, place, **at) == quick(command, place, "--job", job, **at)
+    assert f"holds {job!r}, and not 'nobody'" in quick.error(4, "status", place, "--job", "nobody", **at)
     err = quick.error(4, "run", "pg.yaml", bootstrap=trained.bootstrap, STREAMDP_SUBJECT_KEY="a5" * 32, **at)
     assert "not the subject key" in err
 
@@ -435,8 +436,8 @@ def test_a_database_that_is_down_at_the_start_is_waited_for(
     send(broker.bootstrap, topic, b'{"delay": "1", "origin": "EWR", "late": "True", "eps": ""}')
     port = free_ports(tmp_path, ["database"])["database"]
     url = make_url(postgres.url)
-    there = url.set(port=port).render_as_string(hide_password=False)
     job = f"away-{topic}"
+    there = in_schema(url.set(port=port).render_as_string(hide_password=False), job)
     (tmp_path / "job.yaml").write_text(small_job(topic, job, there))
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
         command.until(lambda: command.errors)
@@ -445,7 +446,7 @@ def test_a_database_that_is_down_at_the_start_is_waited_for(
             command.process.send_signal(signal.SIGTERM)
             assert command.end() == 0, command.errors
     assert all("does not answer" in line and "trying again" in line for line in command.errors), command.errors
-    assert _learned(postgres.url, job) == 1
+    assert _learned(in_schema(postgres.url, job), job) == 1
 
 
 HANGS = """CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
@@ -464,7 +465,7 @@ def test_sigterm_leaves_a_commit_that_does_not_return(
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
         command.until(lambda: any(e["shards"][f"{topic}/0"]["learned"] for e in command.of("commit")))
         with psycopg.connect(server_database, autocommit=True) as admin:
-            admin.execute(f'SET search_path TO "streamdp_{topic}", public'.encode())
+            admin.execute("SET search_path TO streamdp, public")
             admin.execute(HANGS.encode())
             send(broker.bootstrap, topic, record)
             command.until(lambda: command.of("waiting"))  # says so after 30 s

@@ -24,6 +24,7 @@ from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.commands import environment
 from tests.support.proxy import Proxy
+from tests.support.schemas import in_schema
 from tests.support.service import PATIENCE_S, SECRET, ServiceProcess, client, job, record
 from tests.support.waiting import wait_until
 
@@ -154,7 +155,7 @@ def test_a_silent_database_is_told_and_holds_nobody(tmp_path: Path, postgres: An
     }
     with Proxy(make_url(postgres.url).port or 5432) as proxy:
         url = make_url(postgres.url).set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
-        settings["late.yaml"] += f'store: "{url}"\n'
+        settings["late.yaml"] += f'store: "{in_schema(url, name)}"\n'
         for file, text in settings.items():
             (tmp_path / file).write_text(text)
         port = free_ports(tmp_path, ("service",))["service"]

@@ -1,4 +1,4 @@
-"""Jobs that name one ledger in their YAML, and the commands of `streamdp ledger`."""
+"""Jobs that name one database in their YAML, and the commands of `streamdp ledger`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ schema:
   subject: who
 model: {{estimator: LDPASGDClassifier, budget: eps=1}}
 cap: eps={cap}
-ledger: people.db
+store: people.db
 """
 
 
@@ -38,17 +38,29 @@ def data(tmp_path: Path) -> str:
     return text
 
 
-def test_two_jobs_of_one_ledger(quick: Quick, tmp_path: Path, data: str) -> None:
-    assert quick("run", write(tmp_path, "late"))[0] == 0
-    assert quick("run", write(tmp_path, "again"))[0] == 0
-    learned = {job: json.loads(quick("status", f"{job}.db", "--json")[1]) for job in ("late", "again")}
-    assert [(found["learned"], found["refused"]) for found in learned.values()] == [(300, 0), (100, 200)]
-    assert not (tmp_path / "late.db.key").exists()
+def learned(quick: Quick, job: str) -> tuple[int, int]:
+    found = json.loads(quick("status", "people.db", "--job", job, "--json")[1])
+    return found["learned"], found["refused"]
+
+
+def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> None:
+    joined = "other jobs, late: one cap, eps=8, holds over all of them"
+    code, _, err = quick("run", write(tmp_path, "late"))
+    assert (code, "other jobs" in err) == (0, False)
+    code, _, err = quick("run", write(tmp_path, "again"))
+    assert (code, joined in err) == (0, True)
+    assert "other jobs" not in quick("run", "again.yaml")[2]
+    assert [learned(quick, job) for job in ("late", "again")] == [(300, 0), (100, 200)]
+    for command in ("status", "statement", "weights", "plot"):
+        assert "holds 2 jobs (again, late): name one with --job" in quick.error(4, command, "people.db")
+    assert quick("statement", "people.db", "--job", "late")[0] == 0
+    assert "holds 'again', 'late', and not 'none'" in quick.error(4, "statement", "people.db", "--job", "none")
     out = quick.silent("ledger", "status", "people.db")
     assert "cap:     eps=8 since 20" in out
     assert "people:  50, of whom 0 have a cap of their own" in out
     assert "50 spent 90% to 100% of their cap" in out
-    assert "job late: 300 records charged, in sum epsilon 300; last 20" in out
+    assert "job late: 300 records learned, 0 refused, 0 dead; last commit 20" in out
+    assert "job again: 100 records learned, 200 refused, 0 dead; last commit 20" in out
     assert "whole: commit 1, position {" in out
     found = json.loads(quick("ledger", "status", "people.db", "--json")[1])
     assert (found["people"], found["records"], found["spent"]) == (50, 400, [0, 0, 0, 0, 50])
@@ -59,39 +71,37 @@ def test_two_jobs_of_one_ledger(quick: Quick, tmp_path: Path, data: str) -> None
 
 
 def test_statements_say_what_the_cap_covers(quick: Quick, tmp_path: Path, data: str) -> None:
-    alone = JOB.replace("ledger: people.db\n", "")
-    uncapped = alone.replace("cap: eps={cap}\n", "")
     said = {}
-    for job, text in (("shared", JOB), ("alone", alone), ("uncapped", uncapped)):
+    for job, text in (("capped", JOB), ("free", JOB.replace("cap: eps={cap}\n", ""))):
         assert quick("run", write(tmp_path, job, text=text))[0] == 0
-        said[job] = quick("statement", f"{job}.db")[1]
-    over = "records with a subject are refused once the person's total over all jobs of its ledger would pass eps=8"
-    assert over in said["shared"]
-    total = "every job and pass that charges the ledger for a person's total"
+        said[job] = quick("statement", "people.db", "--job", job)[1]
+    over = "refused once the person's total over all jobs with a cap in its database would pass eps=8"
+    assert over in said["capped"]
+    total = "every job with a cap in its database, and no other, for a person's total"
     alone = "this model alone, and each record as if it was given once; it does not cover further models"
-    assert f"Note: this statement covers {total}, and for all else {alone}" in said["shared"]
-    for job in ("alone", "uncapped"):
-        assert f"Note: this statement covers {alone}" in said[job]
-        assert "jobs" not in said[job]
-    assert "no cap is kept" in said["uncapped"]
+    assert f"Note: this statement covers {total}, and for all else {alone}" in said["capped"]
+    assert f"Note: this statement covers {alone}" in said["free"]
+    assert "jobs" not in said["free"]
+    assert "no cap is kept" in said["free"]
+    assert "job free: 300 records learned, 0 refused, 0 dead" in (out := quick("ledger", "status", "people.db")[1])
+    assert "it has no cap, and the ledger knows nothing of its people" in out
 
 
 def test_the_cap_is_changed_for_all_jobs_or_for_people(quick: Quick, tmp_path: Path, data: str) -> None:
     quick("run", write(tmp_path, "late"))
     code, out, err = quick("run", write(tmp_path, "more", cap=9))
     assert (code, out) == (4, "")
-    assert "people.db has the cap eps=8, and this job has eps=9; a ledger has one cap for all its jobs" in err
-    assert not (tmp_path / "more.db").exists()
+    assert "people.db has the cap eps=8, and this job has eps=9. A database has one cap for all its jobs (late)" in err
     assert quick("ledger", "set-cap", "people.db", "eps=9")[:2] == (0, "the cap is eps=9\n")
     assert quick("run", "more.yaml")[0] == 0
-    assert json.loads(quick("status", "more.db", "--json")[1])["learned"] == 150
+    assert learned(quick, "more") == (150, 150)
     assert "people.db has the cap eps=9, and this job has eps=8" in quick.error(4, "run", "late.yaml")
     assert "--accept-budget" in quick.error(2, "run", write(tmp_path, "late", cap=9))
     assert quick("run", "late.yaml", "--accept-budget")[0] == 0
     assert "8" in quick("ledger", "status", "people.db")[1].splitlines()[1]
     assert (
         "until 300 records were learned, the default budget was eps=1 and the cap eps=8"
-        in (quick("statement", "late.db")[1])
+        in (quick("statement", "people.db", "--job", "late")[1])
     )
 
 
@@ -102,7 +112,7 @@ def test_caps_of_people_come_from_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO("p1\r\np2\n\nnobody\n"))
     assert quick("ledger", "set-cap", "people.db", "eps=6", "--subjects")[:2] == (0, "3 people have the cap eps=6\n")
     quick("run", write(tmp_path, "again"))
-    assert json.loads(quick("status", "again.db", "--json")[1])["learned"] == 2 * 48
+    assert learned(quick, "again") == (2 * 48, 204)
     found = json.loads(quick("ledger", "status", "people.db", "--json")[1])
     assert (found["people"], found["own_caps"]) == (51, 3)
     monkeypatch.setattr("sys.stdin", io.StringIO("p1\n"))
@@ -117,40 +127,12 @@ def test_mistakes_with_a_ledger(quick: Quick, tmp_path: Path, data: str) -> None
     assert not list(tmp_path.glob("none.db*"))
     quick("run", write(tmp_path, "late"))
     for arguments, code, said in (
-        (["status", "late.db"], 4, "not a streamdp ledger"),
+        (["status", "data.csv"], 4, "not an SQLite database"),
         (["status", "postgresql://"], 4, "expected a file path"),
         (["set-cap", "people.db", "mu=1"], 2, "differ in its amounts only"),
-        (["set-cap", "people.db", "none"], 2, "a ledger needs a cap"),
+        (["set-cap", "people.db", "none"], 2, "needs a cap"),
         (["set-cap", "people.db", "much"], 5, "eps="),
     ):
         found = quick("ledger", *arguments)
         assert (found[0], found[1]) == (code, "")
         assert said in found[2]
-    for path in tmp_path.glob("late.db*"):
-        path.unlink()
-    err = quick.error(4, "run", "late.yaml")
-    assert "another store of job 'late' has charged 300 records" in err
-    assert "give this job another name" in err
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("cap: eps={cap}\n", "", "ledger: needs cap, the total that a subject may spend over all jobs of the ledger"),
-        ("ledger: people.db", "ledger: x.db", "ledger: expected a file of its own, got the same as store"),
-        ("ledger: people.db", "ledger: x.db.key", "ledger: expected a file of its own, got the same as store.key"),
-        ("ledger: people.db", "ledger: data.csv", "ledger: expected a file of its own, got the same as source.path"),
-        ("ledger: people.db", "ledger: ''", "ledger: "),
-    ],
-)
-def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, data: str, old: str, new: str, said: str) -> None:
-    assert said in quick.error(2, "run", write(tmp_path, "x", text=JOB.replace(old, new)))
-    assert (tmp_path / "data.csv").read_text() == data
-
-
-def test_a_job_cannot_change_between_a_ledger_of_its_own_and_a_shared_one(
-    quick: Quick, tmp_path: Path, data: str
-) -> None:
-    alone = JOB.replace("ledger: people.db\n", "")
-    quick("run", write(tmp_path, "x", text=alone))
-    assert "ledger was not set and is shared" in quick.error(4, "run", write(tmp_path, "x"))

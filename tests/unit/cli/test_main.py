@@ -76,7 +76,9 @@ def test_status_statement_weights(trained: Path, quick: Quick) -> None:
     status = json.loads(quick("status", "data.db", "--json", folder=trained)[1])
     assert status["learned"] + status["refused"] + status["dead"] == 5100
     assert status["cap"] == "eps=3"
-    assert "refused once the person's total would pass eps=3" in quick.output("statement", "data.db", folder=trained)
+    assert "refused once the person's total over all jobs with a cap in its database would pass eps=3" in quick.output(
+        "statement", "data.db", folder=trained
+    )
     out = quick.output("weights", "data.db", folder=trained)
     assert [line.split()[0] for line in out.splitlines()][:4] == ["delay", "origin=JFK", "(intercept)", "95"]
     found = json.loads(quick("weights", "data.db", "--json", "--level", "0.9", folder=trained)[1])

@@ -66,14 +66,14 @@ def iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat() if at > 0 else "before the epoch"
 
 
-def test_jobs_that_share_a_ledger_show_the_present_period(tmp_path: Path, quick: Quick) -> None:
+def test_the_ledger_shows_the_present_period(tmp_path: Path, quick: Quick) -> None:
     now = time.time()
     cap = "eps=2 per 30 days, late 100 days"
     (tmp_path / "rows.csv").write_text(
         "a,y,who,at\n" + "".join(f"0.5,0.5,{who},{at}\n" for who, at in visits(now)[:10])
     )
     options = ["--target", "y", "--feature", "a=0:1", "--target-bounds", "0:1", "--subject", "who", "--cap", cap]
-    time_column = ["--set", "schema.time={column: at, unit: seconds}", "--set", "ledger=people.db"]
+    time_column = ["--set", "schema.time={column: at, unit: seconds}", "--store", "people.db"]
     assert quick("run", "rows.csv", *options, *time_column)[0] == 0
     out = quick.output("ledger", "status", "people.db")
     for line in (
@@ -82,7 +82,7 @@ def test_jobs_that_share_a_ledger_show_the_present_period(tmp_path: Path, quick:
         "2 rows of people in other periods are kept",
         "1 spent 25% to 50% of their cap of the period",
         "1 spent 90% to 100% of their cap of the period",
-        "7 records charged, in sum epsilon 7",
+        "job rows: 7 records learned, 3 refused, 0 dead",
     ):
         assert line in out
     _, out, _ = quick("ledger", "export", "people.db")

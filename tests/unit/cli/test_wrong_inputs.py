@@ -112,7 +112,6 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("budget: eps=1", "budget: eps=1, mechanism: noise", 2, "model.mechanism"),
     ("budget: eps=1", "budget: eps=1, domain: {ball: -1}", 2, "model.domain"),
     ("budget: eps=1}", "budget: eps=1}\ncap: eps=5", 2, "needs schema.subject"),
-    ("budget: eps=1}", "budget: eps=1}\nledger: x.db", 2, "needs cap"),
     ("budget: eps=1}", "budget: eps=1}\ncommit: {records: 0}", 2, "commit.records"),
     ("budget: eps=1}", "budget: eps=1}\nvalidation: {share: 2}", 2, "line 7: validation.share: expected"),
     ("budget: eps=1}", "budget: eps=1}\nholdout: nowhere.csv", 3, "nowhere.csv"),

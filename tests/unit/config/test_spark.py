@@ -36,7 +36,6 @@ def source(**settings: Any) -> dict[str, Any]:
             "validation: on Spark, LDP* estimators only",
         ),
         (job(cap="eps=8 per 30 days"), "cap: a job on Spark counts over all time"),
-        (job(cap="eps=8", ledger="people.db"), "ledger: a job on Spark"),
         (job(commit={"records": 5}), "commit: each batch of Spark is one commit"),
         (source(stream=True), "a stream needs checkpoint"),
         (source(checkpoint="c"), "a stream needs checkpoint"),

@@ -9,14 +9,15 @@ from sqlalchemy import insert, select, text
 
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import StoreUnavailableError
-from streamdp.ledger.ledger_format import CAPS, LEDGER_FORMAT, first_version
+from streamdp.ledger.ledger_rows import create_ledger
+from streamdp.ledger.tables import CAPS, LEDGER_FORMAT
 
 
 def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
     """Nobody writes in between: the other one waits. SQLite would refuse the write after it, and no wait would help."""
     file = SQLiteFile(tmp_path / "shared.db")
     lock = file.lock(shared=True)
-    file.create(LEDGER_FORMAT, first_version)
+    file.create(LEDGER_FORMAT, create_ledger)
     one, other = file.open_for_writing(LEDGER_FORMAT), file.open_for_writing(LEDGER_FORMAT)
     other.execute(text("PRAGMA busy_timeout = 0"))
     other.commit()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from streamdp import LDPSGDRegressor, Ledger, Store
-from streamdp.ledger.shared_database import SharedDatabase
+from streamdp.store.operator import set_cap
 from streamdp.store.snapshot import Counts
 
 PEOPLE = ("ann", "bob")
@@ -103,33 +103,28 @@ def test_a_cap_of_its_own_is_named_if_it_is_larger() -> None:
         assert spent(ledger) == 9
 
 
-def test_a_job_of_a_shared_ledger_names_what_another_job_was_allowed(tmp_path: Path) -> None:
-    place, files = tmp_path / "people.db", [tmp_path / f"{i}.db" for i in range(2)]
-    with Store(files[0], "one", "1", cap="eps=2", ledger=place) as store:
+def test_a_job_names_what_another_job_of_its_database_was_allowed(place: str) -> None:
+    with Store(place, "one", "1", cap="eps=2") as store:
         one = model(store.ledger)
         learn(one, 2)
         store.commit(one.state_dict(), {}, Counts(learned=4))
-    shared = SharedDatabase(place)
-    shared.set_cap("eps=1000")
-    shared.close()
-    with Store(files[1], "two", "1", cap="eps=1000", ledger=place) as store:
+    set_cap(place, "eps=1000")
+    with Store(place, "two", "1", cap="eps=1000") as store:
         assert store.ledger is not None
         two = model(store.ledger)
         learn(two, 3, budget=200)
         store.commit(two.state_dict(), {}, Counts(learned=6))
         assert spent(store.ledger) == 602
-    shared = SharedDatabase(place)
-    shared.set_cap("eps=2")
-    shared.close()
-    with Store(files[0], "one", "1", cap="eps=2", ledger=place) as store:
-        again, state = model(store.ledger), Store.snapshot(files[0])
+    set_cap(place, "eps=2")
+    with Store(place, "one", "1", cap="eps=2") as store:
+        again, state = model(store.ledger), Store.snapshot(place, "one")
         assert state is not None
         again.load_state_dict(state.state)
         learn(again, 1, people=("eve",))
         assert "would pass eps=1000; this is the largest cap" in again.statement()
     without = model(None)
     without.load_state_dict(state.state)
-    said = without.statement(two.ledger.cap, several_jobs=True)  # type: ignore[union-attr]
+    said = without.statement(two.ledger.cap)  # type: ignore[union-attr]
     assert "the caps are those of the commit that is read here" in said
 
 

@@ -471,7 +471,7 @@ def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
 def hanging(database: str) -> Iterator[None]:
     """Nobody can write to the table of shards; PostgreSQL ends no call that waits for this."""
     with psycopg.connect(database) as connection:
-        connection.execute("LOCK TABLE streamdp_job.shards IN ACCESS EXCLUSIVE MODE")
+        connection.execute("LOCK TABLE streamdp.shards IN ACCESS EXCLUSIVE MODE")
         yield
 
 

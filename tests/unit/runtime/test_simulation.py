@@ -91,7 +91,7 @@ def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     write = Store._write
 
     def unfenced(store: Store, shard: Shard, part: Part, now: float) -> bool:
-        row = store._connection.execute(select(SHARDS).where(of_shard(SHARDS)), named(shard)).one()
+        row = store._connection.execute(select(SHARDS).where(of_shard(SHARDS)), named(store.job, shard)).one()
         store._claims[shard].epoch, store._claims[shard].seq = row.epoch, row.seq
         return write(store, shard, part, now)
 

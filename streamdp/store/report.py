@@ -1,4 +1,4 @@
-"""What a ledger that several jobs share says to its operator: spends by job, and how near people are to their caps.
+"""What a database says to its operator: its jobs, and how near people are to the caps that hold over all of them.
 
 It counts people and names none. The export has the keyed hashes of subjects: whoever has the key as well can test
 guesses of subjects.
@@ -13,54 +13,53 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, inspect, select
+from sqlalchemy import Connection, Row, select
 
 from streamdp.database.opening import open_database
 from streamdp.errors import StoreMismatchError
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers
-from streamdp.ledger.ledger_format import JOBS, LEDGER_FORMAT, SPANS
+from streamdp.ledger.ledger_rows import read_caps
 from streamdp.ledger.periods import Cap, RenewingCap, filters, parse_cap
 from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
-from streamdp.ledger.shared_database import SCHEMA, read_caps
 from streamdp.ledger.spends import spends_in
 from streamdp.ledger.subject_key import period_of
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+from streamdp.store.tables import JOBS, SHARDS, STORE_FORMAT
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
 """The upper ends of the classes of people by the share of their cap that is spent."""
 
 
 @dataclass(frozen=True)
-class JobSpends:
-    """What one job has charged.
+class JobStatus:
+    """What one job has learned.
 
     Parameters
     ----------
     job
         The name of the job.
-    records
-        Charged records.
-    epsilon, delta, mu_squared
-        Sums over them, as in `Spend`.
-    charged_at
-        The last transaction of the job's charges, in seconds since 1970 (UTC); 0 before the first.
+    capped
+        Whether the ledger admits its records.
+    learned, refused, dead
+        See `Counts`; over all shards.
+    committed_at
+        The last commit, in seconds since 1970 (UTC); 0 before the first.
     shards
-        By the name of the shard: the number of the last commit that the ledger knows, and the position after it, as
-        JSON text.
+        By the name of the shard: the number of the last commit, and the position after it, as JSON text.
     """
 
     job: str
-    records: int
-    epsilon: float
-    delta: float
-    mu_squared: float
-    charged_at: float
+    capped: bool
+    learned: int
+    refused: int
+    dead: int
+    committed_at: float
     shards: dict[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
 class LedgerStatus:
-    """The state of a ledger.
+    """The state of the ledger of a database, and of its jobs.
 
     Parameters
     ----------
@@ -85,26 +84,26 @@ class LedgerStatus:
     records: int
     older: int | None
     spent: tuple[int, ...]
-    jobs: list[JobSpends]
+    jobs: list[JobStatus]
 
 
 def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None) -> LedgerStatus:
-    """Read the state of a ledger that jobs share. The jobs may be running; nothing is changed.
+    """Read the state of the ledger of a database. Jobs may be running; nothing is changed.
 
     Parameters
     ----------
     url_or_path
-        The ledger, as in `SharedDatabase`.
+        The database, as for `Store`.
     now
         The present, in seconds since 1970 (UTC). None: that of the clock.
 
-    Raises `StoreError` and its kinds; `StoreMismatchError` if no job shares the ledger.
+    Raises `StoreError` and its kinds; `StoreMismatchError` if no job there has a cap.
     """
-    database = open_database(url_or_path, SCHEMA)
-    with database.reading(LEDGER_FORMAT) as connection:
-        caps = read_caps(connection) if inspect(connection).has_table("caps") else []
+    database = open_database(url_or_path, None)
+    with database.reading(STORE_FORMAT) as connection:
+        caps = read_caps(connection)
         if not caps:
-            raise StoreMismatchError(f"no job shares {database.name} yet")
+            raise StoreMismatchError(f"no job in {database.name} has a cap")
         cap = parse_cap(caps[-1][0])
         present = _present(cap, now)
         classes = np.zeros(len(SHARES), dtype=np.int64)
@@ -120,25 +119,19 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
                 records += int(rows[:, RECORDS].sum())
             classes += _classes(rows, cap)
             people += len(rows)
-        shards: dict[str, dict[str, tuple[int, str]]] = {}
-        for row in connection.execute(select(SPANS).order_by(SPANS.c.topic, SPANS.c.partition)):
-            name = f"{row.topic}/{row.partition}" if row.topic else "whole"
-            shards.setdefault(row.job, {})[name] = (row.seq, row.position)
-        jobs = [
-            JobSpends(
-                row.job,
-                row.records,
-                row.epsilon,
-                row.delta,
-                row.mu_squared,
-                row.charged_at,
-                shards.get(row.job, {}),
-            )
-            for row in connection.execute(select(JOBS).order_by(JOBS.c.job))
-        ]
+        jobs = [_job(connection, row) for row in connection.execute(select(JOBS).order_by(JOBS.c.job)).all()]
     return LedgerStatus(
         caps, people, own, records, older if present is not None else None, tuple(classes.tolist()), jobs
     )
+
+
+def _job(connection: Connection, job: Row[Any]) -> JobStatus:
+    mine = select(SHARDS).where(SHARDS.c.job == job.job).order_by(SHARDS.c.topic, SHARDS.c.partition)
+    rows = connection.execute(mine).all()
+    learned, refused, dead = (sum(getattr(row, name) for row in rows) for name in ("learned", "refused", "dead"))
+    shards = {f"{row.topic}/{row.partition}" if row.topic else "whole": (row.seq, row.position) for row in rows}
+    last = max((row.committed_at for row in rows), default=0.0)
+    return JobStatus(job.job, bool(job.capped), learned, refused, dead, last, shards)
 
 
 def people_by_share(connection: Connection, cap: Cap) -> tuple[int, ...]:
@@ -191,13 +184,13 @@ def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]
     Parameters
     ----------
     url_or_path
-        The ledger, as in `SharedDatabase`.
+        The database, as for `Store`.
 
     Raises `StoreError` and its kinds.
     """
-    with open_database(url_or_path, SCHEMA).reading(LEDGER_FORMAT) as connection:
+    with open_database(url_or_path, None).reading(STORE_FORMAT) as connection:
         yield COLUMNS
-        caps = read_caps(connection) if inspect(connection).has_table("caps") else []
+        caps = read_caps(connection)
         cap = parse_cap(caps[-1][0]) if caps else None
         length = cap.length if isinstance(cap, RenewingCap) else 0
         for keys, rows in spends_in(connection).every(connection):

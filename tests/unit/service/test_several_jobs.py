@@ -1,4 +1,4 @@
-"""Jobs that learn from requests and share a ledger: one cap over all, and no accepted call is lost or counted twice."""
+"""Jobs that learn from requests in one database: one cap over all, and no accepted call is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from streamdp.privacy.guarantees import PureDP
 from streamdp.service import learning_job
 from streamdp.store.store import Store
+from tests.support.commands import Quick
 from tests.support.service import client, job, record
 
 pytestmark = pytest.mark.slow
@@ -24,11 +25,11 @@ def learn(http: httpx.Client, name: str, people: list[str], key: str | None = No
 
 
 def jobs(folder: Path, *names: str) -> list[Any]:
-    return [job(folder, name, ledger=str(folder / "people.db")) for name in names]
+    return [job(folder, name, store=str(folder / "people.db")) for name in names]
 
 
 def spent(folder: Path, *people: str) -> list[int]:
-    with Store(folder / "reader.db", "reader", "f", cap=PureDP(5), ledger=folder / "people.db") as store:
+    with Store(folder / "people.db", "reader", "f", cap=PureDP(5)) as store:
         assert store.ledger is not None
         return [store.ledger.spent(person).records for person in people]
 
@@ -58,17 +59,15 @@ def test_a_call_is_learned_again_after_another_job_has_spent(tmp_path: Path, mon
         assert (between[0]["learned"], between[0]["refused"]) == (3, 0)
         assert (answer["learned"], answer["refused"], answer["dead"]) == (3, 1, [])
         assert learn(http, "a", ["ann", "ann", "bob", "ann"], "ka").json() == answer
-    snapshot = Store.snapshot(tmp_path / "a.db")
+    snapshot = Store.snapshot(tmp_path / "people.db", "a")
     assert snapshot is not None
     assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.position) == (3, 1, {"records": 4})
     assert spent(tmp_path, "ann", "bob") == [5, 1]
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_charge_whose_commit_failed_pays_for_the_same_person_once(
-    tmp_path: Path, again: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether its caller repeats the call or another one comes, charges are what was learned, or more."""
+def test_a_commit_that_failed_charges_nothing(tmp_path: Path, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its caller repeats the call or another one comes, charges are what was learned."""
     write, failed = Store._write, []
     monkeypatch.setattr(learning_job, "RETRY_S", 0.01)
 
@@ -84,4 +83,22 @@ def test_a_charge_whose_commit_failed_pays_for_the_same_person_once(
         while (answer := learn(http, "a", ["ann", "ann", "bob"] if again else ["ann"] * 5, "k" * (2 - again))).is_error:
             assert answer.status_code == 503  # until the store is open again
         assert answer.json()["learned"] == (3 if again else 5)
-    assert spent(tmp_path, "ann", "bob") == ([2, 1] if again else [5, 1])
+    assert spent(tmp_path, "ann", "bob") == ([2, 1] if again else [5, 0])
+
+
+def test_a_file_and_calls_at_the_same_time_share_one_cap(tmp_path: Path, quick: Quick) -> None:
+    lines = [f"{i % 90 - 30},{i % 2 == 0},p{i % 20}" for i in range(80)]
+    (tmp_path / "rows.csv").write_text("\n".join(["delay,late,who", *lines]) + "\n")
+    options = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--subject", "who"]
+    people = [f"p{i}" for i in range(20)]
+    with client(*jobs(tmp_path, "a")) as http:
+        assert learn(http, "a", people * 2).json()["learned"] == 40
+        code, _, err = quick("run", "rows.csv", *options, "--cap", "eps=5", "--store", "people.db")
+        assert (code, "other jobs, a: one cap, eps=5, holds over all" in err) == (0, True)
+        assert learn(http, "a", people).json()["refused"] == 20
+    assert spent(tmp_path, *people) == [5] * 20
+    found = {job: Store.snapshot(tmp_path / "people.db", job) for job in ("a", "rows")}
+    assert {job: (one.counts.learned, one.counts.refused) for job, one in found.items() if one is not None} == {
+        "a": (40, 20),
+        "rows": (60, 20),
+    }

@@ -1,0 +1,76 @@
+"""What an operator changes in a database: the cap of all people, and the caps of single ones. Jobs may be running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+
+from streamdp.data.records import Subject
+from streamdp.database.opening import open_database
+from streamdp.errors import ConfigError, StoreMismatchError
+from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.ledger_rows import change_cap, lock, read_cap, read_fingerprint
+from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.periods import Cap, parse_cap, same_kind
+from streamdp.ledger.subject_key import given_key, matching_key
+from streamdp.privacy.guarantees import Budget
+from streamdp.store.tables import STORE_FORMAT
+
+
+def set_cap(url_or_path: str | os.PathLike[str], cap: Cap | str) -> None:
+    """Change the cap of a database. Running jobs stop at their last commit, because their statements name the old one.
+
+    Parameters
+    ----------
+    url_or_path
+        The database, as for `Store`.
+    cap
+        A cap of the same kind, or its text.
+
+    Raises `BudgetError` for a malformed cap, `ConfigError` for another kind, and the errors of `Store`.
+    """
+    cap = parse_cap(cap)
+    with _open(url_or_path) as (ledger, rows):
+        if not same_kind(cap, ledger.cap):
+            raise ConfigError(f"the cap is {ledger.cap}, and the new one may differ in its amounts only")
+        if cap != ledger.cap:
+            with rows.errors(), rows.open_connection().begin():
+                lock(rows.open_connection())
+                change_cap(rows.open_connection(), cap)
+
+
+def set_caps(url_or_path: str | os.PathLike[str], caps: Mapping[Subject, Budget | str | None]) -> None:
+    """Give subjects their own caps, for all jobs of a database and for good. They are on disk when this returns.
+
+    Parameters
+    ----------
+    url_or_path
+        The database, as for `Store`.
+    caps
+        The cap of each subject over all time, or its text. None gives a subject the ledger's cap again.
+
+    Raises as `Ledger.set_cap`, and the errors of `Store`.
+    """
+    with _open(url_or_path) as (ledger, rows):
+        for subject, cap in caps.items():
+            ledger.set_cap(subject, cap)
+        with rows.errors(), rows.open_connection().begin():
+            ledger.write_pending(rows.open_connection())
+
+
+@contextlib.contextmanager
+def _open(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Ledger, PagedRows]]:
+    """The ledger of a database. Raises `StoreMismatchError` if no job there has a cap, and for another key."""
+    database = open_database(url_or_path, None)
+    with database.reading(STORE_FORMAT) as connection:  # an operator creates nothing
+        cap, fingerprint = read_cap(connection), read_fingerprint(connection)
+    if cap is None:
+        raise StoreMismatchError(f"no job in {database.name} has a cap")
+    key = matching_key(database.name, database.key_file, given_key(database.key_file, None), fingerprint)
+    with contextlib.ExitStack() as stack:
+        stack.callback(database.lock(shared=True).release)
+        connection = database.open_for_writing(STORE_FORMAT)
+        stack.callback(database.close, connection)
+        rows = PagedRows(connection, database.errors, cap, alone=False)
+        yield Ledger.over(rows, cap, key), rows
