@@ -31,6 +31,8 @@ settings.register_profile("streamdp", **PROFILE, derandomize=True, max_examples=
 settings.register_profile("campaign", **PROFILE, max_examples=300)
 settings.load_profile("streamdp")
 
+_SERVERS = {"broker", "broker_behind_proxy", "postgres", "server_database"}
+
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are processors: a quarter of the time, slow tests wait for servers and processes."""
@@ -56,6 +58,14 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> It
         NOISE.begin(name)
     else:
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a server is slow."""
+    for item in items:
+        if not _SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:
@@ -118,7 +128,7 @@ def server_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The place of a store: a file, or a new database on a server with a subject key in the environment."""
     if request.param == "sqlite":

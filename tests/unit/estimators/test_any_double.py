@@ -23,7 +23,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "UserLevelLDP": {"items_per_user": 2},
     "Windowed": {"window": 60, "items_per_user": 2, "budget": "eps=50,delta=0.1"},
 }
-REPEATS = ("LDPSGD", "Shuffle"), "as they are"
+REPEATS = ("LDPSGD", "Shuffle", "UserLevelLDP", "Windowed"), "as they are"
 """With LDPASGD and PanPrivate, which reach the same lines: the campaign has them too."""
 CASES = [
     pytest.param(
