@@ -57,7 +57,7 @@ def attack(claim: str, reports: int, *, half_noise: bool = False, seed: int = 0)
     model = LDPSGDRegressor(features=["a", "b"], intercept=False, budget=spent, seed=seed)
     randomizer = model.randomizer
     theta = model.state_dict()["state"][0]
-    gradients = [model._loss.gradient(theta, np.array([*x.values()]), y) for x, y in (RECORD, OTHER)]
+    gradients = [model.learner.problem.loss.gradient(theta, np.array([*x.values()]), y) for x, y in (RECORD, OTHER)]
     along = gradients[0] - gradients[1]
     own, other = (np.array([randomizer(x, y).gradient @ along for _ in range(reports)]) for x, y in (RECORD, OTHER))
     return Attack(claimed, own, other)

@@ -58,9 +58,9 @@ def simulated(loss: str, d: int, budget: str, seed: int) -> Any:
 
 def earlier(model: Any) -> Any:
     """The model with the steps before: T_0 = 10, and D = sqrt(d) for classes."""
-    spec, d = model._arrays.spec, model._arrays.state.shape[1]
+    spec, d = model.learner.arrays.spec, model.learner.arrays.state.shape[1]
     distance = math.sqrt(2 if model._index is None else d)
-    spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]] = Steps().numbers(distance, model._loss.bound, 2.5)
+    spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]] = Steps().numbers(distance, model.learner.problem.loss.bound, 2.5)
     return model
 
 
@@ -69,18 +69,18 @@ def shrunk(model: Any) -> np.ndarray:
 
     The curvature is that of `moderation`, for Huber's loss that of normal columns and its own scale.
     """
-    arrays, p = model._arrays, len(model._names)
-    theta, d, bound = np.empty(arrays.state.shape[1]), arrays.state.shape[1], model._loss.bound
+    arrays, p = model.learner.arrays, len(model._names)
+    theta, d, bound = np.empty(arrays.state.shape[1]), arrays.state.shape[1], model.learner.problem.loss.bound
     frame.inward(arrays, arrays.state[1], theta)
     factor, alpha, offset = arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
     relative = 0.15
-    if isinstance(model._loss, Huber):
-        relative = math.sqrt(2) * math.erf(model._loss.c / math.sqrt(2)) / (theta[-1] * bound)
+    if isinstance(model.learner.problem.loss, Huber):
+        relative = math.sqrt(2) * math.erf(model.learner.problem.loss.c / math.sqrt(2)) / (theta[-1] * bound)
     # `noise_at` has the curvature 0.15. Another one is another unit of the steps.
     steps = (factor * bound / math.sqrt(d) * relative / 0.15, alpha, offset)
     variance = noise_at(steps, float(arrays.clock[frame.TOTAL]), True).variance * (0.15 / relative) ** 2
     theta[:p] *= max(0.0, 1 - (p - 2) * variance / float(theta[:p] @ theta[:p]))
-    return model._original(theta)
+    return model.learner.original(theta)
 
 
 def many(n: int) -> Iterator[list[str]]:

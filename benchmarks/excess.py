@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
-from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.optim.ac_sa import plan
@@ -98,7 +98,7 @@ class Setting:
         """The excess of theta_0 = 0."""
         return self.excess(np.zeros(self.d))
 
-    def model(self, method: str, n: int, seed: int | None = None) -> BatchedModel:
+    def model(self, method: str, n: int, seed: int | None = None) -> Any:
         """A fresh estimator for n records."""
         classify = isinstance(self.loss, Logistic)
         kinds = (PanPrivateClassifier, ShuffleClassifier) if classify else (PanPrivateRegressor, ShuffleRegressor)
@@ -119,8 +119,8 @@ class Setting:
     def bounds(self, method: str, n: int) -> tuple[float, float]:
         """The plan's bound on the expected excess, and what it would be without privacy."""
         model = self.model(method, n)
-        public = replace(model._walk.problem, noise=lambda batch: 0.0)
-        return model._walk.plan[-1].excess, plan(public, n)[-1].excess
+        public = replace(model.learner.walk.problem, noise=lambda batch: 0.0)
+        return model.learner.walk.plan[-1].excess, plan(public, n)[-1].excess
 
     def measure(self, method: str, n: int, repetitions: int, seed: int = 0) -> np.ndarray:
         """The excess after n records, (repetitions,)."""

@@ -97,7 +97,7 @@ class Drawn:
         self.state_dict = model.state_dict
 
     def learn_arrays(self, X: np.ndarray, y: np.ndarray) -> None:
-        """See `StreamEstimator.learn_arrays`."""
+        """See `Estimator.learn_arrays`."""
         self._model.learn_arrays(X, y, self._rng.uniform(*self._interval, len(y)))
 
 

@@ -312,11 +312,11 @@ def priced(how: str, loss: str, d: int, budget: str, X: np.ndarray, y: np.ndarra
     else:
         model = LDPASGDRegressor(**options, target=(1 - 3 * spread, 1 + 3 * spread))
         if how != "private":
-            model._arrays.frame[-1, [k.CENTRE, k.SCALE]] = 1.0, spread
-            model._arrays.clock[k.TARGET] = k.DONE
+            model.learner.arrays.frame[-1, [k.CENTRE, k.SCALE]] = 1.0, spread
+            model.learner.arrays.clock[k.TARGET] = k.DONE
     if how == "told":
-        model._arrays.frame[:-1, [k.SCALE, k.RESTARTED]] = 1 / 3
-    k.refresh(model._arrays)
+        model.learner.arrays.frame[:-1, [k.SCALE, k.RESTARTED]] = 1 / 3
+    k.refresh(model.learner.arrays)
     model.learn_arrays(np.clip(X / 3, -1, 1), y)
     return model
 
@@ -357,7 +357,7 @@ def price(share: float) -> Iterator[list[str]]:
 
 def optimum(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Where the mean gradient of the records is zero, in original units."""
-    arrays, p = model._arrays, X.shape[1]
+    arrays, p = model.learner.arrays, X.shape[1]
     columns, target, theta = arrays.frame[:p], arrays.frame[p], np.empty(arrays.state.shape[1])
     k.inward(arrays, arrays.state[1], theta)
     scaled = (X - columns[:, k.CENTRE]) / columns[:, k.SCALE]
@@ -370,7 +370,7 @@ def optimum(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
     found = root(mean, theta, options={"xtol": 1e-6})
     assert found.success
-    return np.asarray(model._original(found.x))
+    return np.asarray(model.learner.original(found.x))
 
 
 def correlated(columns: str, d: int) -> np.ndarray:

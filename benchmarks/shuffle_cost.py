@@ -74,7 +74,7 @@ def plan_rows() -> list[list[str]]:
     for corollary, theorem, number, method, exponent in PLANS:
         found = []
         for n in USERS:
-            batch = SETTINGS[number].model(method, n)._walk.plan[-1].batch
+            batch = SETTINGS[number].model(method, n).learner.walk.plan[-1].batch
             found.append(bits(batch, 6))
             rows.append([corollary, theorem, f"{n:,}", f"{batch:,}", f"{found[-1]:,.0f}", f"{n * found[-1]:.1e}"])
         grows = np.polyfit(np.log(USERS), np.log(found), 1)[0]
@@ -163,8 +163,8 @@ def planned_rows() -> list[list[str]]:
                 model: Any = setting.model(method, n, seed)
                 model.learn_cohort(*setting.draw(np.random.default_rng((seed, 1)), n), given)
                 found.append(setting.excess(model.theta))
-            run = model._cohort_run(n, given, model._walk.problem.distance)
-            sent = run.steps * model._cohort_sum(n, run.steps).bits_per_user
+            run = model.learner.planned_run(n, given, model.learner.walk.problem.distance)
+            sent = run.steps * model.learner._cohort_sum(n, run.steps).bits_per_user
             rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", _scientific(np.array(found))])
     return rows
 

@@ -258,8 +258,8 @@ def stages(data: str, store: Path, rows: int) -> dict[str, float]:
 def batch_sizes(estimator: Any, rows: int) -> list[int]:
     """The batches of so many records, by the estimator's own plan."""
     fresh = estimator.clone()
-    sizes = [fresh._walk.batch]
-    for size, count in fresh._walk.runs():
+    sizes = [fresh.learner.walk.batch]
+    for size, count in fresh.learner.walk.runs():
         for _ in range(count):
             if sum(sizes) >= rows:
                 return sizes

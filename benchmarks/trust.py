@@ -23,15 +23,17 @@ from benchmarks.pages import mean_and_error, pm, table, write_between
 from benchmarks.simulation import expected_huber
 from benchmarks.theory import SIGMA
 from streamdp.data import datasets
-from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.batch_methods import batch_plan
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
+from streamdp.learners.batches import Batches, Vectors
+from streamdp.learners.problem import LinearProblem
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Huber
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.amplification import local_budget, shuffled
-from streamdp.privacy.guarantees import ApproxDP, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.mechanisms import PrivUnit
 
 FOLDER = Path(__file__).parent
@@ -51,20 +53,22 @@ SCORE = {"logistic": "accuracy", "huber": "R²"}
 # --- LDP reports in batches ---------------------------------------------------------------------------------
 
 
-class Reports(BatchedModel):
+class Reports(Batches):
     """AC-SA whose batches are sums of PrivUnit reports, all of a batch at one point by one randomizer, so that what
     shuffling adds to them is a theorem (`accounting.amplification`); `local` is what a report spends."""
 
-    @staticmethod
-    def local(batch: int) -> PureDP:
-        raise NotImplementedError
+    methods = ("ac-sa",)
+    local: Callable[[int], PureDP]
 
-    def _allocate(self, p: int) -> None:
-        self._reports = np.zeros(self._loss.size(p + int(self.intercept), self._outputs()))
-        super()._allocate(p)
+    def _sums(self, vectors: Vectors) -> None:
+        self._reports = np.zeros(vectors.size)
+
+    @property
+    def total(self) -> np.ndarray:
+        return self._reports
 
     def _randomizer(self, batch: int) -> PrivUnit:
-        return PrivUnit(self.local(batch), self._loss.bound, self._loss.sensitivity)
+        return PrivUnit(self.local(batch), self.problem.loss.bound, self.problem.loss.sensitivity)
 
     def _noise(self, batch: int) -> float:
         return self._randomizer(batch).variance(len(self._reports)) / batch
@@ -73,8 +77,8 @@ class Reports(BatchedModel):
         self._reports[:] = 0
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        found = gradients(self._spec, self._middle, X, y)
-        self._reports += self._randomizer(self.phase.batch).randomize(found, self._rng).sum(axis=0)
+        found = gradients(self.spec, self.middle, X, y)
+        self._reports += self._randomizer(self.batch).randomize(found, self.rng).sum(axis=0)
 
     def _close(self, records: int) -> np.ndarray:
         return self._reports.copy()
@@ -91,9 +95,15 @@ def fixed(batch: int) -> PureDP:
     return LOCAL
 
 
-def reports(kind: type[BatchedModel], local: Callable[[int], PureDP]) -> type[BatchedModel]:
-    """Such an estimator, with the face of `kind`."""
-    return type("Reports" + kind.__name__, (Reports, kind), {"local": staticmethod(local)})
+def reports(kind: type[Any], local: Callable[[int], PureDP]) -> type[Any]:
+    """Such an estimator, with the interface of `kind`."""
+
+    def make(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Reports:
+        learner = Reports(problem, budget, rng, batch_plan(model), given_domain=model.domain is not None)
+        learner.local = local
+        return learner
+
+    return type("Reports" + kind.__name__, (kind,), {"_make_learner": make})
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
@@ -217,13 +227,13 @@ CONTENDERS = (
     Contender(
         "pan-private Newton",
         "the operator, while a record passes",
-        lambda model: f"(1, 1e-6), one break-in; b from {model._walk.batch:,}",
+        lambda model: f"(1, 1e-6), one break-in; b from {model.learner.walk.batch:,}",
         lambda problem, seed: batched(problem, problem.kind("pan"), seed),
     ),
     Contender(
         "shuffled Newton",
         "a shuffler",
-        lambda model: f"(1, 1e-6); b from {model._walk.batch:,}",
+        lambda model: f"(1, 1e-6); b from {model.learner.walk.batch:,}",
         lambda problem, seed: batched(problem, problem.kind("shuffle"), seed),
     ),
     Contender(

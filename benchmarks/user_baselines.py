@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -29,7 +30,6 @@ from scipy.special import expit
 from benchmarks.excess import NAMES, SETTINGS, D, Setting
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
-from streamdp.estimators.user.learner import UserLearner
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Logistic
 from streamdp.optim.user_averages import average_gradients, gradients
@@ -146,12 +146,12 @@ class Contender:
         """What reports on so many records are cut to; None: the estimator's default."""
         return population.spread(size) if self.known else None
 
-    def model(self, population: Population, whole: Budget, users: int, items: int, seed: int) -> UserLearner:
+    def model(self, population: Population, whole: Budget, users: int, items: int, seed: int) -> Any:
         """A fresh estimator."""
         horizon, size = self.reports(users, items)
         setting = population.setting
         kind = UserLevelLDPClassifier if population.logistic else UserLevelLDPRegressor
-        model: UserLearner = kind(
+        model: Any = kind(
             setting.loss,
             self.budget(whole, items),
             items_per_user=size,
@@ -207,7 +207,7 @@ class GroupPrivacy(Contender):
         return GaussianDP(mu / math.sqrt(items))
 
 
-def ask(model: UserLearner, population: Population, users: int, items: int, rng: np.random.Generator) -> None:
+def ask(model: Any, population: Population, users: int, items: int, rng: np.random.Generator) -> None:
     """What `learn_arrays` does with the records of so many users, one after another, some ten times as fast.
 
     There are few different records, so their gradients are computed once a batch; what a user reports, and how, is the
@@ -220,7 +220,9 @@ def ask(model: UserLearner, population: Population, users: int, items: int, rng:
         users -= len(block)
         while len(block):
             turn, block = np.split(block, [model._turn])
-            table = average_gradients(model._spec, model._loss, model._middle, X, y, cells, cells[:-1])
+            table = average_gradients(
+                model.learner.spec, model.learner.problem.loss, model.learner.middle, X, y, cells, cells[:-1]
+            )
             model._answer(table.T[:, turn].sum(axis=2).T / items)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from benchmarks.rates import fast_enough, slope
 from streamdp.aggregation.concentrated_mean import Answers
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.user.estimators import UserLevelLDPRegressor
-from streamdp.estimators.user.learner import UserLearner
 from streamdp.optim.domains import L2Ball
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP
@@ -277,7 +277,7 @@ gamma)) / epsilon^2, gamma = 0.01.
 # --- Bassily and Sun, Theorem 3.2 -------------------------------------------------------------------------------
 
 
-def learner(problem: Linear, size: Size, seed: int) -> UserLearner:
+def learner(problem: Linear, size: Size, seed: int) -> Any:
     """Planned accelerated steps; averages are cut to their spread around zero."""
     loss = problem.loss
     return UserLevelLDPRegressor(
@@ -312,7 +312,7 @@ def learned(size: Size, runs: int = 12) -> np.ndarray:
 
 def bound(size: Size) -> float:
     """The plan's bound on the excess."""
-    return float(learner(linear(size.d), size, 0)._walk.plan[-1].excess)
+    return float(learner(linear(size.d), size, 0).learner.walk.plan[-1].excess)
 
 
 LEARNED = (

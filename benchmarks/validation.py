@@ -112,8 +112,8 @@ class Truth:
         self._model, self._X, self._y = model, stream.X, stream.y
         self._sums = np.zeros((2, 2))
         self._numbers = np.zeros(2)
-        self._begin = model._validator.begin
-        model._validator.begin = self._watched
+        self._begin = model._validation.validator.begin
+        model._validation.validator.begin = self._watched
 
     def _watched(self, *place: Any) -> None:
         self.close()

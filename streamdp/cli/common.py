@@ -10,7 +10,7 @@ import typer
 from streamdp.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from streamdp.estimators.base import StreamEstimator
+    from streamdp.estimators.estimator import Estimator
     from streamdp.store.store import Store
 
 StorePath = Annotated[
@@ -55,7 +55,7 @@ def warn(sentence: str) -> None:
     say(f"warning: {sentence}")
 
 
-def warn_if_not_private(estimator: StreamEstimator) -> None:
+def warn_if_not_private(estimator: Estimator) -> None:
     """Print a warning for an estimator whose releases are not private."""
     if not estimator.guarantee.private:
         warn("this model is NOT private: it has a seed, or no mechanism")

@@ -16,7 +16,7 @@ from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
 from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.estimator import Estimator
 from streamdp.ledger.periods import Cap, RenewingCap, allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
 
@@ -91,13 +91,13 @@ class Definition(Settings):
             raise MisfitError("cap", "needs schema.subject, the column that identifies the person of a record")
         if self.schema_.time is not None and not isinstance(self.cap_budget, RenewingCap):
             raise MisfitError("schema", "time is for a cap that renews, such as eps=8 per 30 days; leave it out")
-        if kind.needs_subject and self.schema_.subject is None:
+        if kind.learns.needs_subject and self.schema_.subject is None:
             raise MisfitError("model", f"{name} needs schema.subject: it protects all records of a subject together")
         try:
             estimator = self.build_estimator()
         except (ConfigError, BudgetError) as error:
             raise MisfitError("model", str(error)) from None
-        own = self.validation is not None and self.validation.budget is not None and kind.per_record_budgets
+        own = self.validation is not None and self.validation.budget is not None and kind.learns.per_record_budgets
         if own and self.schema_.budget is not None:
             need = "records with budgets of their own (schema.budget) allow no more than these: set validation.share"
             raise MisfitError("validation", need)
@@ -148,7 +148,7 @@ class Definition(Settings):
         becomes private.
         """
         budget = parse_budget(self.model.budget)
-        kind = str(with_amount(budget, 1.0) if self.model.kind.per_record_budgets else budget)
+        kind = str(with_amount(budget, 1.0) if self.model.kind.learns.per_record_budgets else budget)
         seed = None if self.model.seed is None else 0
         text = self._text(self.model.model_copy(update={"budget": kind, "seed": seed}))
         return blake2b(text.encode(), digest_size=16, person=b"streamdp-job").hexdigest()
@@ -222,7 +222,7 @@ class Definition(Settings):
         cap = self.cap_budget
         return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else None)
 
-    def build_estimator(self, ledger: Ledger | None = None) -> StreamEstimator:
+    def build_estimator(self, ledger: Ledger | None = None) -> Estimator:
         """Build the estimator, which has learned nothing.
 
         Parameters
@@ -250,7 +250,7 @@ class Definition(Settings):
             given["classes"] = list(self.schema_.target.classes)
         features: Any = list(self.build_schema().feature_names)
         target = self.schema_.target
-        if model.kind.scales_columns:
+        if model.kind.learns.scales_columns:
             features = self.schema_.declared()
         if target.bounds is not None and "target" in known:
             given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
@@ -259,7 +259,7 @@ class Definition(Settings):
                 raise ConfigError(f"{model.estimator} has no validation: it protects users, and not single records")
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
-        estimator: StreamEstimator = build(budget=model.budget, features=features, ledger=ledger, **given)
+        estimator: Estimator = build(budget=model.budget, features=features, ledger=ledger, **given)
         return estimator
 
 

@@ -22,9 +22,9 @@ from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
-from streamdp.estimators.divided import DividedModel
-from streamdp.estimators.ldp.learner import LDPLearner
-from streamdp.estimators.windowed.learner import WindowLearner
+from streamdp.learners.batches import Batches
+from streamdp.learners.local_reports import LocalReports
+from streamdp.learners.windows import Windows
 from streamdp.ledger.periods import RenewingCap
 from streamdp.runtime.defaults import COMMIT_RECORDS
 
@@ -134,7 +134,7 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _answers_requests(self) -> Self:
         if isinstance(self.source, CallsConfig):
-            if not issubclass(self.model.kind, LDPLearner):
+            if not issubclass(self.model.kind.learns, LocalReports):
                 need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
@@ -146,12 +146,12 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _on_spark(self) -> Self:
         if isinstance(self.source, SparkSourceConfig):
-            if issubclass(self.model.kind, WindowLearner):
+            if issubclass(self.model.kind.learns, Windows):
                 need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
                 learner: Any = self.build_estimator()
                 if not learner.sums_only:
                     raise MisfitError("model", f"{need}; this job's window, loss or method does not allow it")
-            if self.validation is not None and issubclass(self.model.kind, DividedModel):
+            if self.validation is not None and issubclass(self.model.kind.learns, Batches):
                 raise MisfitError("validation", "on Spark, LDP* estimators only can validate: leave it out")
             if isinstance(self.cap_budget, RenewingCap):
                 raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
@@ -162,7 +162,7 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _shuffles(self) -> Self:
         if isinstance(self.source, ShuffleSourceConfig):
-            if not self.model.kind.shuffled:
+            if not self.model.kind.learns.shuffled:
                 need = "a source of type: shuffle needs a Shuffle* estimator"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if self.validation is not None:

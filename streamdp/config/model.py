@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, field_validator, model_validator
 from streamdp import estimators
 from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
-from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.estimator import Estimator
 from streamdp.privacy.guarantees import parse_budget
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class ModelConfig(Settings):
     def _default_budget(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("budget") is None:
             name = value.get("estimator")
-            kind = getattr(estimators, name) if name in ESTIMATORS else StreamEstimator
-            return value | {"budget": "eps=1" if kind.per_record_budgets else "eps=1,delta=1e-6"}
+            shares = name in ESTIMATORS and not getattr(estimators, name).learns.per_record_budgets
+            return value | {"budget": "eps=1,delta=1e-6" if shares else "eps=1"}
         return value
 
     @field_validator("loss")
@@ -121,9 +121,9 @@ class ModelConfig(Settings):
         return value
 
     @property
-    def kind(self) -> type[StreamEstimator]:
+    def kind(self) -> type[Estimator]:
         """The class of the estimator."""
-        kind: type[StreamEstimator] = getattr(estimators, self.estimator)
+        kind: type[Estimator] = getattr(estimators, self.estimator)
         return kind
 
 

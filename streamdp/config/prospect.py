@@ -9,7 +9,7 @@ from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.few_records import LIKELY
-from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.learners.local_reports import LocalReports
 from streamdp.optim.losses import Loss, loss_for
 from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
@@ -81,7 +81,7 @@ def prospect(job: Definition, records: int) -> Prospect | None:
 
     Returns None if there is no plan for the estimator or the loss, or if there are no records.
     """
-    if records < 1 or not issubclass(job.model.kind, LDPLearner):
+    if records < 1 or not issubclass(job.model.kind.learns, LocalReports):
         return None
     from streamdp.optim.planner import plan_error
 

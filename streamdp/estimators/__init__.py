@@ -10,34 +10,36 @@ if TYPE_CHECKING:
         LDPSGDClassifier,
         LDPSGDRegressor,
     )
-    from streamdp.estimators.ldp.randomizer import Randomizer, Report
+    from streamdp.estimators.ldp.randomizer import Randomizer
     from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
     from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
     from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
     from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
-    from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
+    from streamdp.estimators.user.randomizer import UserRandomizer
     from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
+    from streamdp.learners.local_reports import Report
+    from streamdp.learners.user_answers import UserReport
 
 # Imported on first use: a job has one estimator.
 _HOMES = {
-    "LDPASGD": "ldp.estimators",
-    "LDPSGD": "ldp.estimators",
-    "PanPrivate": "pan",
-    "Randomizer": "ldp.randomizer",
-    "Report": "ldp.randomizer",
-    "Shuffle": "shuffle.estimators",
-    "ShuffleRandomizer": "shuffle.randomizer",
-    "UserLevelLDP": "user.estimators",
-    "UserRandomizer": "user.randomizer",
-    "UserReport": "user.randomizer",
-    "Windowed": "windowed.estimators",
+    "LDPASGD": "estimators.ldp.estimators",
+    "LDPSGD": "estimators.ldp.estimators",
+    "PanPrivate": "estimators.pan",
+    "Randomizer": "estimators.ldp.randomizer",
+    "Report": "learners.local_reports",
+    "Shuffle": "estimators.shuffle.estimators",
+    "ShuffleRandomizer": "estimators.shuffle.randomizer",
+    "UserLevelLDP": "estimators.user.estimators",
+    "UserRandomizer": "estimators.user.randomizer",
+    "UserReport": "learners.user_answers",
+    "Windowed": "estimators.windowed.estimators",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         home = _HOMES[name.removesuffix("Classifier").removesuffix("Regressor")]
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{home}"), name))
+        return globals().setdefault(name, getattr(import_module(f"streamdp.{home}"), name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

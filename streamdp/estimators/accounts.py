@@ -15,7 +15,8 @@ from typing import Any
 from river import base
 
 from streamdp.errors import ConfigError
-from streamdp.estimators.base import NEIGHBOURS, StreamEstimator
+from streamdp.estimators.estimator import Estimator
+from streamdp.learners.learner import NEIGHBOURS
 from streamdp.ledger.charged import CapHistory
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Guarantee
@@ -40,7 +41,7 @@ def _parts(item: Any) -> Iterator[Any]:
 
 
 def _is_private(item: Any) -> bool:
-    return issubclass(type(item), StreamEstimator)  # by its type, because a Pipeline poses as its last step
+    return issubclass(type(item), Estimator)  # by its type, because a Pipeline poses as its last step
 
 
 def _of_river(item: Any) -> bool:
@@ -125,7 +126,7 @@ class Account:
     model: Any
 
     @property
-    def estimators(self) -> tuple[StreamEstimator, ...]:
+    def estimators(self) -> tuple[Estimator, ...]:
         """The private estimators that the model holds now, each once."""
         return tuple(filter(_is_private, _walk(self.model)))
 
@@ -135,7 +136,7 @@ class Account:
         return check_pipeline(self.model)
 
     @property
-    def learned(self) -> tuple[StreamEstimator, ...]:
+    def learned(self) -> tuple[Estimator, ...]:
         """The estimators that have spent something."""
         return tuple(estimator for estimator in self.estimators if estimator.guarantee.budgets)
 

@@ -18,6 +18,7 @@ from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.estimators.packing import Packer
+from streamdp.learners.problem import Columns
 
 
 class SchemaWarning(UserWarning):
@@ -47,12 +48,8 @@ class Features:
         if not fits:
             raise ConfigError("features: expected a list of names, at least one and none twice")
         self.names = tuple(names)
-        self.origin, self.unit = np.zeros(len(names)), np.ones(len(names))
-        """(p,): a column is (value - origin) / unit."""
-        self.numeric = np.zeros(len(names), dtype=bool)
-        """(p,): which columns are numbers with declared bounds, so that they lie in [-1, 1]."""
-        self.typical: dict[int, tuple[float, float]] = {}
-        """The declared typical centre and spread of columns, by index, in units of the column."""
+        self.columns = Columns(np.zeros(len(names)), np.ones(len(names)), np.zeros(len(names), dtype=bool))
+        """What is declared of the columns."""
         self._owner = owner
         self._warned: set[str] = set()
         get = itemgetter(*names)
@@ -196,6 +193,8 @@ class SchemaFeatures(Features):
         self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
         super().__init__(self._schema.feature_names, owner)
+        origin, unit, numeric = self.columns.origin, self.columns.unit, self.columns.numeric
+        typical: dict[int, tuple[float, float]] = {}
         self._numbers: list[tuple[Any, int, float, float]] = []
         self._categories: list[tuple[Any, int, Mapping[str, int], int]] = []
         j = 0
@@ -208,12 +207,13 @@ class SchemaFeatures(Features):
             middle, half = (low + high) / 2, (high - low) / 2
             if not 1e-60 <= half <= 1e60:
                 raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
-            self.origin[j], self.unit[j], self.numeric[j] = middle, half, True
+            origin[j], unit[j], numeric[j] = middle, half, True
             if feature.typical is not None:
                 centre, spread = feature.typical
-                self.typical[j] = ((centre - middle) / half, spread / half)
+                typical[j] = ((centre - middle) / half, spread / half)
             self._numbers.append((name, j, low, high))
             j += 1
+        self.columns = Columns(origin, unit, numeric, typical, declared=True)
 
     @cached_property
     def packer(self) -> Packer | None:
@@ -267,13 +267,13 @@ class SchemaFeatures(Features):
 
     def to_original(self, blocks: np.ndarray) -> None:
         """See `Features.to_original`."""
-        blocks[:, :-1] /= self.unit
-        blocks[:, -1] -= blocks[:, :-1] @ self.origin
+        blocks[:, :-1] /= self.columns.unit
+        blocks[:, -1] -= blocks[:, :-1] @ self.columns.origin
 
     def to_columns(self, blocks: np.ndarray) -> None:
         """See `Features.to_columns`."""
-        blocks[:, -1] += blocks[:, :-1] @ self.origin
-        blocks[:, :-1] *= self.unit
+        blocks[:, -1] += blocks[:, :-1] @ self.columns.origin
+        blocks[:, :-1] *= self.columns.unit
 
     def frame(self, X: Any) -> np.ndarray:
         """Return the columns (n, p) of the raw rows of a frame.

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
 
@@ -42,23 +40,6 @@ def too_few(model: Any) -> str | None:
         f"{known:,} {what} are few: the model may or may not predict better than a constant; from about "
         f"{_rounded(enough)} {what} on that is likely, {advice}"
     )
-
-
-def rarity(intercepts: np.ndarray) -> float:
-    """How many times as much information a model of several classes needs if one class has the share p > 1/2.
-
-    It is (4 p (1 - p))^(-3/2), as for two classes (`optim.odds`), and 1 otherwise.
-
-    Parameters
-    ----------
-    intercepts
-        (K,), of columns that are 0 at their centres.
-
-    >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2)
-    4.63
-    """
-    share = min(max(1.0 / float(np.exp(intercepts - intercepts.max()).sum()), 0.5), 1 - 1e-6)
-    return float((4 * share * (1 - share)) ** -1.5)
 
 
 def _rounded(number: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamdp import estimators
 from streamdp.errors import StoreDamagedError, StoreError, StoreVersionError, StreamDPError, check_path
-from streamdp.estimators.linear import LinearModel
+from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.saving import DOMAINS, FORMAT, VERSION, checksum
 from streamdp.optim.losses import LOSSES
 from streamdp.store.state_codec import decode_state
@@ -50,7 +50,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _built(model: dict[str, Any]) -> Any:
     kind = getattr(estimators, model["estimator"])
-    if model["estimator"] not in estimators.__all__ or not issubclass(kind, LinearModel):
+    if model["estimator"] not in estimators.__all__ or not issubclass(kind, Estimator):
         raise ValueError("no estimator")
     estimator: Any = kind(**{name: _read(name, value) for name, value in model["parameters"].items()})
     estimator.load_state_dict(decode_state(model["state"]))

@@ -39,115 +39,30 @@ freed memory still hold of raw records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from streamdp.errors import check_choice
-from streamdp.estimators.divided import DividedModel
+from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
-from streamdp.estimators.targets import LinearClassifier, LinearRegressor
+from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.pan import PanBatches
+from streamdp.learners.problem import LinearProblem
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
-from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
+from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.mechanisms import Gaussian
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
-    from streamdp.optim.record_kernel import RecordKernel
-
-_MECHANISMS = ("auto", "gaussian", "none")
 
 
-class _PanPrivate(DividedModel):
-    """The sum of a batch between the noise that opens it and the noise that closes it."""
+def _fresh_words(model: Any) -> FreshWords | SeededEntropy:
+    return FreshWords() if model.seed is None else SeededEntropy(model.seed)
 
-    trust = (
-        "the operator while a record passes through memory; afterwards nobody: it protects against one break-in into "
-        "the memory of this estimator at any moment, together with everything that was ever saved or served"
-    )
 
-    mechanism: str
-    _methods = ("newton", "ac-sa")
-    _rng: FreshWords | SeededEntropy
-
-    def _set_up(self) -> None:
-        check_choice("mechanism", self.mechanism, _MECHANISMS)
-        self._noisy = self.mechanism != "none"
-        self._rng = FreshWords() if self.seed is None else SeededEntropy(self.seed)
-        super()._set_up()
-        Gaussian(self._budget)  # a budget that cannot be served is an error now
-
-    def _allocate(self, p: int) -> None:
-        from streamdp.optim.curvature_loops import accumulate
-        from streamdp.privacy import samplers
-
-        size, bound, sensitivity = self._vectors(p)
-        row = Gaussian(self._budget, bound, sensitivity).rows(size)[0]
-        self._cells = 1 / row[samplers.GRID]
-        self._scale = float(row[samplers.SCALE] * self._cells) if self._noisy else 0.0
-        self._total = np.zeros(size, dtype=np.int64)
-        self._accumulate: Callable[..., None] = accumulate
-        if self._curvature is not None:
-            self._accumulate = partial(accumulate, factor=self._curvature.factor)
-        super()._allocate(p)
-
-    @property
-    def private(self) -> bool:
-        """False with a seed or without noise, and after a state was loaded that is not private."""
-        return super().private and self._noisy
-
-    def _noise(self, batch: int) -> float:
-        variance: float = 2 * len(self._total) * (self._scale / self._cells / batch) ** 2
-        return variance
-
-    def _open(self) -> None:
-        self._add_noise()
-
-    def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        self._accumulate(self._spec, self._middle, X, y, self._cells, self._total)
-
-    def _record_kernel(self, p: int) -> RecordKernel:
-        from streamdp.optim.curvature_loops import VectorTotal
-
-        factor = 0.0 if self._curvature is None else self._curvature.factor
-        return VectorTotal(self._spec, self._middle, p, self._cells, self._total, factor)
-
-    def _close(self, records: int) -> np.ndarray:
-        self._add_noise()
-        total: np.ndarray = self._total / self._cells
-        return total
-
-    def _empty(self) -> dict[str, np.ndarray]:
-        return {"_total": np.zeros_like(self._total)}
-
-    def _add_noise(self) -> None:
-        """Add fresh noise to the sum, then overwrite the noise: if left in freed memory, it could be subtracted."""
-        noise = self._noises()
-        self._total += noise
-        noise[:] = 0
-
-    def _noises(self) -> np.ndarray:
-        """N(0, zeta^2 I) in cells of the grid; the random words are overwritten."""
-        from streamdp.privacy.samplers import normals
-
-        out = np.zeros(len(self._total), dtype=np.int64)
-        size = 2 * len(out) + 64
-        while self._scale:
-            before = forks()
-            words = self._rng.draw(size)
-            enough = normals(words, self._scale, out)
-            words[:] = 0
-            if enough and forks() == before:  # otherwise a parent and its child would have the same noise
-                break
-            size *= 2
-        return out
-
-    def _caveats(self, capped: bool) -> list[str]:
-        return ["two break-ins within one batch are not covered", *super()._caveats(capped)]
+def _pan(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:
+    given = model.domain is not None
+    return PanBatches(problem, budget, rng, methods.batch_plan(model), given_domain=given, mechanism=model.mechanism)
 
 
 _GUARANTEE = """
@@ -170,7 +85,7 @@ _LOSS = """
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
-class PanPrivateRegressor(_PanPrivate, LinearRegressor):
+class PanPrivateRegressor(Regressor):
     """Regression by pan-private Newton steps or accelerated SGD.
 
     Examples
@@ -180,6 +95,16 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
+
+    learns = PanBatches
+    _make_learner = _pan
+    _words = _fresh_words
+    n_changes = property(methods.n_changes)
+    phase = property(methods.phase)
+    gather_part = methods.gather_part
+    surrender = methods.surrender
+    part = methods.part
+    learn_parts = methods.learn_parts
 
     def __init__(
         self,
@@ -204,7 +129,7 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class PanPrivateClassifier(_PanPrivate, LinearClassifier):
+class PanPrivateClassifier(Classifier):
     """Classification by pan-private Newton steps or accelerated SGD.
 
     Examples
@@ -214,6 +139,16 @@ class PanPrivateClassifier(_PanPrivate, LinearClassifier):
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
+
+    learns = PanBatches
+    _make_learner = _pan
+    _words = _fresh_words
+    n_changes = property(methods.n_changes)
+    phase = property(methods.phase)
+    gather_part = methods.gather_part
+    surrender = methods.surrender
+    part = methods.part
+    learn_parts = methods.learn_parts
 
     def __init__(
         self,

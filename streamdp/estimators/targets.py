@@ -12,19 +12,17 @@ from river import base as river_base
 
 from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
-from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.optim.moderation import moderated
 from streamdp.validation.tasks import Classes, Numbers, Task
 
 
-class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
+class Regressor(Estimator, river_base.MiniBatchRegressor):
     """Numbers as targets."""
 
     _losses = (Huber, Squared, Quantile)
-
-    target: tuple[float, float] | None = None
 
     def _target_bounds(self) -> tuple[float, float] | None:
         if self.target is None:
@@ -71,12 +69,12 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return scores[:, 0]
 
-    def _target_task(self) -> Task:
-        tau = self._loss.tau if isinstance(self._loss, Quantile) else 0.5
+    def _target_task(self, loss: Loss) -> Task:
+        tau = loss.tau if isinstance(loss, Quantile) else 0.5
         return Numbers(tau, *(self._target_bounds() or (-math.inf, math.inf)))
 
 
-class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
+class Classifier(Estimator, river_base.MiniBatchClassifier):
     """Declared classes as targets, (False, True) by default: labels that come from the data would leak."""
 
     _losses = (Logistic, Softmax, Hinge)
@@ -111,18 +109,16 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
             raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
         return loss
 
-    def _model(self) -> dict[str, Any]:
+    def model_dict(self) -> dict[str, Any]:
+        """See `Estimator.model_dict`."""
         # Labels of numpy as those of Python: they are equal, and each version of numpy shows them in its own way.
         labels = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
-        return super()._model() | {"classes": [repr(label) for label in labels]}
-
-    def _outputs(self) -> int:
-        return len(self._labels) if isinstance(self._loss, Softmax) else 1
+        return super().model_dict() | {"classes": [repr(label) for label in labels]}
 
     def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
-        if self._outputs() == 1:
+        if self.learner.problem.outputs == 1:
             return super()._named(theta, names)
-        blocks = theta.reshape(self._outputs(), -1)
+        blocks = theta.reshape(self.learner.problem.outputs, -1)
         return {
             label: dict(zip(names, block.tolist(), strict=True))
             for label, block in zip(self._labels, blocks, strict=True)
@@ -156,7 +152,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
             return self._labels[score > 0]
         if self._features is None:
             return self._labels[0]
-        if self._outputs() == 1:
+        if self.learner.problem.outputs == 1:
             return self._labels[self._score_one(x) > 0]
         scores = self._scores_one(x)
         return self._labels[scores.index(max(scores))]
@@ -178,10 +174,10 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         if predictor is None:
             if self._features is None:
                 return dict.fromkeys(self._labels, 1 / len(self._labels))
-            if self._outputs() > 1:
+            if self.learner.problem.outputs > 1:
                 return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
             predictor = self._single()
-        if predictor is not None and (p := predictor.probability(x, self._noise_variance())) is not None:
+        if predictor is not None and (p := predictor.probability(x, self.learner.noise_variance())) is not None:
             return {self._labels[0]: 1 - p, self._labels[1]: p}
         assert self._features is not None
         shares = self.predict_proba_arrays(self._features.row_of(x))[0]
@@ -220,7 +216,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
 
-    def _target_task(self) -> Task:
+    def _target_task(self, loss: Loss) -> Task:
         return Classes(len(self._labels))
 
     def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
@@ -237,18 +233,10 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
             shares: np.ndarray = scipy.special.softmax(scores, axis=1)
             return shares
         z = scores[:, 0]
-        if variance := self._noise_variance():
-            z = moderated(z, self._squares(X), variance)
+        if variance := self.learner.noise_variance():
+            z = moderated(z, self.learner.squares(X), variance)
         p = scipy.special.expit(z)
         return np.column_stack([1 - p, p])
-
-    def _noise_variance(self) -> float:
-        """The variance by noise of a coordinate of the estimate, for `moderation`; 0 if it is not known."""
-        return 0.0
-
-    def _squares(self, X: np.ndarray) -> np.ndarray:
-        """|x|^2 (n,) in the units of these coordinates, with the 1 of the intercept."""
-        raise NotImplementedError
 
     def _need_probabilities(self) -> None:
         if not self.probabilistic:

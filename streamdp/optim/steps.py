@@ -36,6 +36,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from streamdp.errors import ConfigError, check_choice
 
 CLOCKS = ("information", "records")
@@ -117,3 +119,20 @@ class Steps:
         if self.clock == "records":
             return self.eta, self.alpha, 0.0
         return self.eta * 0.75 * distance / bound * offset ** (self.alpha - 0.5), self.alpha, offset
+
+
+def rarity(intercepts: np.ndarray) -> float:
+    """How many times as much information a model of several classes needs if one class has the share p > 1/2.
+
+    It is (4 p (1 - p))^(-3/2), as for two classes (`optim.odds`), and 1 otherwise.
+
+    Parameters
+    ----------
+    intercepts
+        (K,), of columns that are 0 at their centres.
+
+    >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2)
+    4.63
+    """
+    share = min(max(1.0 / float(np.exp(intercepts - intercepts.max()).sum()), 0.5), 1 - 1e-6)
+    return float((4 * share * (1 - share)) ** -1.5)

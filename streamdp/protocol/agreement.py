@@ -3,8 +3,6 @@
 Each party derives the agreement from the job alone. See docs/shuffle_protocol.md for the argument why this is safe.
 """
 
-# ruff: noqa: SLF001 - an agreement walks through the batches of an estimator of its own, which learns nothing
-
 from __future__ import annotations
 
 import json
@@ -53,9 +51,9 @@ class Agreement:
             raise ConfigError("minimum_share: expected a number above 0 and up to 1")
         self._estimator: Any = estimator.clone({"ledger": None})
         self.minimum_share = float(minimum_share)
-        model = self._estimator._model()
+        model = self._estimator.model_dict()
         self._loss = str(model["loss"])
-        self.rounds: int | None = None if estimator.cohort is None else self._estimator.phase.steps
+        self.rounds: int | None = None if self._estimator.cohort is None else self._estimator.phase.steps
         """The number of rounds in which the same people answer; None: each record answers once."""
         agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
         self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
@@ -73,10 +71,7 @@ class Agreement:
         if place != self._at:
             self._at = None
             try:
-                estimator._walk.go(place)
-                if estimator.finished:
-                    raise ConfigError("all rounds are done")
-                estimator._begin_phase()
+                estimator.learner.go(place)
             except (StreamDPError, ArithmeticError, TypeError, ValueError):
                 raise SchemaError("there is no such batch, or it would be too large") from None
             self._at = place
@@ -112,7 +107,7 @@ class Agreement:
 
     def after(self, place: Place) -> Place:
         """The next batch."""
-        walk = self._go(place)._walk
+        walk = self._go(place).learner.walk
         self._at = None
         walk.skip()
         following: Place = walk.place
@@ -171,7 +166,7 @@ class Agreement:
         same("agreement (schema, model or minimum_share)", announced.agreement, ours.agreement)
         randomizer = self.randomizer(announced.batch, announced.point)
         if self.rounds is not None:
-            inside = self._estimator._project(randomizer.point)
+            inside = self._estimator.learner.region.project(randomizer.point)
             if not np.allclose(inside, randomizer.point, rtol=1e-9, atol=1e-9):
                 raise ConfigError("refused: the learner announces a point outside of the domain")
         return randomizer

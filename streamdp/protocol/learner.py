@@ -114,7 +114,8 @@ class Learner:
 
     @property
     def _place(self) -> Place:
-        return self._estimator.batch
+        place: Place = self._estimator.batch
+        return place
 
     def _start(self) -> None:
         snapshot = self._store.load()

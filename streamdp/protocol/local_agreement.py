@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from streamdp.config.definition import Definition
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
-from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.learners.local_reports import LocalReports
 from streamdp.privacy.mechanisms import NoNoise, mechanism_for
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ class Agreement(Wire):
 
         Raises `ConfigError` if the model has no local half on the wire, or no noise.
         """
-        learner = definition.build_estimator()
-        if not isinstance(learner, LDPLearner):
+        learner: Any = definition.build_estimator()
+        if not isinstance(learner.learner, LocalReports):
             raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: expected LDPSGD* or LDPASGD*")
         local = learner.randomizer
         mechanism = mechanism_for(local.mechanism, local.budget)

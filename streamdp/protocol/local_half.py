@@ -14,7 +14,8 @@ import numpy as np
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.accepted import FURTHEST, takes_classes
-from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
+from streamdp.estimators.ldp.randomizer import Randomizer
+from streamdp.learners.local_reports import Question, Report
 from streamdp.optim.losses import Softmax
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount

@@ -1,6 +1,6 @@
 """The learner's side of local reports: it writes the randomizer document of a commit, and checks what devices send.
 
-See docs/reports.md. The desk never learns: `LDPLearner.absorb` does, with what the desk returns.
+See docs/reports.md. The desk never learns: `absorb` of the estimator does, with what the desk returns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from connectors.httpcall import ELSEWHERE
 from streamdp.config.definition import Definition
 from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
-from streamdp.estimators.ldp.learner import LDPLearner
-from streamdp.estimators.ldp.randomizer import Answer, Randomizer, Report
+from streamdp.estimators.ldp.randomizer import Randomizer
+from streamdp.learners.local_reports import Answer, Report
 from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, calibrated
 from streamdp.protocol.local_agreement import Agreement
@@ -55,7 +55,7 @@ class Received(NamedTuple):
     Parameters
     ----------
     report
-        What `LDPLearner.absorb` takes. The caller asks the ledger first.
+        What `absorb` of the estimator takes. The caller asks the ledger first.
     id
         The `WireReport.id`.
     subject
@@ -108,7 +108,7 @@ class ReportDesk:
         """The newest version; None before the first `show`."""
         return None if self._newest is None else self._newest[0]
 
-    def show(self, version: int, learner: LDPLearner) -> None:
+    def show(self, version: int, learner: Any) -> None:
         """Make a committed state the newest version. Call it after the commit, before anything else is learned.
 
         Parameters

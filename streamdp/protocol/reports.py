@@ -14,7 +14,7 @@ from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import PROTOCOL, Agreement, Name, Wire, whole
 
 if TYPE_CHECKING:
-    from streamdp.estimators.ldp.randomizer import Question
+    from streamdp.learners.local_reports import Question
 
 MOST_BYTES = 8 << 20
 """The most bytes of a randomizer document, and of a request with reports."""

@@ -12,14 +12,14 @@ from streamdp.store.snapshot import Counts, Part, Snapshot
 
 
 class Estimator(Protocol):
-    """What a loop needs of an estimator; `streamdp.estimators.base` describes it."""
+    """What a loop needs of an estimator; `streamdp.estimators.estimator` describes it."""
 
     n_seen: int
     n_refused: int
 
     @property
     def commits_at_every_boundary(self) -> bool:
-        """See `StreamEstimator`."""
+        """See `Estimator`."""
 
     @property
     def ledger(self) -> Any:
@@ -34,7 +34,7 @@ class Estimator(Protocol):
         """The number of records up to the next boundary; 0 at a boundary."""
 
     def boundary_within(self, records: int) -> int:
-        """See `StreamEstimator.boundary_within`."""
+        """See `Estimator.boundary_within`."""
 
     def close_batch(self) -> None:
         """Come to a boundary now, if the open batch allows it."""
@@ -46,13 +46,13 @@ class Estimator(Protocol):
         budgets: np.ndarray | None = None,
         subjects: Sequence[Subject | None] | None = None,
     ) -> np.ndarray | None:
-        """See `StreamEstimator.learn_arrays`. If admission fails, nothing is spent or learned."""
+        """See `Estimator.learn_arrays`. If admission fails, nothing is spent or learned."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state, to be committed."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `LinearModel.load_state_dict`."""
+        """See `Estimator.load_state_dict`."""
 
 
 class Committing(Protocol):

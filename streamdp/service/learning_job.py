@@ -31,7 +31,7 @@ from streamdp.errors import (
     StoreBusyError,
     StoreUnavailableError,
 )
-from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.learners.local_reports import LocalReports
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
@@ -166,7 +166,7 @@ class LearningJob(Job):
         if desk.version != version:
             self._asking = restore(mine, self._asking)
             estimator = self._asking.estimator
-            assert isinstance(estimator, LDPLearner), "the configuration allows no other"
+            assert isinstance(estimator.learner, LocalReports), "the configuration allows no other"
             desk.show(version, estimator)
         return desk
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from streamdp.estimators.few_records import too_few
-from streamdp.estimators.ldp.learner import LDPLearner
-from streamdp.estimators.targets import LinearRegressor
-from streamdp.estimators.user.learner import UserLearner
+from streamdp.estimators.targets import Regressor
+from streamdp.learners.local_reports import LocalReports
+from streamdp.learners.user_reports import UserReports
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
@@ -54,8 +54,8 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
 
 def _begins_at_zero(estimator: Any) -> bool:
     """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
-    local = isinstance(estimator, LDPLearner | UserLearner)
-    return local and isinstance(estimator, LinearRegressor) and estimator.target is None
+    local = isinstance(estimator.learner, LocalReports | UserReports)
+    return local and isinstance(estimator, Regressor) and estimator.target is None
 
 
 def _about_bounds(loose: float, near: float | None) -> str:

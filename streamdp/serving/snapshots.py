@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError, check_texts
-from streamdp.estimators.divided import DividedModel
-from streamdp.estimators.windowed.learner import WindowLearner
+from streamdp.learners.batches import Batches
+from streamdp.learners.windows import Windows
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
 
 if TYPE_CHECKING:
-    from streamdp.estimators.base import StreamEstimator
+    from streamdp.estimators.estimator import Estimator
     from streamdp.validation.quality import Quality
 
 
@@ -39,7 +39,7 @@ class Model:
     """
 
     definition: StoredDefinition
-    estimator: StreamEstimator
+    estimator: Estimator
     snapshot: Snapshot
 
     @property
@@ -55,7 +55,7 @@ class Model:
         return "\n".join([said, *(f"Note: {note}." for note in notes)])
 
 
-def _on_spark(snapshot: Snapshot, estimator: StreamEstimator) -> list[str]:
+def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:
     """A note on the machines of Spark, if they learned the model."""
     if not any(place.startswith(f"{ON_SPARK}/") for place in (str(snapshot.shard), *snapshot.position)):
         return []
@@ -64,13 +64,13 @@ def _on_spark(snapshot: Snapshot, estimator: StreamEstimator) -> list[str]:
         "records until a batch ends, and longer if it fails, whatever the estimator protects"
     )
     repeated = "if a batch failed and was repeated, noisy query points of both attempts were on these disks"
-    if isinstance(estimator, WindowLearner):
+    if isinstance(estimator.learner, Windows):
         return [
             f"{trusted}. There, each batch of Spark is a window. The machines return sums over users that the driver "
             f"alone can open, and the driver adds the noise, once to each sum; {repeated}"
         ]
-    if isinstance(estimator, DividedModel):
-        roles = ". The machines play the devices, and the driver the shuffler" if estimator.shuffled else ""
+    if isinstance(estimator.learner, Batches):
+        roles = ". The machines play the devices, and the driver the shuffler" if estimator.learner.shuffled else ""
         return [
             f"{trusted}{roles}. While a batch is learned, people must trust the driver's memory, too: it opens a sum "
             f"over the records of each machine, adds it and forgets it; {repeated}"

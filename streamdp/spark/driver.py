@@ -49,8 +49,8 @@ from pyspark.sql import functions as sf
 
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError, raise_alone
-from streamdp.estimators.divided import DividedModel
-from streamdp.estimators.windowed.learner import WindowLearner, WindowWarning
+from streamdp.learners.batches import Batches
+from streamdp.learners.windows import Windows, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import check_finite
 from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecords, learn_batches
@@ -111,7 +111,7 @@ class Driver:
         self._spark = spark
         self._config = config
         self._stream = stream
-        self._one_model = issubclass(config.model.kind, WindowLearner | DividedModel)
+        self._one_model = issubclass(config.model.kind.learns, Windows | Batches)
         self._publish = tuple(publish)
         self._store = _patiently(lambda: config.open_store(accepted, shared=True))
         try:
@@ -203,7 +203,7 @@ class Driver:
     def _batch(self, frame: DataFrame) -> _Batch:
         """Place the records of each lane behind its load."""
         ledger, schema = self._store.ledger, self._config.build_schema()
-        key = secrets.token_bytes(32) if ledger is not None or self._config.model.kind.needs_subject else None
+        key = secrets.token_bytes(32) if ledger is not None or self._config.model.kind.learns.needs_subject else None
         records = prepared(frame, schema, self._lanes, key, secrets.randbits(62))
         loan, homes = None, np.empty(0, np.int64)
         if ledger is not None and key is not None:
@@ -224,7 +224,7 @@ class Driver:
     def _state_for(self, lane: int) -> Mapping[str, Any] | None:
         """The committed state that an executor begins with; gathering the users of a window needs none."""
         last = self._last[self.shards[0 if self._one_model else lane]]
-        return None if last is None or issubclass(self._config.model.kind, WindowLearner) else last.state
+        return None if last is None or issubclass(self._config.model.kind.learns, Windows) else last.state
 
     def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
         """The subjects of the records, and the shard of each."""
@@ -258,7 +258,7 @@ class Driver:
                 learner.load_state_dict(last.state)
             records = GatheredRecords(gathered, text, batch.seal, results)
             counts = counts_sum(result.counts for result in results)
-            if isinstance(learner, DividedModel):
+            if isinstance(learner.learner, Batches):
                 _settle(batch, results)
                 learn_batches(records, learner)
                 learner.n_refused += counts.refused

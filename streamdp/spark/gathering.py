@@ -1,6 +1,6 @@
 """Records on several executors: each holds some of them, and the driver gets sums over all.
 
-Windows of users, and batches (see `streamdp.estimators.divided`), are learned so. Executors admit the records of their
+Windows of users, and batches (see `streamdp.learners.divided`), are learned so. Executors admit the records of their
 shards and keep them in Spark's cache until the batch of Spark ends. The estimator runs on the driver. It asks for a sum
 over all users of the window, or over all records of one of its batches, at one point after another; each question is a
 job of Spark. An executor adds what its records say, seals the partial sum for the driver, and the driver adds the
@@ -39,9 +39,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamdp.errors import SourceError
-from streamdp.estimators.divided import DividedModel
-from streamdp.estimators.user.records import MOST_WINDOW
-from streamdp.estimators.windowed.learner import WindowLearner
+from streamdp.learners.batches import Batches
+from streamdp.learners.user_reports import MOST_WINDOW
+from streamdp.learners.windows import Windows
 from streamdp.optim.curvature import Curvature
 from streamdp.spark.records import SHARD
 from streamdp.spark.sealing import Seal, seal
@@ -84,7 +84,7 @@ class Gather(ShardTask):
         shards
             How many shards there are.
         """
-        if issubclass(config.model.kind, WindowLearner):
+        if issubclass(config.model.kind.learns, Windows):
             model = config.model.model_copy(update={"window": MOST_WINDOW})
             config = config.model_copy(update={"model": model})
         return cls(config.text(), public, key, shards)
@@ -92,7 +92,7 @@ class Gather(ShardTask):
     def lane(self, shard: int, load: bytes | None) -> Lane:
         """As `ShardTask.lane`: it gathers its part of each batch."""
         lane = super().lane(shard, load)
-        if isinstance(lane.estimator, DividedModel):
+        if issubclass(type(lane.estimator).learns, Batches):
             lane.estimator.gather_part(shard, self.shards)
         return lane
 
@@ -115,7 +115,7 @@ class Gather(ShardTask):
 
 def _batches(estimator: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the records of each batch or of the window, and how many each user has."""
-    if isinstance(estimator, DividedModel):
+    if issubclass(type(estimator).learns, Batches):
         for X, y in estimator.surrender():
             yield X, y, np.ones(len(y), np.int64)
     else:
@@ -251,7 +251,7 @@ class GatheredRecords:
 
 @dataclass(frozen=True)
 class BatchSum:
-    """Asks for the part of a batch of an estimator of `streamdp.estimators.divided`.
+    """Asks for the part of a batch of an estimator of `streamdp.learners.divided`.
 
     Parameters
     ----------
@@ -261,13 +261,14 @@ class BatchSum:
 
     state: Mapping[str, Any]
 
-    def __call__(self, learner: DividedModel, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """As `Ask`: see `DividedModel.part`."""
+    def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """As `Ask`: see `Batches.part`."""
         learner.load_state_dict(dict(self.state))
-        return learner.part(X, y)
+        part: np.ndarray = learner.part(X, y)
+        return part
 
 
-def learn_batches(records: GatheredRecords, learner: DividedModel) -> None:
+def learn_batches(records: GatheredRecords, learner: Any) -> None:
     """Learn the batches of an estimator, at the boundary from which the records were gathered.
 
     Raises `SourceError` as `GatheredRecords.ask` does; then load a state.
@@ -291,7 +292,7 @@ class UserSum:
     arguments: tuple[Any, ...]
     scaled: tuple[np.ndarray, np.ndarray] | None
 
-    def __call__(self, learner: WindowLearner, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """As `Ask`."""
         users = learner.users_of(X, y, sizes)
         try:
@@ -306,7 +307,7 @@ class UserSum:
 class ClusterUsers:
     """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users."""
 
-    def __init__(self, records: GatheredRecords, learner: WindowLearner) -> None:
+    def __init__(self, records: GatheredRecords, learner: Any) -> None:
         self._records = records
         self.project = learner.project
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None

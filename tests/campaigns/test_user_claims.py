@@ -87,7 +87,7 @@ def test_local_learners_get_gradients_of_the_linear_loss() -> None:
     problem, size = linear(4, 0.5), Size(400, 3, d=4)
     model = learner(problem, size, 0)
     X, y = problem.points, np.full(1, 100.0)
-    own = averages(model._spec, model._loss, np.zeros(4), X, y, [1])
+    own = averages(model.learner.spec, model.learner.problem.loss, np.zeros(4), X, y, [1])
     np.testing.assert_allclose(own[0], -problem.points[0] / 2)
     assert learned(size, runs=2).shape == (2,)
 

@@ -37,7 +37,7 @@ from streamdp import (
     WindowedRegressor,
 )
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
-from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaWarning
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
@@ -111,13 +111,15 @@ every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 
 def numbers(model: Any) -> np.ndarray:
     """What the model has learned up to the last boundary."""
-    state: np.ndarray = model._walk.learned()["state"] if hasattr(model, "_walk") else model._arrays.state
+    state: np.ndarray = (
+        model.learner.walk.learned()["state"] if hasattr(model.learner, "walk") else model.learner.arrays.state
+    )
     return state
 
 
 @pytest.mark.parametrize(("make", "number"), [*all_checks(MODELS | USER), *all_checks(WINDOWED, slow=True)])
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
 
@@ -131,7 +133,7 @@ def test_every_public_estimator_is_checked() -> None:
     import streamdp
 
     names = (getattr(streamdp, name) for name in streamdp.__all__)  # some are imported when they are asked for
-    public = {v for v in names if isinstance(v, type) and issubclass(v, StreamEstimator)}
+    public = {v for v in names if isinstance(v, type) and issubclass(v, Estimator)}
     assert public == {type(make()) for make in CHECKED.values()}
 
 
@@ -185,8 +187,8 @@ def test_budgets_come_with_the_streams_third_element() -> None:
     direct = LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(0.5), seed=2)
     for i, (x, y) in enumerate(records(400)):
         direct.learn_one(x, y, budget=PureDP(3.0 if i % 2 else 0.25))
-    assert np.array_equal(direct._arrays.state, model._arrays.state)
-    assert not np.array_equal(run(2.0)._arrays.state, model._arrays.state)
+    assert np.array_equal(direct.learner.arrays.state, model.learner.arrays.state)
+    assert not np.array_equal(run(2.0).learner.arrays.state, model.learner.arrays.state)
 
 
 def test_budgets_of_other_kinds_in_one_stream() -> None:
@@ -204,7 +206,7 @@ def test_one_by_one_and_mini_batches_in_a_pipeline() -> None:
     for x, y in records(300):
         model.learn_one(x, y)
     other.learn_many(frame[["a", "b", "c"]], frame["y"])
-    assert np.array_equal(model._arrays.state, other[-1]._arrays.state)
+    assert np.array_equal(model.learner.arrays.state, other[-1].learner.arrays.state)
     assert other.predict_many(frame[["a", "b", "c"]]).tolist() == pytest.approx(
         [model.predict_one(x) for x, _ in records(300)]
     )
@@ -240,7 +242,7 @@ def test_predictions_before_and_after_learning(make: Callable[[], Any]) -> None:
         direct = weights.get("(intercept)", 0.0) + sum(weights[name] * x[name] for name in "abc")
         assert model.predict_one(x) == pytest.approx(direct)
         return
-    if model._loss.name == "hinge":
+    if model.learner.problem.loss.name == "hinge":
         with pytest.raises(NotImplementedError):
             model.predict_proba_one(x)
         assert model.predict_one(x) in model._labels
@@ -255,9 +257,9 @@ def test_predicting_learns_nothing() -> None:
     model = LDPASGDRegressor(features=["a", "b", "c"])
     x, y = records(1)[0]
     model.learn_one(x, y)
-    before, words = model._arrays.state.copy(), model._rng.position
+    before, words = model.learner.arrays.state.copy(), model._rng.position
     model.predict_one(x, budget=PureDP(1), subject="ann")
-    assert np.array_equal(before, model._arrays.state)
+    assert np.array_equal(before, model.learner.arrays.state)
     assert model._rng.position == words
     assert model.n_seen == 1
 
@@ -280,7 +282,7 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "NOT PRIVATE" not in said
     assert "first record's names" in said
     assert model.at_boundary == (model.to_boundary == 0)
-    assert model.at_boundary or hasattr(model, "_walk")
+    assert model.at_boundary or hasattr(model.learner, "walk")
     model.close_batch()
     assert model.at_boundary
 
@@ -328,7 +330,7 @@ def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:
     for row in rows:
         model = LDPASGDRegressor(features=["a", "b"], seed=4)
         caught(lambda model=model, row=row: model.learn_one(row, 1.0))
-        states.append(model._arrays.state)
+        states.append(model.learner.arrays.state)
     assert all(np.array_equal(states[0], other) for other in states)
 
 
@@ -495,10 +497,10 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[s
     model = declared(LDPASGDRegressor)
     for x, y in records(10):
         model.learn_one(x, y)
-    state, before, n = {**model.state_dict(), "n_seen": 77, **change}, model._arrays.state.copy(), model.n_seen
+    state, before, n = {**model.state_dict(), "n_seen": 77, **change}, model.learner.arrays.state.copy(), model.n_seen
     with pytest.raises(ConfigError):
         model.load_state_dict(state)
-    assert np.array_equal(before, model._arrays.state)
+    assert np.array_equal(before, model.learner.arrays.state)
     assert model.n_seen == n
 
 
@@ -594,7 +596,7 @@ def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
     assert np.array_equal(numbers(other), numbers(declared(make)))
     assert repr(other) == repr(model)
     new = declared(make)
-    mine, theirs = (m._arrays.spec if hasattr(m, "_arrays") else m._spec for m in (other, new))
+    mine, theirs = (m.learner.arrays.spec if hasattr(m.learner, "arrays") else m.learner.spec for m in (other, new))
     assert np.array_equal(mine, theirs)
     assert other._rng is not model._rng
 
@@ -611,7 +613,7 @@ def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
         whole.learn_one(x, y, budget=spend)
         report = halves.randomizer(x, halves._encode_target(y), budget=spend)
         halves.absorb(report)
-    assert np.array_equal(whole._arrays.state, halves._arrays.state)
+    assert np.array_equal(whole.learner.arrays.state, halves.learner.arrays.state)
     assert (whole.n_seen, whole.guarantee) == (halves.n_seen, halves.guarantee)
 
 
@@ -625,7 +627,7 @@ def test_the_two_halves_also_for_many_features(p: int) -> None:
         x = dict(zip(names, row, strict=True))
         whole.learn_one(x, row[0])
         halves.absorb(halves.randomizer(x, row[0]))
-    assert np.array_equal(whole._arrays.state, halves._arrays.state)
+    assert np.array_equal(whole.learner.arrays.state, halves.learner.arrays.state)
 
 
 def test_a_randomizer_stands_by_itself() -> None:
@@ -650,10 +652,10 @@ def test_a_randomizer_stands_by_itself() -> None:
 def test_absorb_refuses_what_is_no_gradient(bad: np.ndarray) -> None:
     model = declared(LDPASGDRegressor)
     report = model.randomizer(*records(1)[0])
-    before = model._arrays.state.copy()
+    before = model.learner.arrays.state.copy()
     with pytest.raises(SchemaError):
         model.absorb(type(report)(bad, report.budget))
-    assert np.array_equal(before, model._arrays.state)
+    assert np.array_equal(before, model.learner.arrays.state)
     assert model.n_seen == 0
 
 

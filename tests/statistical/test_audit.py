@@ -177,18 +177,18 @@ def last_steps(
 def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     """The size of the step at the last of n records, by the formula of `steps`."""
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
-    d = model._arrays.state.shape[1]
-    factor, alpha, offset = model._steps.numbers(d**0.5, model._loss.bound, d)
-    return float(factor * information[-1] * (model._arrays.clock[TOTAL] + information.sum() + offset) ** -alpha)
+    d = model.learner.arrays.state.shape[1]
+    factor, alpha, offset = model.learner.steps.numbers(d**0.5, model.learner.problem.loss.bound, d)
+    return float(factor * information[-1] * (model.learner.arrays.clock[TOTAL] + information.sum() + offset) ** -alpha)
 
 
 def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray, seed: int, trials: int) -> np.ndarray:
     """(trials, d) noisy gradients of the last record: moves of theta over the step size."""
-    n, d = len(X), model._arrays.state.shape[1]
+    n, d = len(X), model.learner.arrays.state.shape[1]
     out = np.empty((trials, d))
     rng, left = SeededEntropy(seed, 1 << 16), out
     while True:
-        done = last_steps(model._arrays, model._default.code, model.n_seen, X, y, rows, rng.words, left)
+        done = last_steps(model.learner.arrays, model.learner.default.code, model.n_seen, X, y, rows, rng.words, left)
         if done == len(left):
             break
         left = left[done:]
@@ -264,15 +264,15 @@ def arrays(*records: Record) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gradients(model: LDPSGDRegressor, *records: Record) -> list[np.ndarray]:
-    return [model._loss.gradient(model._arrays.state[0], np.array(x), y) for x, y in records]
+    return [model.learner.problem.loss.gradient(model.learner.arrays.state[0], np.array(x), y) for x, y in records]
 
 
 def weakened(model: LDPSGDRegressor, budget: Budget) -> np.ndarray:
     """The calibration row with half the noise; for PrivUnit that of twice the epsilon."""
-    mechanism = model._mechanism_of(budget)
-    d = model._arrays.state.shape[1]
+    mechanism = model.learner.mechanism_of(budget)
+    d = model.learner.arrays.state.shape[1]
     if isinstance(mechanism, PrivUnit):
-        return model._mechanism_of(with_amount(budget, 2 * amount(budget))).rows(d)
+        return model.learner.mechanism_of(with_amount(budget, 2 * amount(budget))).rows(d)
     rows = mechanism.rows(d).copy()
     rows[:, samplers.SCALE] /= 2
     return rows
@@ -283,7 +283,7 @@ def test_the_harness_is_learn_one(case: Case) -> None:
     """The audited loop gives the results of `learn_one` and `learn_arrays`, bit for bit, with the same words."""
     model = case.model()
     X, y = arrays(case.a)
-    audited = moves(model, X, y, model._default_rows, seed=5, trials=50)
+    audited = moves(model, X, y, model.learner.default_rows, seed=5, trials=50)
     start = model.state_dict()
     one, many = case.model(seed=5), case.model(seed=5)
     label = one._labels[int(case.a[1])] if hasattr(one, "_labels") else case.a[1]
@@ -292,9 +292,9 @@ def test_the_harness_is_learn_one(case: Case) -> None:
             learner.load_state_dict(start)
         one.learn_one(dict(zip(one.features, case.a[0], strict=True)), label)  # type: ignore[arg-type]
         many.learn_arrays(X, y)
-        step = last_size(model, 1, model._default_rows)
-        assert np.array_equal((start["state"][0] - one._arrays.state[0]) / step, trial)
-        assert np.array_equal(one._arrays.state, many._arrays.state)
+        step = last_size(model, 1, model.learner.default_rows)
+        assert np.array_equal((start["state"][0] - one.learner.arrays.state[0]) / step, trial)
+        assert np.array_equal(one.learner.arrays.state, many.learner.arrays.state)
 
 
 def check(case: Case, trials: int) -> None:
@@ -302,8 +302,8 @@ def check(case: Case, trials: int) -> None:
     model = case.model()
     budget = model._budget
     ga, gb = gradients(model, case.a, case.b)
-    assert np.linalg.norm(ga - gb) > 0.98 * model._loss.sensitivity
-    score_of = score(type(model._mechanism_of(budget)), ga, gb)
+    assert np.linalg.norm(ga - gb) > 0.98 * model.learner.problem.loss.sensitivity
+    score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
 
     def bound(rows: np.ndarray, seed: int) -> float:
         a, b = (
@@ -312,7 +312,7 @@ def check(case: Case, trials: int) -> None:
         return lower_bound(budget, a, b)
 
     claim = amount(budget)
-    found = bound(model._default_rows, 40)
+    found = bound(model.learner.default_rows, 40)
     broken = bound(weakened(model, budget), 50)
     print(f"{case} claim {budget}: found {found:.3f}, halved {broken:.3f}")
     assert (case.share if trials > TRIALS else case.share - 0.1) * claim <= found <= claim
@@ -336,10 +336,10 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
     case = Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=budget)
     model = case.model()
     ga, gb = gradients(model, case.a, case.b)
-    score_of = score(type(model._mechanism_of(budget)), ga, gb)
+    score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
 
     def bound(amounts: list[float], seed: int) -> float:
-        rows = model._mechanism_of(budget).rows(3, np.array(amounts))
+        rows = model.learner.mechanism_of(budget).rows(3, np.array(amounts))
         a, b = (
             score_of(moves(model, *arrays(case.a, case.b, last), rows, seed + i, TRIALS))
             for i, last in enumerate((case.a, case.b))
@@ -383,8 +383,8 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
         out = np.empty((CAMPAIGN_TRIALS, len(ga)))
         for i in range(CAMPAIGN_TRIALS):
             model.n_seen = 0
-            model._arrays.state[:], model._arrays.clock[:] = start["state"], start["progress"]
+            model.learner.arrays.state[:], model.learner.arrays.clock[:] = start["state"], start["progress"]
             model.learn_one(row, y)
-            out[i] = start["state"][0] - model._arrays.state[0]
+            out[i] = start["state"][0] - model.learner.arrays.state[0]
         scores.append(out @ (ga - gb))
     assert 0.95 * amount(model._budget) <= lower_bound(model._budget, *scores) <= amount(model._budget)

@@ -84,7 +84,7 @@ class Case(NamedTuple):
 
     def gradients(self) -> list[np.ndarray]:
         model = self.model()
-        return [model._loss.gradient(model._middle, np.array(x), y) for x, y in (self.a, self.b)]
+        return [model.learner.problem.loss.gradient(model.learner.middle, np.array(x), y) for x, y in (self.a, self.b)]
 
     def bound(self, scores: Scores, confidence: float = 0.999) -> float:
         if isinstance(self.budget, ApproxDP):
@@ -220,7 +220,7 @@ IN_CODE = ("class", "constant of a function")
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
     """In each kind of place, at the estimator and deep within."""
-    for at in (lambda m: m, lambda m: m._walk.problem):
+    for at in (lambda m: m, lambda m: m.learner.walk.problem):
         model = HUBER.model()
         vars(at(model))["_planted"] = PLANTS[plant]()
         assert intruder.where(model, *NEEDLES, classes=plant in IN_CODE), plant
@@ -228,10 +228,11 @@ def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
 
 def test_the_walk_finds_what_modules_and_classes_of_ours_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     import streamdp.privacy.mechanisms.additive
-    from streamdp.estimators.batched import BatchedModel
 
     assert intruder.where(HUBER.model(), *NEEDLES) == []
-    for owner in (streamdp.privacy.mechanisms.additive, BatchedModel, PanPrivateRegressor.learn_one):
+    from streamdp.learners.batches import Batches
+
+    for owner in (streamdp.privacy.mechanisms.additive, Batches, PanPrivateRegressor.learn_one):
         with monkeypatch.context() as patch:
             patch.setattr(owner, "_planted", [SECRET], raising=False)
             assert intruder.where(HUBER.model(), *NEEDLES), owner
@@ -312,10 +313,10 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
     rng = np.random.default_rng(8)
     model = case.model()
     rows = rng.normal(size=(2 * BATCH, len(case.a[0])))
-    cells = model._cells
+    cells = model.learner.cells
     for n, x in enumerate(rows, 1):
         target = float(rng.integers(2)) if case.make is PanPrivateClassifier else float(rng.normal())
-        slope = case.model()._loss.gradient(model._middle, x, target)
+        slope = case.model().learner.problem.loss.gradient(model.learner.middle, x, target)
         grid = np.rint(slope * cells).astype(np.int64)
         # small whole numbers occur everywhere
         needles = patterns(x) + patterns(slope[slope != 0]) + patterns(grid[np.abs(grid) > 2**12])
@@ -345,7 +346,7 @@ def sums(
         assert normals(opening, scale, seen[0])
         for i, record in enumerate(records):
             seen[i + 1] = seen[i]
-            model._accumulate(model._spec, middle, *record, model._cells, seen[i + 1])
+            model.learner._accumulate(model.learner.spec, middle, *record, model.learner.cells, seen[i + 1])
         assert normals(closing, scale, noise)
         np.add(seen[-2], noise, out=seen[-1])
 
@@ -370,9 +371,9 @@ def simulate(
 ) -> Runs:
     """`count` runs; `draw(runs, words)` gives (runs, 2, words) random words for a batch, `noise` scales the noise."""
     model = case.model()
-    d = len(model._total)
+    d = len(model.learner.total)
     X, y = (np.array(column) for column in zip(*case.stream(mine), strict=True))
-    points = np.repeat(model._walk.sequence.points[None], count, axis=0)
+    points = np.repeat(model.learner.walk.sequence.points[None], count, axis=0)
     seen = Runs([], [], [points])
     for batch in range(batches):
         alpha = 2.0 / (batch + 2)
@@ -380,11 +381,13 @@ def simulate(
         rows = slice(batch * BATCH, (batch + 1) * BATCH)
         out = np.empty((count, BATCH + 2, d), dtype=np.int64)
         words = draw(count, 2 * d + 64)
-        sums(model, middles, X[rows], y[rows], noise * model._scale, words, out)
-        average = out[:, -1] / (model._cells * BATCH)
+        sums(model, middles, X[rows], y[rows], noise * model.learner.scale, words, out)
+        average = out[:, -1] / (model.learner.cells * BATCH)
         theta = points[:, 0] - average * ((batch + 1) / model.phase.modulus)
         if case.loss == "huber":
-            theta[:, -1] = np.clip(theta[:, -1], model._loss.sigma_min, model._highest_scale)
+            theta[:, -1] = np.clip(
+                theta[:, -1], model.learner.problem.loss.sigma_min, model.learner.region.highest_scale
+            )
         points = np.stack((theta, alpha * theta + (1 - alpha) * points[:, 1]), axis=1)
         seen.sums.append(out)
         seen.middles.append(middles)
@@ -403,12 +406,12 @@ def test_the_harness_is_the_estimator(case: Case) -> None:
 
         runs = simulate(case, case.a, 1, draw, noise)
         model = case.model(seed=seed)
-        model._scale *= noise
+        model.learner.scale *= noise
         for n, record in enumerate(case.stream(case.a)):
             learn(model, case, [record], many)
             batch, taken = divmod(n + 1, BATCH)
             if taken:
-                assert np.array_equal(model._total, runs.sums[batch][0, taken])
+                assert np.array_equal(model.learner.total, runs.sums[batch][0, taken])
             else:
                 assert np.array_equal(model.state_dict()["state"], runs.points[batch][0])
 
@@ -444,7 +447,7 @@ def reduced(case: Case, runs: Runs, direction: np.ndarray, mine: Record) -> np.n
     return np.concatenate(
         (
             (known - others)[:, : BATCH + 1] @ direction,
-            ((moved * (BATCH * model._cells) - others[:, -1]) @ direction)[:, None],
+            ((moved * (BATCH * model.learner.cells) - others[:, -1]) @ direction)[:, None],
         ),
         axis=1,
     )
@@ -459,7 +462,7 @@ def contributions(
         for i, record in enumerate(records):
             added[i + 1] = added[i]
             if i != left_out:
-                model._accumulate(model._spec, middle, *record, model._cells, added[i + 1])
+                model.learner._accumulate(model.learner.spec, middle, *record, model.learner.cells, added[i + 1])
         added[-1] = added[-2]
 
 
@@ -492,7 +495,7 @@ CHUNK = 20_000
 @functools.cache
 def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials: int, seed: int) -> float:
     """The lower bound on the amount of the claim, for a break-in after `taken` records of the batch."""
-    weights = intruder.best_weights([*seen, RELEASE], noise * case.model()._scale, 0.5)
+    weights = intruder.best_weights([*seen, RELEASE], noise * case.model().learner.scale, 0.5)
     scores = [
         observed[:, [taken, -1] if seen else [-1]] @ weights for observed in observations(case, noise, trials, seed)
     ]
@@ -501,7 +504,7 @@ def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials:
 
 def check_moments(case: Case, trials: int) -> None:
     ga, gb = case.gradients()
-    assert np.linalg.norm(ga - gb) > 0.98 * case.model()._loss.sensitivity
+    assert np.linalg.norm(ga - gb) > 0.98 * case.model().learner.problem.loss.sensitivity
     claim = amount(case.budget)
     for moment, (taken, seen) in MOMENTS.items():
         found, halved = (attack(case, taken, seen, noise, trials, seed=90) for noise in (1.0, 0.5))
@@ -565,12 +568,12 @@ class KeepsTheLastGradient(PanPrivateRegressor):
 
 def predicted(model: Any, things: list[Any]) -> np.ndarray:
     """The noise that generators among these things would draw next; zeros if there is none."""
-    out = np.zeros(len(model._total), dtype=np.int64)
+    out = np.zeros(len(model.learner.total), dtype=np.int64)
     for thing in things:
         if isinstance(thing, np.random.BitGenerator):
             copy = type(thing)()
             copy.state = thing.state
-            normals(copy.random_raw(2 * len(out) + 64), model._scale, out)
+            normals(copy.random_raw(2 * len(out) + 64), model.learner.scale, out)
     return out
 
 
@@ -601,7 +604,7 @@ def break_ins(
     """
     records = case.stream(mine)[MINE * BATCH :]
     model = case.model(kind, seed=0 if seeds else None)
-    model._scale *= noise
+    model.learner.scale *= noise
     if hidden:
         model._rng = Hidden()
     start = model.state_dict()

@@ -62,7 +62,7 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
     units = loss == "units"
     features: Any = {"a": (-1, 1), "b": (-1, 1)} if units else ["a", "b"]
     model = KINDS[loss][shuffled](features=features, intercept=units, **({"batch_size": 3} | options))
-    assert model._method == "newton"
+    assert model.learner.method == "newton"
     state = model.state_dict()
     if units:
         state["state"][-4:] = UNITS.ravel()
@@ -74,9 +74,9 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
 
 def vectors(model: Any, *records: Record) -> np.ndarray:
     X, y = (np.array(column) for column in zip(*records, strict=True))
-    if model._curvature is None:
-        return gradients(model._spec, model._middle, X, y)
-    found: np.ndarray = model._curvature.vectors(model._spec, model._middle, X, y)
+    if model.learner.curvature is None:
+        return gradients(model.learner.spec, model.learner.middle, X, y)
+    found: np.ndarray = model.learner.curvature.vectors(model.learner.spec, model.learner.middle, X, y)
     return found
 
 
@@ -84,7 +84,7 @@ def towards(model: Any, loss: str) -> np.ndarray:
     """The unit vector between the two records, which are as far apart as the claim allows, to 3 %."""
     a, b = vectors(model, *PAIRS_OF_ALL[loss])
     apart = float(np.linalg.norm(a - b))
-    sensitivity = (model._curvature or model._loss).sensitivity
+    sensitivity = (model.learner.curvature or model.learner.problem.loss).sensitivity
     assert 0.97 * sensitivity < apart <= sensitivity
     difference: np.ndarray = (a - b) / apart
     return difference
@@ -105,9 +105,9 @@ def accepted(draws: np.ndarray, scale: float) -> np.ndarray:
 def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: Budget) -> None:
     model = estimator(loss, budget=budget, seed=3)
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
-    scale = model._curvature.sensitivity / mu
-    draws = np.array([model._noises() for _ in range(1500)]) / model._cells
-    assert draws.shape[1] == model._curvature.size
+    scale = model.learner.curvature.sensitivity / mu
+    draws = np.array([model.learner.noises() for _ in range(1500)]) / model.learner.cells
+    assert draws.shape[1] == model.learner.curvature.size
     assert accepted(draws, scale * (1 + 1e-4)).all()
     for wrong in (0.5, 1 / 1.2, 1.2):
         assert not accepted(draws * wrong, scale).any()
@@ -119,7 +119,7 @@ def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: B
 def test_a_released_sum_has_both_noises(loss: str) -> None:
     """Through `learn_arrays` and the state: the first batch's mean is in it, so the sum of three records is too."""
     model = estimator(loss, budget="mu=1", seed=5)
-    start, scale = model.state_dict(), math.sqrt(2) * model._curvature.sensitivity
+    start, scale = model.state_dict(), math.sqrt(2) * model.learner.curvature.sensitivity
     rows = vectors(model, *zip(OTHERS[0].tolist(), OTHERS[1].tolist(), strict=True), PAIRS[loss][0])
     X, y = np.vstack([OTHERS[0], PAIRS[loss][0][0]]), np.append(OTHERS[1], PAIRS[loss][0][1])
     released = []
@@ -137,11 +137,11 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
 
 def sum_in(model: Any) -> np.ndarray:
     """The released sum of the first batch, from a state after it."""
-    curvature = model._curvature
+    curvature = model.learner.curvature
     d = curvature.parameters
-    kept = averages(model._walk)
+    kept = averages(model.learner.walk)
     found = np.append(kept.gradient, kept.curvature) * 3
-    found[d:] *= curvature.factor * (1.0 if isinstance(model._loss, Huber) else 4.0)
+    found[d:] *= curvature.factor * (1.0 if isinstance(model.learner.problem.loss, Huber) else 4.0)
     return np.asarray(found)
 
 
@@ -149,16 +149,16 @@ def sum_in(model: Any) -> np.ndarray:
 def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
     """Zeros through `_add` and `_close`: records that overflow."""
     model = estimator(loss, True, batch_size=40, budget=ApproxDP(2, 1e-3), seed=7)
-    params = model._params
+    params = model.learner.params
     X, y = np.full((40, 2), 1e200), np.zeros(40)
     draws = []
     for _ in range(1000):
-        model._add(X, y)
-        draws.append(model._close(40))
-        model._discard()
+        model.learner._add(X, y)
+        draws.append(model.learner._close(40))
+        model.learner.discard()
     least = GaussianDP.from_approx(ApproxDP(2, 1e-3)).mu
     scale = math.sqrt(params.noise_variance / params.d)
-    assert model._curvature.sensitivity / least <= scale <= 1.03 * model._curvature.sensitivity / least
+    assert model.learner.curvature.sensitivity / least <= scale <= 1.03 * model.learner.curvature.sensitivity / least
     found = np.array(draws)
     rounding = 0.25 * params.cell**2 * 40 if params.g % 2 else 0.0
     assert accepted(found, math.sqrt(scale**2 + rounding)).all()
@@ -173,12 +173,12 @@ def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
 def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget: Budget, share: float) -> None:
     """A pan-private sum with only one of its noises, through the compiled loops, for each of two extreme records."""
     model = estimator(loss, budget=budget)
-    direction, size = towards(model, loss), len(model._total)
+    direction, size = towards(model, loss), len(model.learner.total)
 
     def score(record: Record, scale: float, seed: int) -> np.ndarray:
         total, noise = np.zeros(size, dtype=np.int64), np.empty(size * TRIALS, dtype=np.int64)
         rows, targets = np.vstack([OTHERS[0], record[0]]), np.append(OTHERS[1], record[1])
-        model._accumulate(model._spec, model._middle, rows, targets, model._cells, total)
+        model.learner._accumulate(model.learner.spec, model.learner.middle, rows, targets, model.learner.cells, total)
         assert samplers.normals(SeededEntropy(seed).draw(size * TRIALS + TRIALS), scale, noise)
         return np.asarray((noise.reshape(-1, size) + total) @ direction)
 
@@ -186,7 +186,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
         return lower_bound(budget, *(score(record, scale, seed + i) for i, record in enumerate(PAIRS_OF_ALL[loss])))
 
     claim = amount(budget)
-    whole, half = found(model._scale, 10), found(model._scale / 2, 20)
+    whole, half = found(model.learner.scale, 10), found(model.learner.scale / 2, 20)
     print(f"{loss}, {budget}: found {whole:.3f}, halved {half:.3f}")
     assert share * claim <= whole <= claim
     assert half > claim
@@ -206,10 +206,10 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             model._rng = SeededEntropy(i + 1_200 * which)
             model.load_state_dict(start)
             model.learn_arrays(*OTHERS)
-            before[which, i] = model._total / model._cells
-            model._add(np.array([x]), np.array([y]))
-            model._taken += 1
-            after[which, i] = model._total / model._cells
+            before[which, i] = model.learner.total / model.learner.cells
+            model.learner._add(np.array([x]), np.array([y]))
+            model.learner.open.taken += 1
+            after[which, i] = model.learner.total / model.learner.cells
             model.close_batch()
             saved[which, i] = sum_in(model)
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
@@ -222,7 +222,7 @@ def test_a_shuffled_batch_keeps_its_claim_and_half_its_noise_does_not(loss: str)
     """A quarter of the bits is half the noise. The attack is along the difference of the two vectors; seeded."""
     delta, people, trials = 0.02, 10, 20_000
     model = estimator(loss, True, budget=ApproxDP(1.0, delta), batch_size=people)
-    params, direction = model._params, towards(model, loss)
+    params, direction = model.learner.params, towards(model, loss)
 
     def sums(record: Record, bits: int, seed: int) -> np.ndarray:
         found = vectors(model, *[((0.3, -0.2), 1.0)] * (people - 1), record)
@@ -273,7 +273,7 @@ def test_no_reachable_value_is_a_record_its_vector_or_noise_to_come(loss: str) -
         x = tuple(rng.normal(size=2).tolist())
         y = float(rng.integers(2)) if loss == "logistic" else float(rng.normal())
         vector = vectors(model, (x, y))[0]
-        grid = np.rint(vector * model._cells).astype(np.int64)
+        grid = np.rint(vector * model.learner.cells).astype(np.int64)
         model.learn_one(dict(zip(["a", "b"], x, strict=True)), bool(y) if loss == "logistic" else y)
         numbers = [*x, *vector[vector != 0].tolist()] + ([y] if loss == "huber" else [])
         needles = [np.array([v]).tobytes() for v in numbers if v not in (0.0, 1.0)]

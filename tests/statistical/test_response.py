@@ -80,28 +80,32 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
         model = LDPASGDRegressor(features=features, target=(-1, 1), budget=budget, seed=5)
     else:
         model = LDPASGDClassifier(features=features, budget=budget, seed=5)
-        model._arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
+        model.learner.arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
     if estimator in ("column", "tail"):
-        model._arrays.clock[k.TOTAL] = 1e-9  # no bit about the class
+        model.learner.arrays.clock[k.TOTAL] = 1e-9  # no bit about the class
     if estimator == "pair":
-        model._arrays.clock[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
+        model.learner.arrays.clock[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
     if estimator == "tail":
-        model._arrays.posterior[0] = -80.0
-        model._arrays.posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
-        k.refresh(model._arrays)
+        model.learner.arrays.posterior[0] = -80.0
+        model.learner.arrays.posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
+        k.refresh(model.learner.arrays)
     if rows is not None:
-        model._default_rows = rows(model._default_rows)
-    start = [array.copy() for array in model._arrays]
+        model.learner.default_rows = rows(model.learner.default_rows)
+    start = [array.copy() for array in model.learner.arrays]
     seen = np.zeros((2, 2))
     for side, value in enumerate((-1.0, 1.0)):
         for _ in range(2000):
-            for array, before in zip(model._arrays, start, strict=True):
+            for array, before in zip(model.learner.arrays, start, strict=True):
                 array[:] = before
             target = value if estimator == "target" else float(side) if estimator == "class" else 0.0
             model.learn_arrays(np.full((1, 1), value), np.array([target]))
             assert model.n_asked + model.n_paired == 1
-            pair, mean = model._arrays.pairs[0, pair_bits.TOLD], model._arrays.summary[-1, ls.MEAN]
-            found = {"pair": pair, "tail": model._arrays.tails[0, 0], "class": -model._arrays.clock[k.CLASS]}
+            pair, mean = model.learner.arrays.pairs[0, pair_bits.TOLD], model.learner.arrays.summary[-1, ls.MEAN]
+            found = {
+                "pair": pair,
+                "tail": model.learner.arrays.tails[0, 0],
+                "class": -model.learner.arrays.clock[k.CLASS],
+            }
             told = found.get(estimator, mean)
             assert told != 0
             seen[side, int(told < 0)] += 1  # its sign tells the answer

@@ -24,19 +24,19 @@ TRIALS = 3500
 def releases(validation: dict[str, Any], label: float, seed: int, budget: str, trials: int) -> np.ndarray:
     """(trials, 2): the step of theta and the answer of one record. Its gradient is the longest; the model says 0."""
     model = LDPSGDClassifier("hinge", budget, features=["a"], intercept=False, seed=seed, validation=validation)
-    validator = model._validator
+    validator = model._validation.validator
     assert validator is not None
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
-    arrays, clock, out = [array.copy() for array in model._arrays], validator._clock.copy(), np.empty((trials, 2))
+    arrays, clock, out = [array.copy() for array in model.learner.arrays], validator._clock.copy(), np.empty((trials, 2))
     X, y = np.full((1, 1), 2**0.5), np.array([label])
     asked = np.full(1, ERROR)
     for trial in range(trials):
-        for array, before in zip(model._arrays, arrays, strict=True):
+        for array, before in zip(model.learner.arrays, arrays, strict=True):
             array[:] = before
         validator._clock, validator._questions = clock.copy(), asked
         validator._open = np.zeros_like(validator._open)
         model.learn_arrays(X, y)
-        out[trial] = model._arrays.state[0, 0], validator._open[TOLD]
+        out[trial] = model.learner.arrays.state[0, 0], validator._open[TOLD]
     assert (validator._questions != NOTHING).all()
     return out
 

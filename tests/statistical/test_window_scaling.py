@@ -212,7 +212,7 @@ def test_a_state_from_before_there_were_scales_goes_on() -> None:
     learner.load_state_dict(old.state_dict())
     np.testing.assert_array_equal(learner.theta, old.theta)
     learner.learn_arrays(X[5000:], y[5000:])
-    assert learner._frame[1, 0] < 0.2
+    assert learner.learner._frame[1, 0] < 0.2
 
 
 def test_learners_with_other_scales_are_merged_in_original_units() -> None:

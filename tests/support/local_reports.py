@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from streamdp.config.definition import Definition
-from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.learners.local_reports import LocalReports
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_desk import ReportDesk
@@ -49,10 +49,10 @@ def truth(job: str) -> Any:
     return TRUTH.get(job, "True")
 
 
-def desk_of(job: str, **options: Any) -> tuple[ReportDesk, LDPLearner]:
+def desk_of(job: str, **options: Any) -> tuple[ReportDesk, Any]:
     """The desk and the learner of a job, which have shown version 0."""
     learner = JOBS[job].build_estimator()
-    assert isinstance(learner, LDPLearner)
+    assert isinstance(learner.learner, LocalReports)
     desk = ReportDesk(job, JOBS[job], **options)
     desk.show(0, learner)
     return desk, learner

@@ -168,10 +168,10 @@ _PIECE = 1 << 26
 def opening_noise(draws: int) -> list[np.ndarray]:
     """The `draws`-th noise of the child's estimator, and its words."""
     model = estimator()
-    noise = np.zeros(len(model._total), dtype=np.int64)
+    noise = np.zeros(len(model.learner.total), dtype=np.int64)
     for _ in range(draws):
         words = model._rng.draw(2 * len(noise) + 64)
-    assert normals(words, model._scale, noise)
+    assert normals(words, model.learner.scale, noise)
     return [noise, words[: len(noise)]]
 
 

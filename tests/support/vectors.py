@@ -106,8 +106,8 @@ def documents(job: str) -> list[bytes]:
     for version in range(4):
         desk.show(version, learner)
         out.append(desk._written(version, desk._newest[1], FOREVER).text)
-        if version == 1 and learner._arrays.summary.size:
-            learner._arrays.clock[k.ASKED] = 0.0
+        if version == 1 and learner.learner.arrays.summary.size:
+            learner.learner.arrays.clock[k.ASKED] = 0.0
             continue
         X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), rng.integers(0, 2, (400, 2))])
         learner.learn_arrays(X, np.clip(rng.integers(0, 2, 400), 0, 1).astype(float))

@@ -33,25 +33,38 @@ intermediate state is as private as the last, so the state may be saved after an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from streamdp.estimators.ldp.averaged import AveragedLearner
-from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.estimators.ldp import methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
-from streamdp.estimators.targets import LinearClassifier, LinearRegressor
-from streamdp.optim import frame, loops
+from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.local_reports import LocalReports
+from streamdp.learners.problem import LinearProblem
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
-from streamdp.optim.moderation import UNKNOWN, Noise, noise_at
+from streamdp.optim.steps import Steps
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+
+
+def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any, averaged: bool) -> LocalReports:
+    steps = Steps(model.eta, model.alpha, model.clock)
+    return LocalReports(
+        problem, budget, rng, mechanism=model.mechanism, steps=steps, scaling=model.scaling, averaged=averaged
+    )
+
+
+def _last_iterate(self: Any, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
+    return _reports(self, problem, budget, rng, averaged=False)
+
+
+def _average(self: Any, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
+    return _reports(self, problem, budget, rng, averaged=True)
+
 
 _GUARANTEE = """
     Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
@@ -90,7 +103,25 @@ _REGRESSION = _PARAMETERS | {"loss": 'A name or a `Loss`: "huber", "squared" or 
 _CLASSIFICATION = _PARAMETERS | {"loss": f"A name or a `Loss`: {CLASSIFICATION_LOSSES}."}
 
 
-class _Regressor(LDPLearner, LinearRegressor):
+@documented(_LAST_ITERATE, _REGRESSION)
+class LDPSGDRegressor(Regressor):
+    """Regression by LDP-SGD: the last iterate.
+
+    Examples
+    --------
+    >>> model = LDPSGDRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+    learns = LocalReports
+    _make_learner = _last_iterate
+    randomizer = property(methods.randomizer)
+    absorb = methods.absorb
+    n_asked = property(methods.n_asked)
+    n_paired = property(methods.n_paired)
+
     def __init__(
         self,
         loss: str | Loss = "huber",
@@ -111,8 +142,67 @@ class _Regressor(LDPLearner, LinearRegressor):
         self._construct(locals())
 
 
-class _Classifier(LDPLearner, LinearClassifier):
-    _noise = UNKNOWN
+@documented(_AVERAGE, _REGRESSION)
+class LDPASGDRegressor(Regressor):
+    """Regression by LDP-ASGD: the averaged iterate.
+
+    Examples
+    --------
+    >>> model = LDPASGDRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+    learns = LocalReports
+    _make_learner = _average
+    randomizer = property(methods.randomizer)
+    absorb = methods.absorb
+    n_asked = property(methods.n_asked)
+    n_paired = property(methods.n_paired)
+    unresolved = property(methods.unresolved)
+    interval = methods.interval
+    settles_at = methods.settles_at
+    settling = methods.settling
+
+    def __init__(
+        self,
+        loss: str | Loss = "huber",
+        budget: Budget | str | None = None,
+        mechanism: str | type[Mechanism] = "auto",
+        eta: float = 1.0,
+        alpha: float = 0.6,
+        domain: Domain | None = None,
+        features: Sequence[str] | Mapping[str, Any] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        clock: str = "information",
+        scaling: str | None = None,
+        target: tuple[float, float] | None = None,
+        validation: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._construct(locals())
+
+
+@documented(_LAST_ITERATE, _CLASSIFICATION)
+class LDPSGDClassifier(Classifier):
+    """Classification by LDP-SGD: the last iterate.
+
+    Examples
+    --------
+    >>> model = LDPSGDClassifier(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, True)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+    learns = LocalReports
+    _make_learner = _last_iterate
+    randomizer = property(methods.randomizer)
+    absorb = methods.absorb
+    n_asked = property(methods.n_asked)
+    n_paired = property(methods.n_paired)
 
     def __init__(
         self,
@@ -133,74 +223,9 @@ class _Classifier(LDPLearner, LinearClassifier):
     ) -> None:
         self._construct(locals())
 
-    def _noise_variance(self) -> float:
-        if self._merged:
-            return 0.0
-        total = self._arrays.clock.item(frame.TOTAL)
-        low, high, variance = self._noise
-        if low <= total < high:
-            return variance
-        modelled = self._outputs() == 1 and self.domain is None and self._steps.clock == "information"
-        if not modelled:
-            self._noise = Noise(-math.inf, math.inf, 0.0)
-            return 0.0
-        factor, alpha, offset = self._arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
-        factor *= self._loss.bound / math.sqrt(self._arrays.state.shape[1])
-        offset -= float(self._arrays.frame[-1, frame.SINCE])
-        self._noise = noise_at((factor, alpha, offset), total, self._averaged)
-        return self._noise.variance
-
-    def _learned_units(self) -> np.ndarray:
-        return self._arrays.frame
-
-    def _squares(self, X: np.ndarray) -> np.ndarray:
-        columns = self._arrays.frame[:-1]
-        with np.errstate(over="ignore"):
-            squares: np.ndarray = np.sum(((X - columns[:, frame.CENTRE]) / columns[:, frame.SCALE]) ** 2, axis=1)
-        return squares + float(self.intercept)
-
-
-@documented(_LAST_ITERATE, _REGRESSION)
-class LDPSGDRegressor(_Regressor):
-    """Regression by LDP-SGD: the last iterate.
-
-    Examples
-    --------
-    >>> model = LDPSGDRegressor(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
-    >>> model.n_seen, str(model.guarantee)
-    (1, 'eps=1')
-    """
-
-
-@documented(_AVERAGE, _REGRESSION)
-class LDPASGDRegressor(AveragedLearner, _Regressor):
-    """Regression by LDP-ASGD: the averaged iterate.
-
-    Examples
-    --------
-    >>> model = LDPASGDRegressor(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
-    >>> model.n_seen, str(model.guarantee)
-    (1, 'eps=1')
-    """
-
-
-@documented(_LAST_ITERATE, _CLASSIFICATION)
-class LDPSGDClassifier(_Classifier):
-    """Classification by LDP-SGD: the last iterate.
-
-    Examples
-    --------
-    >>> model = LDPSGDClassifier(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, True)
-    >>> model.n_seen, str(model.guarantee)
-    (1, 'eps=1')
-    """
-
 
 @documented(_AVERAGE, _CLASSIFICATION)
-class LDPASGDClassifier(AveragedLearner, _Classifier):
+class LDPASGDClassifier(Classifier):
     """Classification by LDP-ASGD: the averaged iterate.
 
     Examples
@@ -210,3 +235,33 @@ class LDPASGDClassifier(AveragedLearner, _Classifier):
     >>> model.n_seen, str(model.guarantee)
     (1, 'eps=1')
     """
+
+    learns = LocalReports
+    _make_learner = _average
+    randomizer = property(methods.randomizer)
+    absorb = methods.absorb
+    n_asked = property(methods.n_asked)
+    n_paired = property(methods.n_paired)
+    unresolved = property(methods.unresolved)
+    interval = methods.interval
+    settles_at = methods.settles_at
+    settling = methods.settling
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        budget: Budget | str | None = None,
+        mechanism: str | type[Mechanism] = "auto",
+        eta: float = 1.0,
+        alpha: float = 0.6,
+        domain: Domain | None = None,
+        features: Sequence[str] | Mapping[str, Any] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        clock: str = "information",
+        scaling: str | None = None,
+        classes: Sequence[Hashable] | None = None,
+        validation: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._construct(locals())

@@ -16,82 +16,13 @@ from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
+from streamdp.learners.local_reports import Answer, Question, Report
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, calibrated, mechanism_for, randomize_rows, record_rows
 from streamdp.privacy.mechanisms.response import respond
 from streamdp.privacy.samplers import KEEP
-
-
-@dataclass(frozen=True)
-class Report:
-    """What leaves a person's side: a noisy gradient and its budget.
-
-    Parameters
-    ----------
-    gradient
-        (d,), finite.
-    budget
-        The budget that the noise was calibrated to.
-    private
-        False if the report was made without noise or with a seed.
-    changes
-        `Question.changes` of the scales that the gradient was made for.
-    """
-
-    gradient: np.ndarray
-    budget: Budget
-    private: bool = True
-    changes: int = 0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What leaves a person's side instead of a gradient: one noisy bit about a column.
-
-    Parameters
-    ----------
-    column
-        The index of the column; the number of columns for the target.
-    low, high
-        The question: is the value in [low, high)? In units of the declared bounds, [-1, 1].
-    yes
-        The noisy bit.
-    budget, private
-        As for `Report`.
-    """
-
-    column: int
-    low: float
-    high: float
-    yes: bool
-    budget: Budget
-    private: bool = True
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a record is asked: a gradient, or a bit about one column. It was made from earlier answers only.
-
-    Parameters
-    ----------
-    column, low, high
-        As for `Answer`; the column is -1 if a gradient is asked for.
-    scales
-        (p + 1, 2): centre and scale of the columns, and of the target. A gradient is taken for (x - centre) / scale.
-    bounds
-        The middle of the target's declared bounds, and half their distance; (0, inf) if there are none.
-    changes
-        How often the scales were changed before.
-    """
-
-    column: int
-    low: float
-    high: float
-    scales: np.ndarray
-    bounds: tuple[float, float]
-    changes: int
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,28 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamdp.aggregation.vector_sum import Calibration
+from streamdp.errors import ConfigError
+from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
-from streamdp.estimators.shuffle.learner import ShuffleLearner
-from streamdp.estimators.targets import LinearClassifier, LinearRegressor
+from streamdp.estimators.shuffle import methods as own
+from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.problem import LinearProblem
+from streamdp.learners.shuffle import ShuffleBatches, cohort_of
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+
+
+def _shuffle(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> ShuffleBatches:
+    cohort = None if model.cohort is None else cohort_of(model.cohort)
+    if cohort is not None and model.features is None:
+        raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
+    plan, given = methods.batch_plan(model), model.domain is not None
+    return ShuffleBatches(problem, budget, rng, plan, given_domain=given, calibration=model.calibration, cohort=cohort)
+
 
 _GUARANTEE = """
     Guarantee: each record has `budget`, against everyone who sees what the shuffler forwards and all that follows from
@@ -71,7 +84,7 @@ _LOSS = """
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
-class ShuffleRegressor(ShuffleLearner, LinearRegressor):
+class ShuffleRegressor(Regressor):
     """Regression from shuffled gradients and curvature.
 
     Examples
@@ -81,6 +94,20 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
+
+    learns = ShuffleBatches
+    _make_learner = _shuffle
+    batch = property(own.batch)
+    finished = property(own.finished)
+    randomizer = property(own.randomizer)
+    absorb = own.absorb
+    learn_cohort = own.learn_cohort
+    n_changes = property(methods.n_changes)
+    phase = property(methods.phase)
+    gather_part = methods.gather_part
+    surrender = methods.surrender
+    part = methods.part
+    learn_parts = methods.learn_parts
 
     def __init__(
         self,
@@ -106,7 +133,7 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class ShuffleClassifier(ShuffleLearner, LinearClassifier):
+class ShuffleClassifier(Classifier):
     """Classification from shuffled gradients and curvature.
 
     Examples
@@ -116,6 +143,20 @@ class ShuffleClassifier(ShuffleLearner, LinearClassifier):
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
+
+    learns = ShuffleBatches
+    _make_learner = _shuffle
+    batch = property(own.batch)
+    finished = property(own.finished)
+    randomizer = property(own.randomizer)
+    absorb = own.absorb
+    learn_cohort = own.learn_cohort
+    n_changes = property(methods.n_changes)
+    phase = property(methods.phase)
+    gather_part = methods.gather_part
+    surrender = methods.surrender
+    part = methods.part
+    learn_parts = methods.learn_parts
 
     def __init__(
         self,

@@ -62,19 +62,37 @@ batch size is chosen by the bound.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from streamdp.estimators import batch_methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented
-from streamdp.estimators.targets import LinearClassifier, LinearRegressor
-from streamdp.estimators.user.learner import UserLearner
-from streamdp.estimators.user.records import ITEMS, WINDOW
-from streamdp.estimators.user.target_units import TARGET
+from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.estimators.user import methods
+from streamdp.learners.problem import LinearProblem
+from streamdp.learners.target_units import TARGET
+from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+
+
+def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> UserReports:
+    plan = UserPlan(
+        model.method,
+        model.centre,
+        model.scaling,
+        model.window_seconds,
+        model.horizon,
+        model.batch_size,
+        model.smoothness,
+        model.strong_convexity,
+    )
+    given = model.domain is not None
+    return UserReports(problem, budget, rng, methods.user_window(model), plan, given_domain=given)
+
 
 _GUARANTEE = """
     Guarantee: each report has `budget`, against everyone who sees it and any state, for neighbours that differ in all
@@ -133,7 +151,7 @@ _LOSS = """
 
 
 @documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(REGRESSION_LOSSES))
-class UserLevelLDPRegressor(UserLearner, LinearRegressor):
+class UserLevelLDPRegressor(Regressor):
     """Regression from locally private reports, one on all records of a user.
 
     Examples
@@ -144,6 +162,16 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
     >>> model.n_seen, model.n_users, str(model.guarantee), model.at_boundary  # ann has reported, bob is open
     (3, 1, 'eps=1,delta=1e-06', False)
     """
+
+    learns = UserReports
+    _make_learner = _reports
+    n_users = property(methods.n_users)
+    n_asked = property(methods.n_asked)
+    batch = property(methods.batch)
+    phase = property(batch_methods.phase)
+    randomizer = property(methods.randomizer)
+    absorb = methods.absorb
+    close_user = methods.close_user
 
     def __init__(
         self,
@@ -171,7 +199,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
 
 
 @documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class UserLevelLDPClassifier(UserLearner, LinearClassifier):
+class UserLevelLDPClassifier(Classifier):
     """Classification from locally private reports, one on all records of a user.
 
     Examples
@@ -182,6 +210,16 @@ class UserLevelLDPClassifier(UserLearner, LinearClassifier):
     >>> model.n_seen, model.n_users, str(model.guarantee), model.at_boundary  # ann has reported, bob is open
     (3, 1, 'eps=1,delta=1e-06', False)
     """
+
+    learns = UserReports
+    _make_learner = _reports
+    n_users = property(methods.n_users)
+    n_asked = property(methods.n_asked)
+    batch = property(methods.batch)
+    phase = property(batch_methods.phase)
+    randomizer = property(methods.randomizer)
+    absorb = methods.absorb
+    close_user = methods.close_user
 
     def __init__(
         self,

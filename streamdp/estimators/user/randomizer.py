@@ -17,88 +17,19 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
-from streamdp.estimators.user.target_units import Bounds, Units, place_columns, place_targets
+from streamdp.learners.target_units import Units, place_columns, place_targets
+from streamdp.learners.user_answers import (
+    MOST_ITEMS,
+    UserReport,
+    averages,
+    chance_of_truth,
+    is_within,
+    sensitivity_of_average,
+)
 from streamdp.optim.losses import Loss
 from streamdp.optim.target_search import Question
-from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import Budget, amount
-from streamdp.privacy.mechanisms.response import respond, truth
-
-MOST_ITEMS = 2**20
-"""The largest number of records in one report."""
-
-
-def sensitivity_of_average(loss: Loss, items: int) -> float:
-    """Return the largest distance of two averages of gradients.
-
-    It is the largest distance of two gradients, because averages stay within their convex hull, times what rounding
-    may add to a sum.
-
-    Parameters
-    ----------
-    items
-        The most gradients of an average.
-    """
-    return min(loss.sensitivity * (1 + items * 2.0**-52), 2 * loss.bound)
-
-
-def averages(
-    spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: Sequence[int]
-) -> np.ndarray:
-    """As `average_gradients`, for all users: sizes[0] records of the first one, then those of the second, and so on."""
-    return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
-
-
-def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds | None) -> bool:
-    """Return the true answer of a user: whether a value of one of its records, in turn, is in the interval.
-
-    Parameters
-    ----------
-    X, y
-        (k, p) features and (k,) targets.
-    bounds
-        To which targets are clipped; None: to none.
-    """
-    record = question.turn % len(y)
-    value = float(y[record] if question.column < 0 else X[record, question.column])
-    if question.column < 0 and bounds is not None:
-        value = min(max(value, bounds[0]), bounds[1])
-    return question.low <= value < question.high
-
-
-def chance_of_truth(budget: Budget) -> float:
-    """Return with which probability a user with a budget tells a bit as it is."""
-    return float(truth(budget, np.array([amount(budget)]))[0])
-
-
-@dataclass(frozen=True)
-class UserReport:
-    """What leaves a user's side: an answer to one question.
-
-    Parameters
-    ----------
-    answer
-        To the coarse question: (t,), 1 for each interval of the coordinate that is named, else 0. To the fine question:
-        a noisy offset (d,) from the centre. To a question about the target or a column: (1,), 1 for yes, else 0.
-    coordinate
-        The coordinate of the coarse question; None for the fine question.
-    batch
-        The batch of the question: (epoch, phase, step) of the learner.
-    budget
-        What the report spends.
-    private
-        False if the report was made with a seed.
-    question
-        What was asked about the target or a column; None: a gradient was asked for.
-    """
-
-    answer: np.ndarray
-    coordinate: int | None
-    batch: tuple[int, int, int]
-    budget: Budget
-    private: bool = True
-    question: Question | None = None
+from streamdp.privacy.mechanisms.response import respond
 
 
 @dataclass(frozen=True)

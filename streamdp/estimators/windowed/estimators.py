@@ -32,11 +32,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamdp.estimators import batch_methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
-from streamdp.estimators.targets import LinearClassifier, LinearRegressor
-from streamdp.estimators.user.records import ITEMS, WINDOW
-from streamdp.estimators.user.target_units import TARGET
-from streamdp.estimators.windowed.learner import WindowLearner
+from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.estimators.user import methods
+from streamdp.learners.problem import LinearProblem
+from streamdp.learners.target_units import TARGET
+from streamdp.learners.user_reports import ITEMS, WINDOW
+from streamdp.learners.windows import WindowPlan, Windows
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
@@ -44,6 +47,13 @@ from streamdp.windows.task import Method
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+
+
+def _windows(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Windows:
+    plan = WindowPlan(model.method, model.scaling, model.change, model.smoothness, model.strong_convexity)
+    given = model.domain is not None
+    return Windows(problem, budget, rng, methods.user_window(model), plan, given_domain=given)
+
 
 _GUARANTEE = """
     Guarantee: the release of each window has `budget`, for neighbours that differ in all records of one user in it
@@ -90,7 +100,7 @@ _LOSS = """
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
-class WindowedRegressor(WindowLearner, LinearRegressor):
+class WindowedRegressor(Regressor):
     """Regression from tumbling windows of users, with a trusted operator.
 
     Examples
@@ -100,6 +110,19 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
     >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
     (1, 0, False)
     """
+
+    learns = Windows
+    _make_learner = _windows
+    n_users = property(methods.n_users)
+    n_windows = property(methods.n_windows)
+    n_stopped = property(methods.n_stopped)
+    n_changes = property(batch_methods.n_changes)
+    sums_only = property(methods.sums_only)
+    least_users = property(methods.least_users)
+    project = property(methods.project)
+    surrender = methods.surrender
+    users_of = methods.users_of
+    learn_users = methods.learn_users
 
     def __init__(
         self,
@@ -124,7 +147,7 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class WindowedClassifier(WindowLearner, LinearClassifier):
+class WindowedClassifier(Classifier):
     """Classification from tumbling windows of users, with a trusted operator.
 
     Examples
@@ -134,6 +157,19 @@ class WindowedClassifier(WindowLearner, LinearClassifier):
     >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
     (1, 0, False)
     """
+
+    learns = Windows
+    _make_learner = _windows
+    n_users = property(methods.n_users)
+    n_windows = property(methods.n_windows)
+    n_stopped = property(methods.n_stopped)
+    n_changes = property(batch_methods.n_changes)
+    sums_only = property(methods.sums_only)
+    least_users = property(methods.least_users)
+    project = property(methods.project)
+    surrender = methods.surrender
+    users_of = methods.users_of
+    learn_users = methods.learn_users
 
     def __init__(
         self,

@@ -61,7 +61,9 @@ def test_devices_report_what_the_learner_would_ask() -> None:
     for i in range(0, 700, 2):
         half = outside.randomizer
         report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
-        assert (report.question is not None) == (half.question is not None) == (outside._search.open)
+        assert (
+            (report.question is not None) == (half.question is not None) == (outside.learner.units.target_search.open)
+        )
         outside.absorb(report)
     assert inside.n_users == outside.n_users == 350 > inside.n_asked == outside.n_asked > 130
     np.testing.assert_array_equal(inside.theta, outside.theta)
@@ -70,7 +72,7 @@ def test_devices_report_what_the_learner_would_ask() -> None:
 def test_an_answer_to_another_question_is_refused() -> None:
     records = [({"a": 0.1, "b": 0.2}, 900.0)]
     asking, learning = made(), learned(600)
-    assert asking._asking_target is not learning._asking_target
+    assert asking.learner.units.asking_target is not learning.learner.units.asking_target
     bit, gradient = asking.randomizer(records), learning.randomizer(records)
     for model, report in ((asking, gradient), (learning, bit)):
         counts = model.n_users, model.n_asked
@@ -108,30 +110,16 @@ def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
     np.testing.assert_array_equal(other.theta, model.theta)
 
 
-def test_a_state_from_before_goes_on_in_the_units_of_the_bounds() -> None:
-    old = learned(300, scaling="declared")
-    state = old.state_dict() | {"format": 1}
-    assert "search" not in state
-    new = made()
-    new.load_state_dict(state)
-    assert new.n_asked == 0
-    X, y, people = data(800, 9)
-    for each in (old, new):
-        each._rng = type(old._rng)(11)
-        each.learn_arrays(X, y, subjects=people)
-    np.testing.assert_array_equal(new.theta, old.theta)
-
-
 def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
     parts = [learned(1500, seed=seed) for seed in (5, 6)] + [learned(50, seed=7)]
-    assert parts[0]._units != parts[1]._units
+    assert parts[0].learner.units.target != parts[1].learner.units.target
     merged = parts[2].merged(*parts[:2])
-    weights = np.array([part._walk.state[-2] for part in parts])
+    weights = np.array([part.learner.walk.state[-2] for part in parts])
     expected = weights @ [part.theta for part in parts] / weights.sum()
     np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
-    assert merged._units in [part._units for part in parts[:2]]
+    assert merged.learner.units.target in [part.learner.units.target for part in parts[:2]]
     assert merged.n_asked == sum(part.n_asked for part in parts)
-    with pytest.raises(ConfigError, match="scaling of target and columns"):
+    with pytest.raises(ConfigError, match="one scaling"):
         parts[0].merged(learned(50, scaling="declared"))
 
 
@@ -146,11 +134,11 @@ def test_what_private_scaling_needs() -> None:
     for options in ({"target": None}, {"intercept": False}, {"smoothness": 1.0}, {"method": "ac-sa"}):
         with pytest.raises(ConfigError, match="private scaling needs"):
             made(scaling="private", **options)
-        assert made(**options)._search is None
+        assert made(**options).learner.units.target_search is None
     with pytest.raises(ConfigError, match="scaling: expected"):
         made(scaling="shared")
-    assert made(scaling="none")._bounds is None
-    assert UserLevelLDPClassifier(features=["a"])._search is None
+    assert made(scaling="none").learner.units.bounds is None
+    assert UserLevelLDPClassifier(features=["a"]).learner.units.target_search is None
 
 
 # --- columns
@@ -219,9 +207,9 @@ def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
         asked.add(None if report.question is None else report.question.column)
         outside.absorb(report)
     assert asked == {None, -1, 0, 1, 2}
-    assert inside.n_asked == outside.n_asked > inside._search.asked
+    assert inside.n_asked == outside.n_asked > inside.learner.units.target_search.asked
     np.testing.assert_array_equal(inside.theta, outside.theta)
-    assert (inside._columns.units[1] > 3**0.5).any()
+    assert (inside.learner.units.column_search.units[1] > 3**0.5).any()
 
 
 def test_how_records_are_divided_into_calls_changes_nothing() -> None:
@@ -267,8 +255,8 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
         each.learn_arrays(X[2600:], y[2600:], subjects=people[2600:])
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
-    np.testing.assert_array_equal(other._walk.since, model._walk.since)
-    assert model._walk.since.max() > 0
+    np.testing.assert_array_equal(other.learner.walk.since, model.learner.walk.since)
+    assert model.learner.walk.since.max() > 0
 
 
 def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
@@ -279,8 +267,8 @@ def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
         part.learn_arrays(X, y, subjects=people)
         parts.append(part)
     merged = parts[0].merged(parts[1])
-    weights = np.array([part._walk.state[-2] for part in parts])
+    weights = np.array([part.learner.walk.state[-2] for part in parts])
     np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
-    assert merged._columns.asked == sum(part._columns.asked for part in parts)
+    assert merged.learner.units.column_search.asked == sum(part.learner.units.column_search.asked for part in parts)
     merged.learn_arrays(X, y, subjects=people)
     assert np.isfinite(merged.theta).all()

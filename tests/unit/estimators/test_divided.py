@@ -11,7 +11,7 @@ import pytest
 
 from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError, NotAtBoundaryError
-from streamdp.estimators.divided import DividedModel
+from streamdp.learners.batches import Batches
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
 
@@ -25,14 +25,14 @@ def records(n: int = N) -> tuple[np.ndarray, np.ndarray]:
     return X, X @ [0.5, -0.2, 0.1] + rng.normal(0, 0.1, n)
 
 
-def model(kind: type[DividedModel], **parameters: Any) -> Any:
+def model(kind: type[Any], **parameters: Any) -> Any:
     return kind(features=NAMES, **parameters)
 
 
 class Processes:
     """The parts of all processes; each gets its records in three calls."""
 
-    def __init__(self, kind: type[DividedModel], homes: np.ndarray, subjects: list[str] | None, **more: Any) -> None:
+    def __init__(self, kind: type[Any], homes: np.ndarray, subjects: list[str] | None, **more: Any) -> None:
         self.kind, self.more = kind, {name: value for name, value in more.items() if name != "ledger"}
         X, y = records(len(homes))
         self.parts: list[list[tuple[np.ndarray, np.ndarray]]] = []
@@ -55,14 +55,14 @@ class Processes:
                 yield holder.part(*part[batch])
 
 
-def learned_in_parts(kind: type[DividedModel], of: int, n: int = N, **parameters: Any) -> tuple[Any, Processes]:
+def learned_in_parts(kind: type[Any], of: int, n: int = N, **parameters: Any) -> tuple[Any, Processes]:
     processes = Processes(kind, np.arange(n) % of, None, **parameters)
     driver = model(kind, **parameters)
     driver.learn_parts(processes.sizes, processes.ask)
     return driver, processes
 
 
-def learned_in_one(kind: type[DividedModel], **parameters: Any) -> Any:
+def learned_in_one(kind: type[Any], **parameters: Any) -> Any:
     one = model(kind, **parameters)
     one.learn_arrays(*records())
     one.close_batch()
@@ -179,9 +179,9 @@ def test_a_divided_shuffled_sum_has_the_noise_of_one_shuffler(n: int, monkeypatc
     exact = model(PanPrivateRegressor, mechanism="none", batch_size=600)
     exact.load_state_dict(model(PanPrivateRegressor, mechanism="none", batch_size=600).state_dict())
     X, y = records(n)
-    expected = exact.part(X, y) / exact._cells
+    expected = exact.part(X, y) / exact.learner.cells
     found = np.array(totals)
-    variance = driver._params.noise_variance / driver._params.d
+    variance = driver.learner.params.noise_variance / driver.learner.params.d
     assert start["place"] == [0, 0, 0]
     assert np.all(np.abs(found.mean(axis=0) - expected) < 6 * np.sqrt(variance / 1000) + 1e-3)
     assert abs(found.var(axis=0, ddof=1).mean() / variance - 1) < 0.08
@@ -217,7 +217,7 @@ def test_records_that_were_gathered_do_not_leave_with_a_copy_or_a_state() -> Non
         part.state_dict()
     twin = copy.deepcopy(part)
     assert (twin.n_seen, twin.at_boundary) == (0, True)
-    assert twin._gathered is None
+    assert isinstance(twin.learner, Batches)
     ((found, _), *more) = part.surrender()
     np.testing.assert_array_equal(np.concatenate([found, *(X for X, _ in more)]), X)
     assert part.at_boundary
@@ -254,10 +254,10 @@ def test_a_sum_is_spent_before_it_is_asked_for_and_is_overwritten_when_it_is_add
     def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
         assert driver.n_seen == 10
         assert driver.guarantee.budgets
-        assert np.all(driver._total != 0)  # the noise that opens a batch is there before the first sum
+        assert np.all(driver.learner.total != 0)  # the noise that opens a batch is there before the first sum
         sums.append(model(PanPrivateRegressor, batch_size=10).part(*records(10)))
         yield sums[-1]
 
     driver.learn_parts([10], ask)
     assert not sums[0].any()
-    assert not driver._total.any()
+    assert not driver.learner.total.any()

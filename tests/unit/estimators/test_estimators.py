@@ -103,10 +103,10 @@ def test_a_used_word_is_refused_as_noise() -> None:
     model = classifier()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     model._rng.words[0] = 1
-    before = model._arrays.state[0].copy()
+    before = model.learner.arrays.state[0].copy()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     assert (
-        np.abs(model._arrays.state[0] - before).max() > 0.1
+        np.abs(model.learner.arrays.state[0] - before).max() > 0.1
     )  # without noise at most 0.2 sqrt(2)/sqrt(2) of one direction
     assert model._rng.words[model._rng.position :].all()
     rng = Entropy()
@@ -144,7 +144,7 @@ def test_the_spend_counts_before_the_record_is_learned(monkeypatch: pytest.Monke
     def stop(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(model, "_kernel", stop)
+    monkeypatch.setattr(model.learner, "learn", stop)
     with pytest.raises(KeyboardInterrupt):
         model.learn_one({"a": 1.0}, 1.0, budget="eps=3")
     assert model.guarantee.budgets == (PureDP(3),)
@@ -217,9 +217,9 @@ def test_a_clone_with_attributes_has_no_open_batch(name: str) -> None:
     made.learn_one({"a": 0.5, "b": 0.5}, 1.0 if name.endswith("Regressor") else True)
     clone = made.clone(include_attributes=True)
     assert clone.at_boundary
-    assert clone.n_seen == made.n_seen - made._pending
+    assert clone.n_seen == made.n_seen - made.learner.pending
     if name.startswith(("Pan", "Shuffle")):
-        assert not (clone._total if hasattr(clone, "_total") else clone._ones).any()
+        assert not clone.learner.total.any()
     with pytest.raises(ConfigError):
         made.clone({"seed": 1}, include_attributes=True)
 
@@ -549,7 +549,7 @@ def test_the_least_and_the_largest_budget_are_served_at_the_largest_bound(kind: 
             model.learn_arrays(np.ones((2000, 2)), np.ones(2000))
             model.learn_arrays(np.ones((3, 2)), np.ones(3), budgets=np.full(3, least))
             model.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget=f"{kind}={least!r}")
-            assert np.isfinite(model._arrays.state).all()
+            assert np.isfinite(model.learner.arrays.state).all()
             model.load_state_dict(model.state_dict())
 
 
@@ -559,7 +559,7 @@ def test_forged_reports_cannot_make_the_state_infinite() -> None:
         model.absorb(Report(np.array([1e308, 1e308, 0.0]), PureDP(1)))
     for sign in (1, -1) * 20:
         model.absorb(Report(np.array([1e15, 1e15, 0.0]) * sign, PureDP(1)))
-    assert np.isfinite(model._arrays.state).all()
+    assert np.isfinite(model.learner.arrays.state).all()
 
 
 # --- what the statement says

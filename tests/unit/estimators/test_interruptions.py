@@ -26,7 +26,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
-from streamdp.estimators.windowed.learner import WindowWarning
+from streamdp.learners.windows import WindowWarning
 from streamdp.privacy.entropy import Entropy
 from streamdp.store.snapshot_codec import encode_state
 from streamdp.validation.validator import MET
@@ -102,7 +102,7 @@ class Watched:
         model = self.model
         model.ledger = self.ledger
         before = model.n_seen
-        self.fault(not 0 <= model._pending <= before, "more records are held than were counted")
+        self.fault(not 0 <= model.learner.pending <= before, "more records are held than were counted")
         self.fault(bool(before) and not model.guarantee.budgets, "records without a spend")
         model.__getstate__()
         for i in range(3):
@@ -159,10 +159,10 @@ class Answering(Local):
     def go_on(self) -> None:
         asked = self.answers()
         spends = Counter(self.model.guarantee.budgets)
-        self.fault(asked > self.model._validator._clock[MET], "a record answers twice")
+        self.fault(asked > self.model._validation.validator._clock[MET], "a record answers twice")
         self.fault(bool(asked) and not any(b.epsilon == 1.0 for b in spends), "an answer without its spend")
         super().go_on()
-        self.fault(self.answers() > self.model._validator._clock[MET], "a record answers twice")
+        self.fault(self.answers() > self.model._validation.validator._clock[MET], "a record answers twice")
 
 
 class Replacing(Answering):
@@ -194,7 +194,7 @@ class Pan(Batched):
 
     def watch(self) -> None:
         model = self.model
-        add, move, make_noise = model._accumulate, model._move, model._noises
+        add, move, make_noise = model.learner._accumulate, model.learner.move, model.learner.noises
         size = len(make_noise())
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any) -> None:
@@ -203,12 +203,12 @@ class Pan(Batched):
             add(spec, point, rows, y, cells, total)
 
         def watched_move(total: Any, *more: Any) -> None:
-            self.fault((total * model._cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
+            self.fault((total * model.learner.cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
             self.fault(not model.guarantee.budgets, "a release without a spend")
             move(total, *more)
 
-        model._accumulate, model._move = watched_add, watched_move
-        model._noises = lambda: np.full(size, NOISE)
+        model.learner._accumulate, model.learner.move = watched_add, watched_move
+        model.learner.noises = lambda: np.full(size, NOISE)
 
 
 class PanPlanned(Pan):
@@ -225,7 +225,7 @@ class Shuffled(Batched):
 
     def watch(self) -> None:
         model = self.model
-        add, move = model._count_ones, model._move
+        add, move = model.learner._count_ones, model.learner.move
         model._rng = Ones(64)
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, *more: Any) -> int:
@@ -235,14 +235,14 @@ class Shuffled(Batched):
             return done
 
         def watched_move(total: Any, size: int, advance: int) -> None:
-            params = model._params
+            params = model.learner.params
             ones = (2 * total / params.cell + params.users * (params.g + params.b)) / 2
             noises = ones.mean() / (params.b + params.g / 2)
             self.fault(noises < params.users - 0.5, f"the noise of {noises:.1f} people in place of {params.users}")
             self.fault(not model.guarantee.budgets, "a release without a spend")
             move(total, size, advance)
 
-        model._count_ones, model._move = watched_add, watched_move
+        model.learner._count_ones, model.learner.move = watched_add, watched_move
 
     def prepare(self, call: str) -> Callable[[], Any]:
         if call == "absorb":
@@ -270,7 +270,7 @@ class Users(Watched):
         super().__init__(**({"items_per_user": 2, "window": 20, "batch_size": 6} | options))
 
     def watch(self) -> None:
-        people = self.model._people
+        people = self.model.learner.people
         records = people.records
 
         def watched(users: Any) -> Any:
@@ -293,7 +293,7 @@ class Users(Watched):
         return super().prepare(call)
 
     def go_on(self) -> None:
-        people = self.model._people
+        people = self.model.learner.people
         if "records" not in vars(people):  # a loaded estimator collects anew
             self.watch()
         self.fault(self.model.at_boundary and bool(people._open), "a boundary while users are open")
@@ -330,11 +330,11 @@ class Windows(Users):
                 self.fault(not model.guarantee.budgets, "a release without a spend")
                 return super().run(plan, users, start, rng)
 
-        model._method = Watching()
+        model.learner.method = Watching()
 
     def go_on(self) -> None:
         super(Users, self).go_on()
-        self.fault(self.model._gathered._rows.any(), "a raw record stays in memory")
+        self.fault(self.model.learner.gathered._rows.any(), "a raw record stays in memory")
         self.spends()
 
 
@@ -399,14 +399,14 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
         return model
 
     def points(model: Any) -> list[float]:
-        return np.append(model.theta, model._outward(model._middle)).tolist()
+        return np.append(model.theta, model.learner.units.outward(model.learner.middle)).tolist()
 
     whole = learner(0)
-    units = whole._columns.units
+    units = whole.learner.units.columns
     for records in range(len(raw)):
         before = points(whole)
         whole.learn_arrays(raw[records : records + 1], target[records : records + 1])
-        if (whole._columns.units != units).any():
+        if (whole.learner.units.columns != units).any():
             break
     assert not np.allclose(before, points(whole), rtol=1e-6)
     last = slice(records, records + 1)
@@ -436,7 +436,7 @@ def without_features(kind: type[Watched]) -> tuple[Any, Any]:
     mine, other = loads(kind)
     blank = mine.clone(None if kind is Scaled else {"features": None})  # Scaled declares bounds
     if kind is Windows:
-        blank._method = other._method  # the watched one
+        blank.learner.method = other.learner.method  # the watched one
     return blank, other
 
 
@@ -448,7 +448,7 @@ def without_features(kind: type[Watched]) -> tuple[Any, Any]:
         *(pytest.param(kind, without_features, marks=pytest.mark.campaign) for kind in KINDS),
     ],
 )
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
 def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Watched], pair: Any) -> None:
     """At any of some lines; what is compared is the whole state, with theta and the query point in memory."""
 

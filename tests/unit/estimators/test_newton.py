@@ -74,13 +74,13 @@ def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def held(model: Any) -> np.ndarray:
-    sums: np.ndarray = model._total if hasattr(model, "_total") else model._ones
+    sums: np.ndarray = model.learner.total
     return sums
 
 
 def numbers(model: Any) -> np.ndarray:
     """What its walk has learned."""
-    state: np.ndarray = model._walk.learned()["state"]
+    state: np.ndarray = model.learner.walk.learned()["state"]
     return state
 
 
@@ -102,19 +102,19 @@ def numbers(model: Any) -> np.ndarray:
 )
 def test_a_loss_without_curvature_falls_back_to_ac_sa_and_refuses_newton(kind: Any, loss: Any, classes: Any) -> None:
     options = {"loss": loss} | ({"classes": classes} if classes else {})
-    assert kind(**options)._method == "ac-sa"
-    assert kind(horizon=100, **options)._method == "ac-sa"
+    assert kind(**options).learner.method == "ac-sa"
+    assert kind(horizon=100, **options).learner.method == "ac-sa"
     with pytest.raises(ConfigError, match=r"needs a bounded curvature.*only Huber and logistic losses without clip"):
         kind(method="newton", **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_newton_is_the_default_for_the_losses_that_have_a_curvature(kind: Any) -> None:
-    assert kind()._method == kind(method="newton")._method == "newton"
-    assert kind(method="ac-sa")._method == "ac-sa"
-    assert kind(method="ac-sa", horizon=100)._method == "ac-sa"
+    assert kind().learner.method == kind(method="newton").learner.method == "newton"
+    assert kind(method="ac-sa").learner.method == "ac-sa"
+    assert kind(method="ac-sa", horizon=100).learner.method == "ac-sa"
     loss = (Logistic if "Classifier" in kind.__name__ else Huber)(clip=1.0)
-    assert kind(loss=loss, smoothness=1.0)._method == "ac-sa"
+    assert kind(loss=loss, smoothness=1.0).learner.method == "ac-sa"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,7 +134,7 @@ def test_unknown_methods_are_refused(kind: Any, method: Any) -> None:
 
 
 def test_sgd_is_a_method_of_shuffling_only() -> None:
-    assert ShuffleClassifier(method="sgd")._method == "sgd"
+    assert ShuffleClassifier(method="sgd").learner.method == "sgd"
     with pytest.raises(ConfigError, match="expected one of auto, newton, ac-sa, got 'sgd'"):
         PanPrivateClassifier(method="sgd")
 
@@ -145,19 +145,19 @@ def test_sgd_is_a_method_of_shuffling_only() -> None:
 def test_the_noise_is_for_the_joint_sensitivity() -> None:
     for make in (MODELS["pan huber"], MODELS["pan logistic"]):
         model = make()
-        curvature = Curvature(model._loss, 4)
+        curvature = Curvature(model.learner.problem.loss, 4)
         scale = math.sqrt(Gaussian(model._budget, curvature.bound, curvature.sensitivity).variance(1))
-        assert model._scale / model._cells == pytest.approx(scale, rel=1e-4)
-        assert model._walk._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
+        assert model.learner.scale / model.learner.cells == pytest.approx(scale, rel=1e-4)
+        assert model.learner.walk._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
     for make, calibration in ((MODELS["shuffle huber"], "tight"), (MODELS["shuffle logistic"], "paper")):
         model = make(calibration=calibration)
-        curvature = Curvature(model._loss, 4)
-        params = model._params
+        curvature = Curvature(model.learner.problem.loss, 4)
+        params = model.learner.params
         assert (params.d, params.bound) == (curvature.size, curvature.bound)
         assert params.sensitivity == pytest.approx(curvature.sensitivity)
         deviation = math.sqrt(params.noise_variance / params.d)
-        assert model._walk._deviation == pytest.approx(deviation, rel=0.1)
+        assert model.learner.walk._deviation == pytest.approx(deviation, rel=0.1)
 
 
 @batched
@@ -181,7 +181,11 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
     for other in (single, frames, chunks):
         assert np.array_equal(numbers(other), numbers(whole))
         assert np.array_equal(held(other), held(whole))
-        assert (other._taken, other.n_seen, other._walk.place) == (whole._taken, n, whole._walk.place)
+        assert (other.learner.open.taken, other.n_seen, other.learner.walk.place) == (
+            whole.learner.open.taken,
+            n,
+            whole.learner.walk.place,
+        )
         assert other.guarantee == whole.guarantee
 
 
@@ -190,8 +194,8 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
 def test_how_far_a_boundary_is_by_brute_force(make: Callable[..., Any], size: int | None) -> None:
     model = make(seed=1, batch_size=size)
     rng = np.random.default_rng(4)
-    records, boundaries = model._walk.batch, [0, model._walk.batch]
-    for batch, times in model._walk.runs():
+    records, boundaries = model.learner.walk.batch, [0, model.learner.walk.batch]
+    for batch, times in model.learner.walk.runs():
         for _ in range(min(times, 400)):
             records += batch
             boundaries.append(records)
@@ -219,13 +223,13 @@ def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> Non
         with pytest.raises(NotAtBoundaryError):
             model.state_dict()
         model.close_batch()
-        assert (model.at_boundary, model.n_seen, model._walk.place) == (True, 20, (0, 0, 20))
-        walk = model._walk
+        assert (model.at_boundary, model.n_seen, model.learner.walk.place) == (True, 20, (0, 0, 20))
+        walk = model.learner.walk
         d = walk.curvature.parameters
         assert averages(walk).information == pytest.approx(1 / (walk.curvature.variance / 20 + walk._noise / 400))
         assert walk._noise == pytest.approx(walk._deviation**2 * d)
         model.close_batch()
-        assert model._walk.place == (0, 0, 20)
+        assert model.learner.walk.place == (0, 0, 20)
 
 
 def test_there_is_no_plan() -> None:
@@ -246,14 +250,14 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
     sums = held(model).copy()
     for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert not held(other).any()
-        assert (other.n_seen, other._taken, other.at_boundary) == (150, 0, True)
+        assert (other.n_seen, other.learner.open.taken, other.at_boundary) == (150, 0, True)
         state = other.state_dict()
         assert np.array_equal(state.pop("state"), before["state"])
         assert state.items() <= before.items()
         assert other._rng is not model._rng
         other.learn_arrays(X[150:], y[150:])
-        assert (other.n_seen, other._taken) == (180, 30)
-        assert (model.n_seen, model._taken) == (180, 30)
+        assert (other.n_seen, other.learner.open.taken) == (180, 30)
+        assert (model.n_seen, model.learner.open.taken) == (180, 30)
         assert np.array_equal(held(model), sums)
 
 
@@ -274,22 +278,22 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
 def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], change: Any) -> None:
     model = make(batch_size=50, seed=1)
     model.learn_arrays(*stream(model, 120))
-    before = model._walk.state.copy(), held(model).copy()
+    before = model.learner.walk.state.copy(), held(model).copy()
     donor = make(batch_size=50, seed=1)
     donor.learn_arrays(*stream(donor, 100))
     good = donor.state_dict()
     with pytest.raises(ConfigError):
         model.load_state_dict(good | change)
     if "state" not in change:
-        size = model._walk.curvature.size
+        size = model.learner.walk.curvature.size
         for at, bad in ((0, np.nan), (size, -1.0), (size + 1, 1e300), (size + 4, -1.0), (-1, -1.0)):
             numbers = good["state"].copy()
             numbers[at] = bad
             with pytest.raises(ConfigError):
                 model.load_state_dict(good | {"state": numbers})
-    assert np.array_equal(model._walk.state, before[0])
+    assert np.array_equal(model.learner.walk.state, before[0])
     assert np.array_equal(held(model), before[1])
-    assert (model.n_seen, model._taken) == (120, 20)
+    assert (model.n_seen, model.learner.open.taken) == (120, 20)
     model.load_state_dict(good)
     assert (model.n_seen, model.at_boundary, held(model).any()) == (100, True, False)
 
@@ -313,12 +317,12 @@ def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
     for seed, (part, n) in enumerate(zip(parts, (2000, 4010, 10), strict=True)):
         part.learn_arrays(*stream(part, n, seed))
     together = parts[0].merged(*parts[1:])
-    assert (together.n_seen, together.at_boundary, together._walk.place) == (6000, True, (0, 0, 6000))
-    found = [averages(part._walk) for part in parts]
+    assert (together.n_seen, together.at_boundary, together.learner.walk.place) == (6000, True, (0, 0, 6000))
+    found = [averages(part.learner.walk) for part in parts]
     weights = [part.weight for part in found]
     for name in ("point", "gradient", "curvature"):
         expected = np.average([getattr(part, name) for part in found], axis=0, weights=weights)
-        np.testing.assert_allclose(getattr(averages(together._walk), name), expected, err_msg=name)
+        np.testing.assert_allclose(getattr(averages(together.learner.walk), name), expected, err_msg=name)
     together.learn_arrays(*stream(together, 500))
     make(batch_size=500).load_state_dict(together.state_dict())
     with pytest.raises(ConfigError, match="merged"):
@@ -419,9 +423,9 @@ def test_devices_answer_announcements_of_growing_batches() -> None:
     place = agreement.first
     sizes = []
     for _ in range(12):
-        assert agreement.params(place) == learner._sum_of(agreement.params(place).users)
-        learner._walk.go(place)
-        learner._begin_phase()
+        assert agreement.params(place) == learner.learner._sum_of(agreement.params(place).users)
+        learner.learner.walk.go(place)
+        learner.learner._begin_phase()
         assert agreement.params(place) == learner.randomizer.params
         announced = write_announcement(Agreement(learner).announcement(place, learner.randomizer.point))
         key, value = Device(agreement).answer(announced, {"a": 0.5, "b": -1.0, "c": 0.0}, 1.0)

@@ -30,7 +30,7 @@ def sizes_of_reports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.extend(counts)
         return averages(spec, loss, point, X, y, counts)
 
-    monkeypatch.setattr("streamdp.estimators.user.learner.averages", noted)
+    monkeypatch.setattr("streamdp.learners.user_reports.averages", noted)
     return sizes
 
 
@@ -41,11 +41,15 @@ def test_a_user_reports_when_its_records_are_complete(monkeypatch: pytest.Monkey
     for x, t, who in zip(X, y, "ababbaa", strict=True):
         learner.learn_one(row(x), bool(t), subject=who)
     assert (learner.n_users, learner.n_seen, learner.at_boundary) == (2, 7, False)
-    expected = [mean_gradient(np.zeros(3), X[rows], y[rows], learner._loss) for rows in ([1, 3, 4], [0, 2, 5])]
+    expected = [
+        mean_gradient(np.zeros(3), X[rows], y[rows], learner.learner.problem.loss) for rows in ([1, 3, 4], [0, 2, 5])
+    ]
     np.testing.assert_allclose(seen, expected, atol=1e-12)
     learner.close_batch()
     assert (learner.n_users, learner.at_boundary) == (3, True)
-    np.testing.assert_allclose(seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]], learner._loss), atol=1e-12)
+    np.testing.assert_allclose(
+        seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]], learner.learner.problem.loss), atol=1e-12
+    )
 
 
 def test_the_window_closes_all_users_and_one_who_comes_back_reports_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +67,7 @@ def test_a_marker_and_time_close_users_too(monkeypatch: pytest.MonkeyPatch) -> N
     sizes = sizes_of_reports(monkeypatch)
     learner = model(items_per_user=4, window_seconds=5.0)
     now = [100.0]
-    learner._people._clock = lambda: now[0]
+    learner.learner.people._clock = lambda: now[0]
     X, y, _ = data(1, 8)
     learner.learn_arrays(X[:3], y[:3], subjects=list("aab"))
     learner.close_user("a")
@@ -103,8 +107,8 @@ def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int
     for whole in (False, True):
         with Ledger("eps=13,delta=1e-4") as ledger:
             learner = model(items_per_user=items, window=window, budget=budget, seed=3, batch_size=80, ledger=ledger)
-            learner._mean = UserMean(learner._budget, math.sqrt(2), 2 * math.sqrt(2), 3, 80, 0.1, 20)
-            learner._begin_batch()
+            learner.learner.mean = UserMean(learner._budget, math.sqrt(2), 2 * math.sqrt(2), 3, 80, 0.1, 20)
+            learner.learner._begin_batch()
             masks = []
             if whole:
                 for part in (slice(0, 250), slice(250, 251), slice(251, 600)):
@@ -170,7 +174,7 @@ def test_room_is_kept_for_open_users_only() -> None:
         part = slice(begin, begin + 30)
         learner.learn_arrays(X[part], y[part], subjects=subjects[part])
         assert learner.at_boundary
-    assert len(learner._people._rows) == 30
+    assert len(learner.learner.people._rows) == 30
     assert learner.n_users == 3000
 
 
@@ -198,7 +202,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         learner.state_dict()
     assert "14 that are missing" in str(caught.value)
     needle = np.float64(SECRET).tobytes()
-    assert needle in learner._people._rows.tobytes()
+    assert needle in learner.learner.people._rows.tobytes()
     for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
         assert (made.n_seen, made.n_users, made.at_boundary) == (3, 1, True)
         assert needle not in pickle.dumps(made)
@@ -206,7 +210,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         made.learn_arrays(X, y, subjects=list("abcaaa"))
     assert needle not in pickle.dumps(learner)
     learner.close_batch()
-    assert not learner._people._rows.any()
+    assert not learner.learner.people._rows.any()
     assert needle not in pickle.dumps(learner.state_dict())
 
 
@@ -222,7 +226,7 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
             yield b"a"
             raise KeyboardInterrupt
 
-    people = learner._people
+    people = learner.learner.people
     with pytest.raises(KeyboardInterrupt):
         people.take(X[4:8], y[4:8], Interrupting([b"a", b"b"] * 2), None)
     assert people.at == 8

@@ -95,7 +95,7 @@ planned = pytest.mark.parametrize("options", PLANS.values(), ids=PLANS.keys())
 
 def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: float) -> np.ndarray:
     """By the formulas of the loss; for a non-smooth one beta (theta - prox), the gradient of its Moreau envelope."""
-    loss = model._loss
+    loss = model.learner.problem.loss
     if loss.has_envelope:
         return beta * (theta - prox(loss, theta, x, y, 1 / beta))
     return loss.gradient(theta, x, y)
@@ -104,9 +104,16 @@ def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: fl
 def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) -> tuple[np.ndarray, np.ndarray, int]:
     """Algorithm 6 without noise, with lists: theta and ag after the last whole batch, and the place of its end."""
     rows = np.hstack([X, np.ones((len(X), 1))]) if model.intercept else X
-    size = model._loss.size(rows.shape[1], len(model._labels) if isinstance(model._loss, Softmax) else 1)
-    ag = model._project(model._loss.start(size))
-    cells = 1 / Gaussian(model._budget, model._loss.bound, model._loss.sensitivity).rows(size)[0, samplers.GRID]
+    size = model.learner.problem.loss.size(
+        rows.shape[1], len(model._labels) if isinstance(model.learner.problem.loss, Softmax) else 1
+    )
+    ag = model.learner.region.project(model.learner.problem.loss.start(size))
+    cells = (
+        1
+        / Gaussian(model._budget, model.learner.problem.loss.bound, model.learner.problem.loss.sensitivity).rows(size)[
+            0, samplers.GRID
+        ]
+    )
     theta, at = ag, 0
     for phase in [phase for phases in plans for phase in phases]:
         theta = ag
@@ -119,7 +126,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
             for i in range(at, at + phase.batch):
                 total += np.rint(gradient_of(model, md, rows[i], y[i], phase.beta) * cells)
             at += phase.batch
-            theta = model._project(theta - total / cells / phase.batch * (t + 1) / phase.modulus)
+            theta = model.learner.region.project(theta - total / cells / phase.batch * (t + 1) / phase.modulus)
             ag = alpha * theta + (1 - alpha) * ag
     raise AssertionError("more epochs are needed")
 
@@ -130,35 +137,35 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
 def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Over batches, phases and epochs, up to rounding: a gradient near a cell's border may fall into the next one."""
     model = make(mechanism="none", **options)
-    n = 120 if options.get("batch_size") == 1 or isinstance(model._loss, Softmax) else 800
+    n = 120 if options.get("batch_size") == 1 or isinstance(model.learner.problem.loss, Softmax) else 800
     X, y = stream(model, n)
-    plans = [model._walk.plan_of(epoch) for epoch in range(3)]
+    plans = [model.learner.walk.plan_of(epoch) for epoch in range(3)]
     theta, ag, at = naive(model, X, y, plans)
     model.learn_arrays(X[:at], y[:at])
     assert model.at_boundary
-    if model._walk.sequence.step:  # else a phase has just begun, where theta is ag
-        assert model._walk.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
-    assert model._walk.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
-    assert np.array_equal(model._estimate(), model._walk.sequence.points[1])
+    if model.learner.walk.sequence.step:  # else a phase has just begun, where theta is ag
+        assert model.learner.walk.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
+    assert model.learner.walk.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
+    assert np.array_equal(model._estimate(), model.learner.walk.sequence.points[1])
     model.learn_arrays(X[at:], y[at:])
     assert not model.at_boundary or at == n
-    assert np.array_equal(model._estimate(), model._walk.sequence.points[1])
+    assert np.array_equal(model._estimate(), model.learner.walk.sequence.points[1])
     assert model._estimate() == pytest.approx(ag, rel=1e-6, abs=1e-7)
 
 
 def test_the_plan_is_for_what_the_model_is() -> None:
     """The inputs of the plan: bound, smoothness, the largest distance of the optimum, both noises of a batch."""
     model = regressor(domain=Box(-1.0, 3.0), budget="mu=1")
-    assert model._walk.problem.bound == Huber().bound
-    assert model._walk.problem.smoothness == Huber().smoothness
-    assert model._walk.problem.distance == pytest.approx(
+    assert model.learner.walk.problem.bound == Huber().bound
+    assert model.learner.walk.problem.smoothness == Huber().smoothness
+    assert model.learner.walk.problem.distance == pytest.approx(
         math.sqrt(4 * 9 + (3 - 1) ** 2)
     )  # the scale from 0.1 to 3, at 1
     scale = Gaussian(GaussianDP(1), Huber().bound, Huber().sensitivity).rows(5)[0, samplers.SCALE]
-    assert model._walk.problem.variance(10) == pytest.approx(Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100)
-    assert classifier(domain=L2Ball(3.0))._walk.problem.distance == 3.0
-    assert classifier(smoothness=0.1)._walk.problem.smoothness == 0.1
-    assert math.isinf(classifier(loss="hinge")._walk.problem.smoothness)
+    assert model.learner.walk.problem.variance(10) == pytest.approx(Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100)
+    assert classifier(domain=L2Ball(3.0)).learner.walk.problem.distance == 3.0
+    assert classifier(smoothness=0.1).learner.walk.problem.smoothness == 0.1
+    assert math.isinf(classifier(loss="hinge").learner.walk.problem.smoothness)
     assert classifier(horizon=50_000).phase.batch != classifier(horizon=500).phase.batch
 
 
@@ -168,7 +175,7 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     steps = []
     for low in range(0, 700, 10):
         model.learn_arrays(X[low : low + 10], y[low : low + 10])
-        steps.append((model._walk.epoch, model._walk.sequence.step))
+        steps.append((model.learner.walk.epoch, model.learner.walk.sequence.step))
     assert steps[8:11] == [(0, 9), (1, 0), (1, 1)]
     assert [steps.index((epoch, 0)) + 1 for epoch in (1, 2, 3)] == [10, 30, 70]
     assert model.n_seen == 700
@@ -200,19 +207,19 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
 def test_better_than_without_phases_where_the_loss_is_strongly_convex() -> None:
     """The bound that decides the number of phases, for the same stream."""
     flat, curved = (classifier(strong_convexity=c, horizon=10**6) for c in (0.0, 0.1))
-    assert len(curved._walk.plan) > 1
-    assert curved._walk.plan[-1].excess < flat._walk.plan[-1].excess
+    assert len(curved.learner.walk.plan) > 1
+    assert curved.learner.walk.plan[-1].excess < flat.learner.walk.plan[-1].excess
 
 
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
     """Each phase starts at the distance that the bound of the last one gives."""
     model = classifier(strong_convexity=0.1, horizon=200_000)
-    distance = model._walk.problem.distance
+    distance = model.learner.walk.problem.distance
     for epoch in range(3):
-        expected = plan(model._walk.problem, 200_000 * 2**epoch, None, distance)
-        assert model._walk.plan_of(epoch) == expected
+        expected = plan(model.learner.walk.problem, 200_000 * 2**epoch, None, distance)
+        assert model.learner.walk.plan_of(epoch) == expected
         distance = min(distance, math.sqrt(2 * expected[-1].excess / 0.1))
-        assert distance < model._walk.problem.distance / 2
+        assert distance < model.learner.walk.problem.distance / 2
 
 
 # --- noise
@@ -226,10 +233,10 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
     It rejects scales that are 20 % off. Seeded.
     """
     model = MODELS[make](seed=11, budget=budget)
-    d = len(model._total)
-    draws = np.array([model._noises() for _ in range(120_000 // d)]) / model._cells
+    d = len(model.learner.total)
+    draws = np.array([model.learner.noises() for _ in range(120_000 // d)]) / model.learner.cells
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
-    scale = model._loss.sensitivity / mu
+    scale = model.learner.problem.loss.sensitivity / mu
     assert np.mean(draws**2) == pytest.approx(scale**2, rel=0.02)
     assert abs(np.mean(draws)) < 6 * scale / math.sqrt(draws.size)
     assert abs(np.corrcoef(draws[:, 0], draws[:, 1])[0, 1]) < 6 / math.sqrt(len(draws))
@@ -241,7 +248,7 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
         total = float(np.sum((draws / expected) ** 2))
         return min(chi2.cdf(total, draws.size), chi2.sf(total, draws.size)) > 0.5e-7
 
-    assert accepted(model._scale / model._cells)
+    assert accepted(model.learner.scale / model.learner.cells)
     assert not accepted(scale * 1.2)
     assert not accepted(scale / 1.2)
 
@@ -252,7 +259,7 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
     plain = regressor(batch_size=3, mechanism="none")
     drawn: list[np.ndarray] = []
     kept: list[np.ndarray] = []
-    draw = model._noises
+    draw = model.learner.noises
 
     def noises() -> np.ndarray:
         noise = draw()
@@ -261,27 +268,27 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
         return noise
 
     gradients: list[np.ndarray] = []
-    move = model._walk.sequence.move
+    move = model.learner.walk.sequence.move
 
     def moved(gradient: np.ndarray, modulus: float) -> None:
         gradients.append(gradient.copy())
         move(gradient, modulus)
 
-    monkeypatch.setattr(model, "_noises", noises)
-    monkeypatch.setattr(model._walk.sequence, "move", moved)
+    monkeypatch.setattr(model.learner, "noises", noises)
+    monkeypatch.setattr(model.learner.walk.sequence, "move", moved)
     X, y = stream(model, 3)
     for i in range(2):
         model.learn_arrays(X[i : i + 1], y[i : i + 1])
         plain.learn_arrays(X[i : i + 1], y[i : i + 1])
         assert len(drawn) == 1
-    assert np.array_equal(model._total, drawn[0] + plain._total)
-    seen = plain._total.copy()
+    assert np.array_equal(model.learner.total, drawn[0] + plain.learner.total)
+    seen = plain.learner.total.copy()
     plain.learn_arrays(X[2:], y[2:])
-    last = plain._loss.gradient(np.array([0, 0, 0, 0, 1.0]), np.append(X[2], 1.0), y[2])
+    last = plain.learner.problem.loss.gradient(np.array([0, 0, 0, 0, 1.0]), np.append(X[2], 1.0), y[2])
     model.learn_arrays(X[2:], y[2:])
     assert len(drawn) == 2
-    sums = drawn[0] + drawn[1] + seen + np.rint(last * model._cells)
-    assert gradients[0] == pytest.approx(sums / model._cells / 3, abs=2 / model._cells)
+    sums = drawn[0] + drawn[1] + seen + np.rint(last * model.learner.cells)
+    assert gradients[0] == pytest.approx(sums / model.learner.cells / 3, abs=2 / model.learner.cells)
     assert not any(noise.any() for noise in kept)
 
 
@@ -316,7 +323,7 @@ def test_words_that_run_out_are_drawn_anew() -> None:
         return draw(2 if len(sizes) == 1 else count)
 
     model._rng.draw = scarce
-    noise = model._noises()
+    noise = model.learner.noises()
     assert sizes == [74, 148]
     assert noise.all()
     rows = np.zeros(4, dtype=np.int64)
@@ -332,11 +339,13 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
     model = MODELS[make](mechanism="none")
     X, y = stream(model, 500)
     X[0] = 1e200  # overflows: counts as no gradient
-    theta = np.random.default_rng(1).normal(size=len(model._total)) * 0.3 + (model._loss.name == "huber")
+    theta = np.random.default_rng(1).normal(size=len(model.learner.total)) * 0.3 + (
+        model.learner.problem.loss.name == "huber"
+    )
 
     def total(rows: np.ndarray) -> np.ndarray:
         out = np.zeros(len(theta), dtype=np.int64)
-        model._accumulate(model._spec, theta, X[rows], y[rows], model._cells, out)
+        model.learner._accumulate(model.learner.spec, theta, X[rows], y[rows], model.learner.cells, out)
         return out
 
     everything = np.arange(500)
@@ -346,7 +355,7 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
     singles = np.array([total(everything[i : i + 1]) for i in everything])
     assert np.array_equal(both, singles.sum(axis=0))
     assert not singles[0].any()
-    most = model._loss.bound * model._cells + math.sqrt(len(theta))
+    most = model.learner.problem.loss.bound * model.learner.cells + math.sqrt(len(theta))
     assert np.linalg.norm(singles, axis=1).max() <= most
 
 
@@ -411,7 +420,7 @@ def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
         step = ahead if rng.random() < 0.7 else size
         model.learn_arrays(X[at : at + step], y[at : at + step])
         at += step
-    assert np.array_equal(model._walk.sequence.points, behind._walk.sequence.points)
+    assert np.array_equal(model.learner.walk.sequence.points, behind.learner.walk.sequence.points)
 
 
 def test_the_last_boundary_of_an_epoch_is_found() -> None:
@@ -427,8 +436,8 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
 def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
     """Also if smaller batches follow, which would already fit."""
     model = classifier(mechanism="none")
-    model._walk.plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
-    model._begin_phase()
+    model.learner.walk.plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
+    model.learner._begin_phase()
     for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
         assert model.boundary_within(size) == expected
     model.learn_arrays(*stream(model, 23))
@@ -472,19 +481,19 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     model = regressor(batch_size=10, mechanism="none")
     X, y = stream(model, taken)
     model.close_batch()
-    assert (model._walk.sequence.step, model.n_seen) == (0, 0)
+    assert (model.learner.walk.sequence.step, model.n_seen) == (0, 0)
     model.learn_arrays(X, y)
-    start, total = model._walk.sequence.points[0].copy(), model._total.copy()
+    start, total = model.learner.walk.sequence.points[0].copy(), model.learner.total.copy()
     model.close_batch()
-    moved = model._project(start - total / model._cells / 10 / model.phase.modulus)
-    assert model._walk.sequence.points[0] == pytest.approx(moved)
-    assert (model.at_boundary, model._walk.sequence.step, model.n_seen) == (True, 1, taken)
+    moved = model.learner.region.project(start - total / model.learner.cells / 10 / model.phase.modulus)
+    assert model.learner.walk.sequence.points[0] == pytest.approx(moved)
+    assert (model.at_boundary, model.learner.walk.sequence.step, model.n_seen) == (True, 1, taken)
     model.close_batch()
-    assert model._walk.sequence.step == 1
+    assert model.learner.walk.sequence.step == 1
     noisy = regressor(batch_size=10, seed=2)
     noisy.learn_arrays(X, y)
     draws: list[int] = []
-    noisy._noises = lambda: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
+    noisy.learner.noises = lambda: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
     noisy.close_batch()
     assert len(draws) == 1
 
@@ -508,10 +517,10 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     X, y = stream(model, 17)
     model.learn_arrays(X, y)
     model.learn_one(dict(zip(NAMES, X[0].tolist(), strict=True)), float(y[0]))
-    held = model._total.tobytes()
+    held = model.learner.total.tobytes()
     written = pickle.dumps(model)
-    assert model._walk.sequence.points.tobytes() in written
-    assert model._total.any()
+    assert model.learner.walk.sequence.points.tobytes() in written
+    assert model.learner.total.any()
     numbers = [held[i : i + 8] for i in range(0, len(held), 8)]
     numbers += [value.tobytes() for row in X for value in row] + [value.tobytes() for value in y]
     assert not any(number in written for number in numbers)
@@ -565,12 +574,12 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str,
     model = regressor(batch_size=10, seed=1)
     X, y = stream(model, 13)
     model.learn_arrays(X, y)
-    before = (model._walk.sequence.points.copy(), model._total.copy())
+    before = (model.learner.walk.sequence.points.copy(), model.learner.total.copy())
     with pytest.raises((ConfigError, BudgetError), match=match):
         model.load_state_dict(state)
-    assert np.array_equal(model._walk.sequence.points, before[0])
-    assert np.array_equal(model._total, before[1])
-    assert (model.n_seen, model._taken) == (13, 3)
+    assert np.array_equal(model.learner.walk.sequence.points, before[0])
+    assert np.array_equal(model.learner.total, before[1])
+    assert (model.n_seen, model.learner.open.taken) == (13, 3)
     fresh = PanPrivateRegressor(batch_size=10, method="ac-sa")
     if "features" not in change:  # these it would accept
         with pytest.raises(StreamDPError):
@@ -612,7 +621,7 @@ def test_merged_is_the_average_of_the_boundaries() -> None:
     assert together.theta == pytest.approx(parts[0].theta * 40 / 140 + parts[1].theta * 100 / 140)
     assert together.n_seen == 140
     assert together.at_boundary
-    assert (together._walk.epoch, together._walk.sequence.step) == (1, 0)
+    assert (together.learner.walk.epoch, together.learner.walk.sequence.step) == (1, 0)
     assert [part.n_seen for part in parts] == [45, 100, 7]
     assert together.guarantee.private
     assert together.guarantee.budgets == (ApproxDP(1, 1e-6),)
@@ -674,8 +683,8 @@ def test_a_column_of_budgets() -> None:
     assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items())
     plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
     plain.learn_arrays(X[mask], y[mask])
-    assert np.array_equal(plain._walk.sequence.points, model._walk.sequence.points)
-    assert np.array_equal(plain._total, model._total)
+    assert np.array_equal(plain.learner.walk.sequence.points, model.learner.walk.sequence.points)
+    assert np.array_equal(plain.learner.total, model.learner.total)
 
 
 def test_budgets_that_all_allow_enough_change_nothing() -> None:
@@ -683,7 +692,7 @@ def test_budgets_that_all_allow_enough_change_nothing() -> None:
     X, y = stream(one, 25)
     assert one.learn_arrays(X, y, np.linspace(1, 5, 25)) is None
     assert other.learn_arrays(X, y) is None
-    assert np.array_equal(one._walk.sequence.points, other._walk.sequence.points)
+    assert np.array_equal(one.learner.walk.sequence.points, other.learner.walk.sequence.points)
     none = one.learn_arrays(X, y, np.full(25, 0.5))
     assert none is not None
     assert not none.any()
@@ -756,7 +765,7 @@ def test_threads_share_one_and_each_record_counts_once() -> None:
             model.learn_one(x, 1.0, budget="eps=0.5,delta=1e-6")
 
     in_threads(work)
-    assert (model.n_seen, model.n_refused, model._taken) == (2000, 2000, 2000 % 7)
+    assert (model.n_seen, model.n_refused, model.learner.open.taken) == (2000, 2000, 2000 % 7)
 
 
 # --- what it says, and settings
@@ -843,7 +852,7 @@ def test_theta_stays_in_the_domain() -> None:
         model = classifier(domain=domain, batch_size=1, budget="mu=0.1")
         for _ in range(50):
             model.learn_arrays(*stream(model, 1))
-            for theta in model._walk.sequence.points:
+            for theta in model.learner.walk.sequence.points:
                 assert theta == pytest.approx(domain.project(theta), abs=1e-12)
     huber = regressor(domain=L2Ball(0.7), batch_size=1, budget="mu=0.1")
     for _ in range(50):
@@ -869,21 +878,21 @@ def watched(**options: Any) -> PanPrivateRegressor:
 
 
 def towards(model: PanPrivateRegressor) -> np.ndarray:
-    ga, gb = (model._loss.gradient(model._middle, X[0], y[0]) for X, y in RECORDS)
-    assert np.linalg.norm(ga - gb) > 0.999 * model._loss.sensitivity
+    ga, gb = (model.learner.problem.loss.gradient(model.learner.middle, X[0], y[0]) for X, y in RECORDS)
+    assert np.linalg.norm(ga - gb) > 0.999 * model.learner.problem.loss.sensitivity
     return (ga - gb) / np.linalg.norm(ga - gb)
 
 
 def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() -> None:
     """The caveat of the statement: two records of mu = 1 in one batch are mu = 2, but a ledger counts sqrt(2)."""
     model = watched(budget="mu=1")
-    direction, d = towards(model), len(model._total)
+    direction, d = towards(model), len(model.learner.total)
     scores = []
     for seed, (X, y) in enumerate(RECORDS):
         total, noise = np.zeros(d, dtype=np.int64), np.empty(d * TRIALS, dtype=np.int64)
         twice, targets = np.repeat(X, 2, axis=0), np.repeat(y, 2)
-        model._accumulate(model._spec, model._middle, twice, targets, model._cells, total)
-        assert samplers.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model._scale, noise)
+        model.learner._accumulate(model.learner.spec, model.learner.middle, twice, targets, model.learner.cells, total)
+        assert samplers.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model.learner.scale, noise)
         scores.append((noise.reshape(-1, d) + total) @ direction)
     assert 1.9 < mu_lower_bound(*scores) <= 2.0
     assert "spend k mu, not sqrt(k) mu" in model.statement()
@@ -897,19 +906,25 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     without a break-in both noises protect the record.
     """
     model = watched(budget="mu=1", seed=1)
-    direction, start = towards(model), model._walk.sequence.points.copy()
+    direction, start = towards(model), model.learner.walk.sequence.points.copy()
     before, after, saved = (np.empty((2, 4_000, len(direction))) for _ in range(3))
-    finish = model._finish
+    finish = model.learner._finish
     sums: list[np.ndarray] = []
-    model._finish = lambda: sums.append(model._total.copy()) or finish()  # type: ignore[method-assign,func-returns-value]
+    model.learner._finish = lambda: sums.append(model.learner.total.copy()) or finish()  # type: ignore[method-assign,func-returns-value]
     for which, record in enumerate(RECORDS):
         for i in range(4_000):
-            model._walk.sequence.points[:], model._walk.sequence.step, model._middle = start, 0, start[0]
+            model.learner.walk.sequence.points[:], model.learner.walk.sequence.step, model.learner.middle = (
+                start,
+                0,
+                start[0],
+            )
             model.learn_arrays(*OTHERS)
-            before[which, i] = model._total / model._cells
+            before[which, i] = model.learner.total / model.learner.cells
             model.learn_arrays(*record)
-            after[which, i] = sums.pop() / model._cells
+            after[which, i] = sums.pop() / model.learner.cells
             # theta moved by G / M, and G is divided by the batch size
-            saved[which, i] = (start[0] - model._walk.sequence.points[0]) * model._walk.plan[0].modulus * 3
+            saved[which, i] = (
+                (start[0] - model.learner.walk.sequence.points[0]) * model.learner.walk.plan[0].modulus * 3
+            )
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
         assert 0.6 * most < mu_lower_bound(*(seen @ direction)) <= most

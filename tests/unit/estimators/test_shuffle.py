@@ -22,6 +22,7 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
+from streamdp.learners.shuffle import ShuffleBatches
 from tests.support.proximal import prox
 from tests.support.user_model import mean_gradient
 
@@ -98,9 +99,9 @@ def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> 
     silent(monkeypatch)
     X, y = data(200)
     learner = model(domain=L2Ball(2.0), method="sgd")
-    params = learner._cohort_sum(200, 20)
+    params = learner.learner._cohort_sum(200, 20)
     learner.learn_cohort(X, y, rounds=20)
-    eta = 2.0 / (math.sqrt(learner._loss.bound**2 + params.variance / 200**2) * math.sqrt(20))
+    eta = 2.0 / (math.sqrt(learner.learner.problem.loss.bound**2 + params.variance / 200**2) * math.sqrt(20))
     theta, seen = np.zeros(3), []
     for _ in range(20):
         seen.append(theta)
@@ -116,8 +117,12 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     silent(monkeypatch)
     X, y = data(200)
     learner = model(loss=loss, domain=L2Ball(2.0))
-    noise, d = learner._cohort_sum(200, 12).variance / 200**2, 2.0
-    beta = learner._beta if isinstance(loss, Logistic) else learner._loss.bound / d * math.sqrt(12 * 13) / 2
+    noise, d = learner.learner._cohort_sum(200, 12).variance / 200**2, 2.0
+    beta = (
+        learner.learner.region.beta
+        if isinstance(loss, Logistic)
+        else learner.learner.problem.loss.bound / d * math.sqrt(12 * 13) / 2
+    )
     modulus = 2 * beta + math.sqrt(noise) / d * math.sqrt(12 * 13 * 25 / 6)
     learner.learn_cohort(X, y, rounds=12)
     theta = ag = np.zeros(3)
@@ -126,12 +131,12 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
         alpha = 2 / (t + 2)
         md = alpha * theta + (1 - alpha) * ag
         at = [
-            md if isinstance(loss, Logistic) else prox(learner._loss, md, x, k, 1 / beta)
+            md if isinstance(loss, Logistic) else prox(learner.learner.problem.loss, md, x, k, 1 / beta)
             for x, k in zip(rows, y, strict=True)
         ]
         mean = np.mean(
             [
-                learner._loss.gradient(p, x, k) if isinstance(loss, Logistic) else beta * (md - p)
+                learner.learner.problem.loss.gradient(p, x, k) if isinstance(loss, Logistic) else beta * (md - p)
                 for p, x, k in zip(at, rows, y, strict=True)
             ],
             axis=0,
@@ -144,15 +149,15 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
 @pytest.mark.slow
 def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_bound() -> None:
     learner = model(domain=L2Ball(2.0))
-    run = learner._cohort_run(2000, None, 2.0)
-    bounds = [learner._cohort_run(2000, t, 2.0).excess for t in (run.steps // 2, run.steps, 4 * run.steps)]
+    run = learner.learner.planned_run(2000, None, 2.0)
+    bounds = [learner.learner.planned_run(2000, t, 2.0).excess for t in (run.steps // 2, run.steps, 4 * run.steps)]
     assert run.excess == bounds[1]
     assert bounds[0] > 1.1 * min(bounds) >= bounds[1] * 0.999
     X, y = data(2000)
     learner.learn_cohort(X, y)
     assert str(learner.guarantee) == "eps=1,delta=1e-06"
-    assert learner._cohort_run(100_000, None, 2.0).steps > run.steps
-    slow = model(domain=L2Ball(2.0), method="sgd")._cohort_run(2000, None, 2.0)
+    assert learner.learner.planned_run(100_000, None, 2.0).steps > run.steps
+    slow = model(domain=L2Ball(2.0), method="sgd").learner.planned_run(2000, None, 2.0)
     assert slow.steps > 5 * run.steps
     assert slow.excess > run.excess
 
@@ -174,13 +179,13 @@ def test_a_planned_cohort_is_far_better_than_a_hundred_rounds_of_algorithm_5() -
 def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(5000)
     sizes = []
-    descend = ShuffleClassifier._descend
+    descend = ShuffleBatches._descend
 
-    def noted(self: ShuffleClassifier, X: np.ndarray, *rest: Any) -> None:
+    def noted(self: ShuffleBatches, X: np.ndarray, *rest: Any) -> None:
         sizes.append(len(X))
         descend(self, X, *rest)
 
-    monkeypatch.setattr(ShuffleClassifier, "_descend", noted)
+    monkeypatch.setattr(ShuffleBatches, "_descend", noted)
     learner = model(strong_convexity=0.05)
     learner.learn_cohort(X, y, rounds=5)
     assert sizes == [1250] * 4  # ceil(log2 log2 5000)
@@ -196,10 +201,10 @@ def test_a_cohort_of_nobody_spends_nothing(rounds: int | None) -> None:
 
 
 def test_the_paper_splits_a_cohorts_budget_over_rounds() -> None:
-    params = model(calibration="paper")._cohort_sum(1000, 8)
+    params = model(calibration="paper").learner._cohort_sum(1000, 8)
     assert params.budget.epsilon == pytest.approx(1 / (2 * math.sqrt(16 * math.log(1e6))))
     assert params.budget.delta == pytest.approx(1e-6 / 9)
-    assert model()._cohort_sum(1000, 8).rounds == 8
+    assert model().learner._cohort_sum(1000, 8).rounds == 8
 
 
 # --- three parties and one process
@@ -210,7 +215,7 @@ def test_three_parties_do_what_one_process_does(monkeypatch: pytest.MonkeyPatch)
     X, y = data(300)
     one = model(batch_size=100, horizon=300)
     three = model(batch_size=100, horizon=300)
-    for params in (one._params, three._params):
+    for params in (one.learner.params, three.learner.params):
         assert params.users == 100
     rows = [slice(k, k + 100) for k in (0, 100, 200)]
     errors = []
@@ -272,8 +277,8 @@ def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
         learner.learn_arrays(X, y)
         learner.close_batch()
         assert learner.at_boundary
-        moves.append(learner._walk.sequence.points[0])
-    params = learner._params
+        moves.append(learner.learner.walk.sequence.points[0])
+    params = learner.learner.params
     expected = params.noise_variance / 3 / (1000 * learner.phase.modulus) ** 2
     assert np.var(moves, axis=0) == pytest.approx(np.full(3, expected), rel=0.35)
     assert {str(budget) for budget in learner._spent} == {"eps=1,delta=1e-06"}

@@ -59,10 +59,12 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
         return model(items_per_user=items, budget="eps=4,delta=1e-6", horizon=users, centre="asked")
 
     learner = planned(800_000, 4000)
-    mean, batch = learner._mean, learner.phase.batch
+    mean, batch = learner.learner.mean, learner.phase.batch
     assert mean.users == batch
     assert 0 < mean.coarse <= batch // 2
-    assert learner._walk.problem.variance(batch) == pytest.approx(2 / 4000 / (batch - mean.coarse) + mean.variance)
+    assert learner.learner.walk.problem.variance(batch) == pytest.approx(
+        2 / 4000 / (batch - mean.coarse) + mean.variance
+    )
     bound = learner.phase.excess
     assert 1.8 < bound / planned(3_200_000, 4000).phase.excess < 2.5
     assert 1.7 < bound / planned(800_000, 16_000).phase.excess < 2.1
@@ -72,14 +74,14 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
 def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
     for items in (1, 4, 64):
         learner = model(items_per_user=items, horizon=1000)
-        mean = learner._mean
+        mean = learner.learner.mean
         assert (mean.coarse, mean.radius) == (0, pytest.approx(math.sqrt(2 / items)))
         assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
-        assert learner._walk.problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
-        asked = model(items_per_user=items, horizon=1000, centre="asked")._mean
+        assert learner.learner.walk.problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
+        asked = model(items_per_user=items, horizon=1000, centre="asked").learner.mean
         assert (asked.coarse, asked.radius) == (0, pytest.approx(math.sqrt(2)))
-    assert model(items_per_user=16, spread=0.05)._mean.radius == 0.05
-    assert model(items_per_user=16, spread=50.0)._mean.radius == pytest.approx(math.sqrt(2))
+    assert model(items_per_user=16, spread=0.05).learner.mean.radius == 0.05
+    assert model(items_per_user=16, spread=50.0).learner.mean.radius == pytest.approx(math.sqrt(2))
     states = [model(centre=centre).state_dict() for centre in ("zero", "asked")]
     with pytest.raises(ConfigError):
         model().load_state_dict(states[1])
@@ -89,7 +91,7 @@ def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
 def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     """From n = 4/3 (1 + v) users on the steps of a plan together can cross D: see the module."""
     learner = model(items_per_user=10_000, budget="eps=4,delta=1e-6", horizon=10_000)
-    mean, phase, D = learner._mean, learner.phase, learner._walk.problem.distance
+    mean, phase, D = learner.learner.mean, learner.phase, learner.learner.walk.problem.distance
     v = mean.fine.variance(3) / mean.radius**2
     length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
     assert length == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)
@@ -112,7 +114,7 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
         vectors = gradients(spec, point, X, y).mean(axis=0) + noise
         return vectors * np.minimum(1.0, loss.bound / np.linalg.norm(vectors, axis=1, keepdims=True))
 
-    monkeypatch.setattr("streamdp.estimators.user.learner.averages", drawn)
+    monkeypatch.setattr("streamdp.learners.user_reports.averages", drawn)
 
     def loss_at(theta: np.ndarray) -> float:
         u = rows @ theta
@@ -125,7 +127,7 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
             learner = model(
                 items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed, centre="asked"
             )
-            assert (learner._mean.coarse > 0) == (items > 1)
+            assert (learner.learner.mean.coarse > 0) == (items > 1)
             learner.learn_arrays(np.zeros((50_000, 2)), np.zeros(50_000))
             found.append(loss_at(learner.theta) - least)
         return float(np.mean(found))
@@ -158,29 +160,29 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     X, y, subjects = data(90, 4)
     one, learner = (model(loss=loss, items_per_user=4, batch_size=40, budget=budget, seed=5) for _ in range(2))
     for each in (one, learner):
-        each._mean = UserMean(each._budget, math.sqrt(2), each._mean.sensitivity, 3, 40, 0.1, 16)
-        each._begin_batch()
+        each.learner.mean = UserMean(each._budget, math.sqrt(2), each.learner.mean.sensitivity, 3, 40, 0.1, 16)
+        each.learner._begin_batch()
     one.learn_arrays(X, y, subjects=subjects)
     for user in range(90):
         rows = slice(4 * user, 4 * user + 4)
         randomizer = learner.randomizer
-        assert (randomizer.coordinate is None) == (learner._answered >= 16)
+        assert (randomizer.coordinate is None) == (learner.learner._answered >= 16)
         report = randomizer([(row(x), t) for x, t in zip(X[rows], y[rows], strict=True)])
         assert (report.budget, report.private) == (learner._budget, False)
         learner.absorb(report)
     np.testing.assert_array_equal(one.theta, learner.theta)
-    np.testing.assert_array_equal(one._total, learner._total)
+    np.testing.assert_array_equal(one.learner._total, learner.learner._total)
     assert (one.n_users, learner.n_users, learner.n_seen) == (90, 90, 90)
     assert not learner.private
 
 
 def test_reports_on_another_question_or_no_answer_change_nothing() -> None:
     learner = model(items_per_user=4, batch_size=40)
-    learner._mean = UserMean(learner._budget, math.sqrt(2), learner._mean.sensitivity, 3, 40, 0.1, 2)
-    learner._begin_batch()
+    learner.learner.mean = UserMean(learner._budget, math.sqrt(2), learner.learner.mean.sensitivity, 3, 40, 0.1, 2)
+    learner.learner._begin_batch()
     coarse = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
     assert coarse.coordinate == 0
-    assert coarse.answer.sum() == learner._mean.response.picks
+    assert coarse.answer.sum() == learner.learner.mean.response.picks
     wrong = [
         replace(coarse, batch=(0, 0, 1)),
         replace(coarse, coordinate=None),
@@ -281,11 +283,11 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss, planned: d
         x = rng.standard_normal(2)
         x *= 1 / np.linalg.norm(x) if trial % 2 else 10.0 ** rng.uniform(-3, 150)
         X, y = np.repeat([x, -x], sizes, axis=0), np.full(sum(sizes), 1e6 if isinstance(loss, Huber) else 0.0)
-        theta = learner._project(rng.normal(0, 10, len(learner.theta)))
-        one, other = averages(learner._spec, learner._loss, theta, X, y, sizes)
-        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= learner._loss.bound * (1 + 1e-12)
+        theta = learner.learner.region.project(rng.normal(0, 10, len(learner.theta)))
+        one, other = averages(learner.learner.spec, learner.learner.problem.loss, theta, X, y, sizes)
+        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= learner.learner.problem.loss.bound * (1 + 1e-12)
         worst = max(worst, float(np.linalg.norm(one - other)))
-    assert 0.6 * learner._loss.sensitivity < worst <= learner._mean.sensitivity
+    assert 0.6 * learner.learner.problem.loss.sensitivity < worst <= learner.learner.mean.sensitivity
 
 
 @pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])
@@ -297,7 +299,7 @@ def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut:
     """
     trials, budget = 400_000, ApproxDP(1.0, 0.05)
     learner = model(items_per_user=50, budget=budget, intercept=False)
-    mean = UserMean(budget, math.sqrt(2), learner._mean.sensitivity, 2, 40, 0.02, coarse, cut)
+    mean = UserMean(budget, math.sqrt(2), learner.learner.mean.sensitivity, 2, 40, 0.02, coarse, cut)
     device = replace(learner.randomizer, mean=mean, point=np.array([0.0, 2000.0]))  # certain to be True
     scores, vectors = [], []
     for seed, sign in ((50, 1.0), (51, -1.0)):
@@ -305,7 +307,7 @@ def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut:
         vectors.append(averages(device.spec, device.loss, device.point, X, np.zeros(50), [50]))
         answers = mean.answer_fine(np.repeat(vectors[-1], trials, axis=0), device.centre, SeededEntropy(seed, 1 << 16))
         scores.append(answers[:, 0])
-    assert np.linalg.norm(vectors[0] - vectors[1]) > 0.999 * learner._loss.sensitivity
+    assert np.linalg.norm(vectors[0] - vectors[1]) > 0.999 * learner.learner.problem.loss.sensitivity
     assert 0.85 < epsilon_lower_bound(*scores, delta=0.05) <= 1.0
     signal = min(mean.radius, math.sqrt(2))
     halved = [(score - s * signal) / 2 + s * signal for s, score in zip((1, -1), scores, strict=True)]
@@ -392,7 +394,7 @@ def test_errors_are_typed_show_no_value_and_change_nothing(act: Callable[[Any], 
     with pytest.raises(kind) as caught:
         act(learner)
     assert "55512" not in str(caught.value)
-    assert (learner.n_seen, learner.n_users, learner._people.held) == (1, 0, 1)
+    assert (learner.n_seen, learner.n_users, learner.learner.people.held) == (1, 0, 1)
     assert not learner._features.row.any()
 
 
@@ -403,7 +405,7 @@ def test_records_that_allow_less_are_refused_and_nothing_is_known_before_feature
     allowed = learner.learn_arrays([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
     assert allowed is not None
     assert allowed.tolist() == [False, True, True]
-    assert (learner.n_seen, learner.n_refused, learner._people.held) == (3, 2, 3)
+    assert (learner.n_seen, learner.n_refused, learner.learner.people.held) == (3, 2, 3)
     unknown = UserLevelLDPClassifier()
     for act in (unknown.state_dict, lambda: unknown.randomizer, lambda: unknown.batch, lambda: unknown.theta):
         with pytest.raises(NotAvailableError):

@@ -65,13 +65,13 @@ def test_with_a_share_each_record_answers_or_is_learned_and_the_guarantee_is_the
     X, y = records(20_000)
     model = classifier(SHARE)
     learned = []
-    learn_rows = model._learn_rows
+    learn_rows = model.learner.learn
 
     def watched(X: np.ndarray, *more: Any) -> None:
         learned.append(len(X))
         learn_rows(X, *more)
 
-    model._learn_rows = watched  # type: ignore[method-assign]
+    model.learner.learn = watched  # type: ignore[method-assign]
     model.learn_arrays(X, y)
     assert model.quality is not None
     assert sum(learned) + model.quality.total.answers == 20_000 == model.n_seen
@@ -145,9 +145,11 @@ def test_a_state_goes_on_where_it_was_saved() -> None:
     second = classifier(BUDGET)
     second.load_state_dict(state)
     assert second.quality == first.quality
-    assert second._validator is not None
-    assert first._validator is not None
-    for mine, theirs in zip(second._validator.state().values(), first._validator.state().values(), strict=True):
+    assert second._validation is not None
+    assert first._validation is not None
+    for mine, theirs in zip(
+        second._validation.validator.state().values(), first._validation.validator.state().values(), strict=True
+    ):
         assert np.array_equal(mine, theirs)
     second.learn_arrays(X[3333:], y[3333:])
     whole.learn_arrays(X, y)
@@ -252,7 +254,7 @@ def test_a_flipped_weight_is_found() -> None:
 def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every array that the validator makes of a record is zero after the call."""
     model = classifier(BUDGET)
-    validator = model._validator
+    validator = model._validation.validator
     assert validator is not None
     kept: list[np.ndarray] = []
     tell = validator._on_error
@@ -276,9 +278,9 @@ def test_copies_have_answers_and_words_of_their_own() -> None:
     assert model.quality is not None
     assert twin.quality is not None
     assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
-    assert model._validator is not None
-    assert twin._validator is not None
-    mine, theirs = model._validator._rng, twin._validator._rng
+    assert model._validation is not None
+    assert twin._validation is not None
+    mine, theirs = model._validation.validator._rng, twin._validation.validator._rng
     assert not set(mine.words.tolist()) & set(theirs.words.tolist()[1:]) - {0}  # type: ignore[union-attr]
 
 

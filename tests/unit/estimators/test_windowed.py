@@ -14,8 +14,8 @@ import pytest
 
 from streamdp import ApproxDP, L2Ball, Ledger, Quantile, WindowedClassifier, WindowedRegressor
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError, TooFewUsersError
-from streamdp.estimators.windowed.learner import WindowWarning
-from streamdp.estimators.windowed.window_buffer import Gathering
+from streamdp.learners.window_buffer import Gathering
+from streamdp.learners.windows import WindowWarning
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Release, Rng
 from tests.support.intruder import walk
@@ -65,7 +65,7 @@ def replay(subjects: list[Any], window: int, items: int, least: int) -> tuple[li
 @pytest.mark.parametrize(
     ("window", "items", "least", "people"), [(10, 4, 3, 6), (7, 1, 1, 3), (5, 2, 4, 5), (3, 9, 3, 2)]
 )
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
 def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int, people: int) -> None:
     """In pieces of any size: the same users with the same records, in the same windows."""
     X, y, subjects = stream(200, people)
@@ -83,10 +83,13 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     theta = made().theta
     for users, (count, gradients) in zip(windows, SHOWN, strict=True):
         assert count == len(users)
-        single = [learner._loss.gradient(theta, np.append(x, 1), target) for x, target in zip(X, y, strict=True)]
+        single = [
+            learner.learner.problem.loss.gradient(theta, np.append(x, 1), target)
+            for x, target in zip(X, y, strict=True)
+        ]
         expected = np.array([np.mean([single[i] for i in user], axis=0) for user in users])
         np.testing.assert_allclose(gradients, expected, rtol=1e-9, atol=1e-12)
-        theta = learner._project(theta - gradients.mean(axis=0))
+        theta = learner.learner.region.project(theta - gradients.mean(axis=0))
     np.testing.assert_array_equal(learner.theta, theta)
 
 
@@ -203,13 +206,13 @@ def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -
         assert (copied.at_boundary, copied.n_seen) == (True, 0)
     with pytest.raises(NotAtBoundaryError, match="open window"):
         learner.state_dict()
-    rows = learner._gathered._rows
+    rows = learner.learner.gathered._rows
     learner.close_batch()
     assert learner.n_windows == 1
     assert not secrets(learner)
     assert not rows.any()
     learner.learn_arrays(np.abs(X) + 7000, y, subjects=subjects)
-    rows = learner._gathered._rows
+    rows = learner.learner.gathered._rows
     learner.load_state_dict(made(window=200, loss=Quantile(tau=0.5)).state_dict())
     assert not secrets(learner)
     assert not rows.any()
@@ -351,10 +354,12 @@ def test_averages_of_classes_and_of_chosen_users() -> None:
     learner = WindowedClassifier(features=["a", "b"], classes=["x", "y", "z"], method=Plain(), window=10)
     rng = np.random.default_rng(3)
     X, y, sizes = rng.normal(size=(9, 2)), rng.integers(0, 3, 9).astype(float), np.array([2, 4, 3])
-    users = WindowRecords(learner._loss, learner._spec, learner._project, X, y, sizes)
+    users = WindowRecords(
+        learner.learner.problem.loss, learner.learner.spec, learner.learner.region.project, X, y, sizes
+    )
     theta = rng.normal(size=9)
     every = users.gradients(theta)
-    by_hand = [learner._loss.gradient(theta, np.append(X[i], 1), y[i]) for i in range(9)]
+    by_hand = [learner.learner.problem.loss.gradient(theta, np.append(X[i], 1), y[i]) for i in range(9)]
     np.testing.assert_allclose(every[1], np.mean(by_hand[2:6], axis=0))
     np.testing.assert_array_equal(users.gradients(theta, np.array([2, 1])), every[[2, 1]])
     assert users.gradients(theta, np.array([], dtype=int)).shape == (0, 9)

@@ -144,7 +144,7 @@ def test_auto_is_newton_where_that_is_possible(options: dict[str, Any], name: st
 def test_auto_is_newton_from_as_many_users_on_as_it_needs() -> None:
     for window, name in ((202, "private-range"), (203, "newton")):
         model = WindowedClassifier(features=["a", "b", "c"], window=window, items_per_user=1)
-        assert model._method.name == name
+        assert model.learner.method.name == name
 
 
 def test_newton_refuses_what_only_planned_steps_use() -> None:
@@ -161,8 +161,8 @@ def test_a_state_keeps_what_windows_have_told_and_a_forged_one_is_refused() -> N
     part.learn_arrays(X, y, subjects=subjects)
     state = part.state_dict()
     whole.load_state_dict(state)
-    np.testing.assert_array_equal(whole._state, part._state)
+    np.testing.assert_array_equal(whole.learner._state, part.learner._state)
     for forged in (np.full_like(state["memory"], -1.0), state["memory"][1:], np.full_like(state["memory"], 1e200)):
         with pytest.raises(ConfigError, match="state"):
             whole.load_state_dict(state | {"memory": forged})
-    np.testing.assert_array_equal(whole._state, part._state)
+    np.testing.assert_array_equal(whole.learner._state, part.learner._state)

@@ -383,8 +383,8 @@ def test_segments_add_up_to_all_iterates() -> None:
     X, total = rng.normal(size=(1000, 1)), np.zeros(3)
     for x in X:
         model.learn_arrays(x[None], x)
-        total += model._original(model._arrays.state[0])
-    held = model._arrays.segments[:, :4]
+        total += model.learner.original(model.learner.arrays.state[0])
+    held = model.learner.arrays.segments[:, :4]
     np.testing.assert_allclose(held[:, :-1].sum(axis=0), total)
     assert held[:, -1].sum() == 1000
     assert set(held[:31, -1]) == {32.0}

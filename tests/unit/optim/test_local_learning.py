@@ -119,7 +119,7 @@ def records(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_units_there_and_back() -> None:
     model = regressor()
     model.learn_arrays(*records(3000))
-    arrays = model._arrays
+    arrays = model.learner.arrays
     rng, theta = np.random.default_rng(1), np.empty(6)
     for _ in range(20):
         original = rng.normal(0, 10, 6)
@@ -134,11 +134,11 @@ def test_the_same_model_in_both_units_predicts_the_same() -> None:
     model = regressor()
     X, y = records(5000)
     model.learn_arrays(X, y)
-    arrays = model._arrays
+    arrays = model.learner.arrays
     frame, theta = arrays.frame, arrays.state[0]
     scaled = (X - frame[:-1, k.CENTRE]) / frame[:-1, k.SCALE]
     inner = frame[-1, k.CENTRE] + frame[-1, k.SCALE] * (scaled @ theta[:4] + theta[4])
-    arrays.state[1] = model._original(theta)
+    arrays.state[1] = model.learner.original(theta)
     np.testing.assert_allclose(model.predict_arrays(X), inner, rtol=1e-9, atol=1e-9)
     raw = {"a": 4.5, "b": 250_000.0, "c": "w"}
     encoded = np.array([[0.45, -0.5, 0.0, 1.0]])
@@ -153,16 +153,16 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     model = regressor(mechanism="none")
     X, y = records(600)
     for i in range(600):
-        before, changes = model._original(model._arrays.state[0]), model._arrays.clock[k.CHANGES]
-        total = model._arrays.clock[k.TOTAL]
+        before, changes = model.learner.original(model.learner.arrays.state[0]), model.learner.arrays.clock[k.CHANGES]
+        total = model.learner.arrays.clock[k.TOTAL]
         model.learn_arrays(X[i : i + 1], y[i : i + 1])
-        moved = model._arrays.clock[k.TOTAL] > total  # a gradient step; then theta moves anyway
-        if model._arrays.clock[k.CHANGES] > changes and not moved and model._arrays.clock[k.COUNT] > 0:
-            np.testing.assert_allclose(model._original(model._arrays.state[0]), before, rtol=1e-9)
-    scales = model._arrays.frame[:, k.SCALE]
+        moved = model.learner.arrays.clock[k.TOTAL] > total  # a gradient step; then theta moves anyway
+        if model.learner.arrays.clock[k.CHANGES] > changes and not moved and model.learner.arrays.clock[k.COUNT] > 0:
+            np.testing.assert_allclose(model.learner.original(model.learner.arrays.state[0]), before, rtol=1e-9)
+    scales = model.learner.arrays.frame[:, k.SCALE]
     assert scales[0] < 0.2 < scales[1]
     assert scales[-1] < 30
-    assert model._arrays.clock[k.CHANGES] > 1
+    assert model.learner.arrays.clock[k.CHANGES] > 1
 
 
 def test_the_next_question_is_that_of_the_schedule() -> None:
@@ -191,7 +191,7 @@ def test_the_schedule_counts_public_numbers_only() -> None:
     for part in np.array_split(np.arange(4000), 7):
         other.learn_arrays(X[part], y[part])
     assert one.n_asked == other.n_asked
-    for mine, theirs in zip(one._arrays, other._arrays, strict=True):
+    for mine, theirs in zip(one.learner.arrays, other.learner.arrays, strict=True):
         assert np.array_equal(mine, theirs)
 
 

@@ -33,7 +33,7 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     learner.learn_arrays(np.zeros((30, 1)), np.zeros(30))
     assert learner.n_asked == 30
     assert "of the 30 records, 30 spent their budget on one bit about the class, or" in learner.statement()
-    total, information = learner._arrays.clock[[k.CLASS, k.TARGET]]
+    total, information = learner.learner.arrays.clock[[k.CLASS, k.TARGET]]
     assert information == pytest.approx(30 * (2 * KEEP - 1) ** 2)
     yes = round((30 + total / (2 * KEEP - 1)) / 2)
     b = np.linspace(-6, 6, 97)
@@ -43,15 +43,15 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     probability = weights @ p / weights.sum()
     np.testing.assert_allclose(learner.theta, [0.0, math.log(probability / (1 - probability))], rtol=1e-9)
     assert learner.theta[1] < -0.5
-    late = (1 - math.cosh(learner.theta[1] / 2) ** 3) * learner._arrays.spec[loops.OFFSET]
-    np.testing.assert_allclose(learner._arrays.frame[:, k.SINCE], late)
+    late = (1 - math.cosh(learner.theta[1] / 2) ** 3) * learner.learner.arrays.spec[loops.OFFSET]
+    np.testing.assert_allclose(learner.learner.arrays.frame[:, k.SINCE], late)
 
 
 def test_many_answers_of_a_class_that_is_rarer_than_any_of_the_grid() -> None:
     learner = model(budget="eps=4")
     learner.learn_arrays(np.zeros((60_000, 1)), np.zeros(60_000))
     assert -6 < learner.theta[1] < -5
-    assert learner._arrays.clock[k.TOTAL] > 0
+    assert learner.learner.arrays.clock[k.TOTAL] > 0
 
 
 def test_rare_classes_are_asked_about_for_longer() -> None:
@@ -62,9 +62,9 @@ def test_rare_classes_are_asked_about_for_longer() -> None:
         even.learn_arrays(X, (X[:, 0] < 0).astype(float))
         odd = model(seed=seed, budget="eps=4")
         odd.learn_arrays(X, y)
-        counts.append([each._arrays.clock[k.TARGET] for each in (even, odd)])
-        assert even._arrays.clock[k.TOTAL] > 0
-        assert odd._arrays.clock[k.TOTAL] > 0
+        counts.append([each.learner.arrays.clock[k.TARGET] for each in (even, odd)])
+        assert even.learner.arrays.clock[k.TOTAL] > 0
+        assert odd.learner.arrays.clock[k.TOTAL] > 0
     assert 8 <= np.mean(counts, axis=0)[0] < 25
     assert 200 < np.mean(counts, axis=0)[1] < 1000
 
@@ -115,7 +115,7 @@ def test_others_are_not_asked(options: dict[str, Any]) -> None:
 
 def test_devices_and_trained_models_are_not_asked() -> None:
     learner = model()
-    assert questions.next_question(learner._arrays) == k.GRADIENT
+    assert questions.next_question(learner.learner.arrays) == k.GRADIENT
     learner.absorb(learner.randomizer({"a": 0.5}, 1))
     learner.learn_arrays(np.zeros((3, 1)), np.zeros(3))
     assert learner.n_asked == 0

@@ -28,7 +28,7 @@ def test_segments_know_steps_and_scales() -> None:
     """Against the sums of the steps over scale^2, record by record, while columns are scaled anew."""
     model, (X, y) = model_of(), records(6000)
     model.learn_arrays(X[:1], y[:1])
-    arrays, expected, open_since, joined = model._arrays, np.zeros((3, 2)), np.zeros((3, 2)), 0
+    arrays, expected, open_since, joined = model.learner.arrays, np.zeros((3, 2)), np.zeros((3, 2)), 0
     offset = arrays.spec[loops.OFFSET]
     for x, target in zip(X[1:], y[1:], strict=True):
         units, total, began = arrays.frame.copy(), arrays.clock[frame.TOTAL], arrays.clock[frame.SEGMENT]
@@ -45,7 +45,7 @@ def test_segments_know_steps_and_scales() -> None:
             expected += open_since
             open_since[:] = 0.0
             joined += arrays.clock[frame.SEGMENT] < began
-    measured = arrays.segments[:, model._arrays.state.shape[1] + 1 :].sum(axis=0).reshape(2, 3).T
+    measured = arrays.segments[:, model.learner.arrays.state.shape[1] + 1 :].sum(axis=0).reshape(2, 3).T
     np.testing.assert_allclose(measured, expected, rtol=0.01)
     assert arrays.clock[frame.CHANGES] > 3
     assert joined > 2
@@ -54,7 +54,7 @@ def test_segments_know_steps_and_scales() -> None:
 def test_a_clock_slows_in_the_ratio_of_what_was_told() -> None:
     """A column whose scale falls to a half, or doubles, keeps a quarter of its clock."""
     model = model_of(2000)
-    arrays, before = model._arrays, model._arrays.frame.copy()
+    arrays, before = model.learner.arrays, model.learner.arrays.frame.copy()
     total = float(arrays.clock[frame.TOTAL])
     for ratio in (2.0, 0.5):
         arrays.frame[:] = before
@@ -70,7 +70,7 @@ def test_a_clock_slows_in_the_ratio_of_what_was_told() -> None:
 
 @pytest.mark.parametrize("ratio", [0.25, 0.5, 1.9, 2.1, 4.0])
 def test_the_average_begins_anew_when_a_scale_falls_threefold_or_doubles(ratio: float) -> None:
-    arrays = model_of(2000)._arrays
+    arrays = model_of(2000).learner.arrays
     arrays.frame[:2, frame.RESTARTED] = np.exp(arrays.summary[:2, location_scale.REACH]) / ratio
     arrays.frame[:2, frame.SCALE] *= 2  # so that the columns are scaled anew
     frame.refresh(arrays)

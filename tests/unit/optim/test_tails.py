@@ -128,7 +128,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
             features={f"x{j}": (-1.0, 1.0) for j in range(3)}, target=(-5.0, 5.0), budget="eps=4", seed=seed
         )
         model.learn_arrays(X, y)
-        assert model._arrays.frame[0, k.SCALE] > 0.1
+        assert model.learner.arrays.frame[0, k.SCALE] > 0.1
         held = np.column_stack([np.clip(rng.normal(size=(2000, 3)) / 3, -1, 1), np.ones(2000)])
         missed.append(np.mean((held @ (model.theta[:4] - [0, 3, -3, 0])) ** 2) / 2)
     assert np.count_nonzero(np.array(missed) > 1 / 3) <= 1
@@ -139,22 +139,22 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
     first, second = search_of(values[:300], 4.0), search_of(values[300:], 4.0)
     read, both = (ColumnSearch(np.array([True]), {}, first._keep) for _ in range(2))
     read.read(first.learned())
-    np.testing.assert_array_equal(read._arrays.summary, first._arrays.summary)
+    np.testing.assert_array_equal(read.learner.arrays.summary, first.learner.arrays.summary)
     assert read.question() == first.question()
     both.merge([first, second])
-    expected = first._arrays.tails + second._arrays.tails
-    assert (np.abs(expected) > np.abs(first._arrays.tails)).any()
-    np.testing.assert_array_equal(both._arrays.tails, expected)
+    expected = first.learner.arrays.tails + second.learner.arrays.tails
+    assert (np.abs(expected) > np.abs(first.learner.arrays.tails)).any()
+    np.testing.assert_array_equal(both.learner.arrays.tails, expected)
 
 
 def test_states_keep_tails_and_false_ones_are_refused() -> None:
     model = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
     model.learn_arrays(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
-    assert model._arrays.tails.any()
+    assert model.learner.arrays.tails.any()
     state = model.state_dict()
     fresh = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
     fresh.load_state_dict(state)
-    np.testing.assert_array_equal(fresh._arrays.summary, model._arrays.summary)
+    np.testing.assert_array_equal(fresh.learner.arrays.summary, model.learner.arrays.summary)
     for wrong in (np.full((1, tails.TAILS), math.nan), np.full((1, tails.TAILS), -1e16), np.zeros((1, 3))):
         with pytest.raises(ConfigError):
             fresh.load_state_dict(state | {"tails": wrong})

@@ -132,7 +132,7 @@ def test_a_copied_estimator_draws_other_noise(way) -> None:
     for learner in (model, other):
         learner.learn_one({"a": 1.0, "b": 1.0}, 1.0)
     assert shared(words, other._rng.words) == 0
-    assert not np.array_equal(model._arrays.state, other._arrays.state)
+    assert not np.array_equal(model.learner.arrays.state, other.learner.arrays.state)
 
 
 def test_a_shallow_copy_never_draws_the_same_words() -> None:
@@ -247,7 +247,7 @@ def test_a_fork_within_fresh_noise_shares_none(monkeypatch: pytest.MonkeyPatch) 
     for target, name in ((model._rng, "draw"), (samplers, "normals")):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, forking(getattr(target, name)))
-            ours, theirs = in_child(lambda: model._noises().tobytes())
+            ours, theirs = in_child(lambda: model.learner.noises().tobytes())
         assert ours != theirs
 
 
@@ -470,7 +470,7 @@ def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
     for part in np.split(np.arange(n), [1, 2, 700, 701]):
         pieces.learn_arrays(X[part][:, order], y[part])
     for other in (many, arrays, pieces):
-        assert np.array_equal(one._arrays.state, other._arrays.state)
+        assert np.array_equal(one.learner.arrays.state, other.learner.arrays.state)
         assert other.n_seen == n
         assert other.guarantee.budgets == one.guarantee.budgets
 
@@ -494,6 +494,6 @@ def test_the_same_with_a_budget_for_each_record(make) -> None:
     arrays.learn_arrays(X, y, budgets=amounts)
     for part in np.split(np.arange(n), [1, 300]):
         pieces.learn_arrays(X[part], y[part], budgets=amounts[part])
-    assert np.array_equal(arrays._arrays.state, pieces._arrays.state)
-    assert np.array_equal(one._arrays.state, arrays._arrays.state)
+    assert np.array_equal(arrays.learner.arrays.state, pieces.learner.arrays.state)
+    assert np.array_equal(one.learner.arrays.state, arrays.learner.arrays.state)
     assert one.guarantee.budgets == arrays.guarantee.budgets

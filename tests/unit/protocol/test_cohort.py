@@ -16,6 +16,7 @@ from streamdp.aggregation.shuffled_sum import Shuffled, Shuffler
 from streamdp.cli.shuffle_job import agreement
 from streamdp.config.job import make_config
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
+from streamdp.learners.shuffle import ShuffleBatches
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.cohort import CohortDevice, CohortSimulator
 from streamdp.protocol.devices import Notes
@@ -297,7 +298,7 @@ def test_a_later_version_with_another_plan_is_another_agreement(monkeypatch: Any
     before = Agreement(learner)
     while not learner.finished:
         make_round(learner)
-    monkeypatch.setattr("streamdp.estimators.shuffle.learner._PLANS", 2)
+    monkeypatch.setattr("streamdp.learners.shuffle._PLANS", 2)
     later = model(cohort=planned)
     after = Agreement(later)
     assert before.rounds is not None
@@ -478,19 +479,19 @@ def test_a_cohort_learns_no_raw_records() -> None:
 def test_rounds_are_planned_as_in_one_process() -> None:
     learner = model(cohort={"people": 2000})
     alone = model(cohort=None, method="ac-sa")
-    assert learner.phase == alone._cohort_run(2000, None, alone._walk.problem.distance)
-    assert learner._params == alone._cohort_sum(2000, learner.phase.steps)
+    assert learner.phase == alone.learner.planned_run(2000, None, alone.learner.walk.problem.distance)
+    assert learner.learner.params == alone.learner._cohort_sum(2000, learner.phase.steps)
 
 
 def test_rounds_that_take_too_many_bits_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    unlimited = ShuffleClassifier._cohort_sum
+    unlimited = ShuffleBatches._cohort_sum
 
-    def limited(self: ShuffleClassifier, users: int, rounds: int) -> Any:
+    def limited(self: ShuffleBatches, users: int, rounds: int) -> Any:
         if rounds > most:
             raise BudgetError("too many bits")
         return unlimited(self, users, rounds)
 
-    monkeypatch.setattr(ShuffleClassifier, "_cohort_sum", limited)
+    monkeypatch.setattr(ShuffleBatches, "_cohort_sum", limited)
     most = 10
     assert 5 < model(cohort={"people": 2000}).phase.steps <= most
     most = 0

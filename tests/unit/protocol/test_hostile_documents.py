@@ -29,7 +29,7 @@ from streamdp.estimators import accepted
 from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.user.randomizer import UserRandomizer
-from streamdp.estimators.user.target_units import Units
+from streamdp.learners.target_units import Units
 from streamdp.optim.losses import LOSSES, Loss
 from streamdp.optim.target_search import Question as UserQuestion
 from streamdp.protocol.agreement import Agreement

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError, SchemaError
-from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.ldp.randomizer import Answer, Report
+from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import frame as k
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.local_half import LocalHalf
@@ -45,8 +45,8 @@ def test_a_report_is_what_the_learners_randomizer_makes(job: str) -> None:
 @each
 def test_honest_reports_are_never_refused_and_longer_ones_are(job: str) -> None:
     desk, learner = desk_of(job)
-    if learner._arrays.summary.size:  # past the bits about the target: gradients are asked for
-        learner._arrays.clock[k.TARGET] = k.DONE
+    if learner.learner.arrays.summary.size:  # past the bits about the target: gradients are asked for
+        learner.learner.arrays.clock[k.TARGET] = k.DONE
         desk.show(1, learner)
     half = LocalHalf(desk.document().text, desk.agreement.digest())
     for n in range(100):
@@ -61,7 +61,7 @@ def test_honest_reports_are_never_refused_and_longer_ones_are(job: str) -> None:
 def test_a_job_of_reports_learns_and_asks_both_questions(job: str) -> None:
     desk, learner = desk_of(job)
     kinds = set()
-    scaled = len(learner._arrays.summary) > 0
+    scaled = len(learner.learner.arrays.summary) > 0
     rounds = 400 if scaled else 40
     for n in range(rounds):
         received = desk.receive(report_of(desk, truth(job), f"r{n}"))
@@ -179,10 +179,10 @@ def test_reports_for_another_shard_are_for_its_service() -> None:
 
 def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     desk, learner = desk_of("huber")
-    learner._arrays.clock[k.TARGET] = k.DONE
+    learner.learner.arrays.clock[k.TARGET] = k.DONE
     desk.show(1, learner)
     received = desk.receive(report_of(desk, 3.0)).report
-    learner._arrays.clock[k.CHANGES] += 1
+    learner.learner.arrays.clock[k.CHANGES] += 1
     before = learner.theta
     learner.absorb(received)
     assert learner.n_seen == 1
@@ -201,7 +201,7 @@ def test_smaller_budgets_are_served_and_larger_ones_are_not() -> None:
 def test_a_job_with_subjects_needs_one() -> None:
     job = definition(subject="person", cap="eps=2")
     learner = job.build_estimator()
-    assert isinstance(learner, LDPLearner)
+    assert isinstance(learner.learner, LocalReports)
     desk = ReportDesk("capped", job)
     desk.show(0, learner)
     assert desk.receive(report_of(desk, "True", subject="ann")).subject == "ann"
@@ -222,7 +222,7 @@ def test_whole_numbers_are_one_person_however_they_are_written() -> None:
     job = definition(subject={"column": "person", "type": "integer"}, cap="eps=2")
     desk = ReportDesk("whole", job)
     learner = job.build_estimator()
-    assert isinstance(learner, LDPLearner)
+    assert isinstance(learner.learner, LocalReports)
     desk.show(0, learner)
     report = report_of(desk, "True", subject=7)
     assert {desk.receive(report | {"subject": name}).subject for name in (7, "7", "+7", "007")} == {"7"}

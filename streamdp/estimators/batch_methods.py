@@ -1,0 +1,107 @@
+"""The public methods of the estimators that learn in batches: phases, changes, and batches in several processes.
+
+They are functions of an estimator, which the public classes take over: see `streamdp.learners.batches` and `divided`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import NotAvailableError
+from streamdp.learners.batches import Batches, BatchPlan
+from streamdp.learners.divided import GatheredPart
+from streamdp.learners.divided import learn_parts as learn_divided
+from streamdp.optim.ac_sa import Phase
+from streamdp.optim.planned import Planned
+
+
+def batch_plan(model: Any) -> BatchPlan:
+    """The parameters of an estimator that plan its batches."""
+    return BatchPlan(
+        model.method,
+        model.horizon,
+        model.batch_size,
+        model.smoothness,
+        model.strong_convexity,
+        model.change,
+    )
+
+
+def n_changes(self: Any) -> int:
+    """How many changes of the stream were noticed in what was released (see `optim.change`)."""
+    found: int = self.learner.n_changes
+    return found
+
+
+def phase(self: Any) -> Phase:
+    """The present phase of a planned walk: its batch size and steps.
+
+    Raises `NotAvailableError` before the features are known, and for a method without a plan.
+    """
+    learner = self._learner(self.learns, "phase")
+    if not isinstance(learner.walk, Planned):
+        raise NotAvailableError(f'phase: method="{learner.method}" has no plan')
+    return learner.walk.phase
+
+
+def gather_part(self: Any, number: int, of: int) -> None:
+    """From now on take one part of the records of each batch, for `surrender`, and learn nothing.
+
+    Parameters
+    ----------
+    number, of
+        Which part, from 0, of how many.
+
+    Raises `NotAtBoundaryError` within a batch.
+    """
+    self.learner = GatheredPart(self._learner(Batches, "gather_part"), number, of)
+
+
+def surrender(self: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the raw records (n, p) and (n,) of each batch since `gather_part`, and forget them.
+
+    They are counted in `n_seen`. Of them, only sums (`part`) that the process which calls `learn_parts` alone can read
+    may be passed on.
+    """
+    assert isinstance(self.learner, GatheredPart), "gather_part was called"
+    records: list[tuple[np.ndarray, np.ndarray]]
+    self.learner, records = self.learner.records()
+    return records
+
+
+def part(self: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return what records add to the sum of the next batch, as whole numbers. Only `learn_parts` may read it.
+
+    Parameters
+    ----------
+    X, y
+        Records (n, p) and (n,) that were admitted and are counted elsewhere.
+
+    Raises `NotAtBoundaryError` within a batch.
+    """
+    with self._rng.lock:
+        sums: np.ndarray = self._learner(Batches, "part").part(X, y)
+        return sums
+
+
+def learn_parts(self: Any, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
+    """Learn the next batches, whose records are in other processes.
+
+    Parameters
+    ----------
+    sizes
+        How many records each of them has, over all processes of `gather_part`.
+    ask
+        Called for each batch with records, with its number from 0 and the state in which `part` is to be computed,
+        which was released. It returns what `part` returned, over all records of the batch; each array is overwritten
+        when it is added.
+
+    Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After an
+    error of it or of `ask`, load a state.
+    """
+    with self._rng.lock:
+        learner = self._learner(Batches, "learn_parts")
+        learn_divided(learner, sizes, lambda number: ask(number, self.state_dict()), self._count_batch)

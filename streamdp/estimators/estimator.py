@@ -1,0 +1,1042 @@
+"""The estimators: admission, counts, the guarantee, River's methods and states, around a learner that knows arrays.
+
+A record goes this way: its features are packed into a row (`features`), it is admitted by the ledger and its spend is
+counted, it may be asked about the model's error (`validation`), and the learner learns it (`streamdp.learners`). What
+is shown follows from the learner's released point.
+
+Threads may share an estimator: whatever learns, absorbs, loads, saves or packs a record holds the lock of its random
+words. An exception at any moment, such as Ctrl-C, leaves a state in which every spend is counted: budgets are counted
+before learning, subjects are noted before their records enter a batch, and the compiled loop counts each record with
+its step or its noise. Records may be lost. A signal handler may read an estimator but should not learn: the record that
+it interrupts may be learned as zeros.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from river import base as river_base
+
+from streamdp.data.floats import floats
+from streamdp.data.records import MOST_RECORDS, check_record
+from streamdp.data.subjects import SPELLING, subject_bytes, subject_list, subjects_bytes
+from streamdp.errors import (
+    BudgetError,
+    ConfigError,
+    NotAtBoundaryError,
+    NotAvailableError,
+    PrivacyWarning,
+    SchemaError,
+    StreamDPError,
+    check_path,
+    check_whole,
+)
+from streamdp.estimators.features import Features, SchemaWarning, features_of
+from streamdp.estimators.few_records import too_few
+from streamdp.estimators.frames import as_frame, names_of
+from streamdp.estimators.packing import Predictor, RecordLearner
+from streamdp.estimators.validation import Validation
+from streamdp.learners.learner import Admission, Collector, Learner
+from streamdp.learners.problem import LinearProblem
+from streamdp.ledger.charged import CapHistory, read_history
+from streamdp.ledger.periods import Cap, promises
+from streamdp.optim.losses import Huber, Loss, loss_for, without_shift
+from streamdp.privacy.composition import widest
+from streamdp.privacy.entropy import entropy
+from streamdp.privacy.guarantees import (
+    FORMS,
+    SERVICEABLE,
+    ApproxDP,
+    Budget,
+    Guarantee,
+    amount,
+    parse_budget,
+    with_amount,
+)
+from streamdp.privacy.statement import statement
+from streamdp.validation.quality import Quality
+from streamdp.validation.tasks import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from streamdp.data.records import Subject
+    from streamdp.ledger.ledger import Ledger
+    from streamdp.optim.domains import Domain
+    from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+
+FORMAT = 1
+"""The format of states."""
+_LARGEST_SCORE = 1e300
+_OWN = ("_predictor",)
+"""What copies make anew: a view of its arrays."""
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner)
+
+
+_CLONES = (
+    "several clones of one private estimator learn: if they learn the same records, each counts its own spends only, "
+    "and together they spend more. streamdp.account(model).statement() says what. For several classes, one "
+    "LDPASGDClassifier(classes=[...]) spends once"
+)
+
+
+class Estimator(river_base.Estimator):
+    """What the public estimators share. A public class is a constructor, and makes its learner in `_make_learner`."""
+
+    learns: ClassVar[type[Learner]]
+    """The kind of its learner."""
+    _losses: ClassVar[tuple[type[Loss], ...]]
+    budget: Budget | str | None
+    features: Sequence[str] | Mapping[str, Any] | None
+    ledger: Ledger | None
+    seed: int | None
+    loss: str | Loss
+    domain: Domain | None
+    intercept: bool
+    validation: Mapping[str, Any] | None = None
+    target: tuple[float, float] | None = None
+    _clones: list[int]
+    _predictor: Predictor | None = None
+    """Predicts single records, if the learner's point stays and there is one output. None: not made yet."""
+    _index: dict[Any, float] | None = None
+    """The encoded targets of the classes; None for numbers."""
+
+    def _construct(self, arguments: Mapping[str, Any]) -> None:
+        """Store the arguments of the constructor, `locals()`, under their own names, as River requires, and set up."""
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+        self._set_up()
+        if self.features is not None:
+            self._declare(self.features)
+
+    def _set_up(self) -> None:
+        """Check the parameters, and make what does not depend on the features."""
+        self._budget = self.learns.default_budget if self.budget is None else parse_budget(self.budget)
+        if self.ledger is not None and not hasattr(self.ledger, "admit_many"):
+            raise ConfigError(f"ledger: expected a Ledger or None, got {type(self.ledger).__name__}")
+        if not isinstance(self.intercept, bool | np.bool_):
+            raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
+        self._features: Features | None = None
+        self._spent: tuple[Budget, ...] = ()
+        self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
+        self._counted: Budget | None = None
+        self._tainted = False
+        self._clones = [0]
+        self.n_refused = 0
+        """Records that were refused because their subject's cap was reached, or for their budget."""
+        domain = self.learns.default_domain if self.domain is None else self.domain
+        loss, bounds = self._resolve_loss(), self._target_bounds()
+        self._validation = None
+        if self.validation is not None:
+            self._validation = Validation(self.validation, self._target_task(loss), self._budget, bounds is not None)
+        problem = LinearProblem(loss, domain, bool(self.intercept), len(self._index or ()), bounds)
+        self.learner = self._make_learner(problem, self._budget, self._words())
+        """What learns the rows; it knows arrays only."""
+
+    def _words(self) -> Entropy | SeededEntropy | FreshWords:
+        """The source of the noise."""
+        return entropy(self.seed)
+
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
+        """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
+        raise NotImplementedError
+
+    @property
+    def _rng(self) -> Entropy | SeededEntropy | FreshWords:
+        return self.learner.rng
+
+    @_rng.setter
+    def _rng(self, rng: Entropy | SeededEntropy | FreshWords) -> None:
+        self.learner.rng, self.learner.fast = rng, None
+
+    def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
+        """The learner, for `what` needs that its columns are known. Raises `NotAvailableError` before."""
+        self._need_features(what)
+        assert isinstance(self.learner, kind)
+        return self.learner
+
+    @property
+    def trust(self) -> str:
+        """Whom people must trust, and with what."""
+        return self.learner.trust
+
+    @property
+    def neighbours(self) -> str:
+        """The streams between which the guarantee does not tell."""
+        return self.learner.neighbours
+
+    @property
+    def commits_at_every_boundary(self) -> bool:
+        """Whether `close_batch` may have to leave a batch open: then every boundary is worth a commit."""
+        return self.learner.commits_at_every_boundary
+
+    @property
+    def n_seen(self) -> int:
+        """Records learned."""
+        return int(self.learner.seen.item())
+
+    @n_seen.setter
+    def n_seen(self, n: int) -> None:
+        self.learner.seen[0] = n
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._rng.lock:
+            return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
+        """Return a new estimator with the same parameters.
+
+        Parameters
+        ----------
+        new_params
+            Other values of parameters, by name.
+        include_attributes
+            Whether the new one has learned what this one has: then it is a copy, with the state of the last boundary.
+
+        Raises `ConfigError` for names that are no parameters, and for a copy with other parameters, because a state
+        belongs to its parameters.
+        """
+        if not include_attributes:
+            known = self._get_params()
+            if new_params is not None and not (isinstance(new_params, Mapping) and all(n in known for n in new_params)):
+                raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
+            clone = super().clone(None if new_params is None else dict(new_params))
+            clone._clones = self._clones  # noqa: SLF001 - the same class
+            return clone
+        if new_params:
+            raise ConfigError("clone: expected new_params or include_attributes, got both")
+        return copy.deepcopy(self)
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # two estimators with one state would each count half of its spends
+
+    # -- schema ------------------------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> tuple[Any, ...]:
+        return () if self._features is None else self._features.names
+
+    def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
+        self._features = features = features_of(declared, type(self).__name__)
+        try:
+            self.learner.begin(features.columns)
+            self._predictor = None
+            if self._validation is not None:
+                self._validation.begin(len(self._estimate()), self._rng, self.seed)
+        except BaseException:
+            self._features = None  # otherwise the next record would be learned
+            raise
+        return features
+
+    def _adopt(self, names: Iterable[Any]) -> Features:
+        """Take the names of the first record as the public schema, sorted."""
+        message = "no features were declared: the names of the first record are taken as public schema"
+        warnings.warn(f"{type(self).__name__}: {message}", SchemaWarning, stacklevel=3)
+        return self._declare(sorted(names, key=str))
+
+    def _matrix(self, X: Any) -> np.ndarray:
+        rows = floats("X", X)
+        if rows.ndim != 2:
+            raise SchemaError(f"X: expected shape (n, p), got {rows.shape}")
+        if self._features is None:
+            self._declare([f"x{j}" for j in range(rows.shape[1])])
+        if rows.shape[1] != len(self._names):
+            raise SchemaError(f"X: expected {len(self._names)} columns, got {rows.shape[1]}")
+        return rows
+
+    # -- learning ----------------------------------------------------------------------------------------------
+
+    def learn_one(
+        self,
+        x: Mapping[Any, Any],
+        y: Any,
+        *,
+        budget: Budget | str | None = None,
+        subject: Subject | None = None,
+    ) -> None:
+        """Learn one record.
+
+        Parameters
+        ----------
+        x
+            Features by name, finite numbers. Undeclared names are ignored, missing ones count as 0; each warns once.
+        y
+            The target: a finite number, or one of the declared classes.
+        budget
+            What this record may spend; the estimator's `budget` if None. If records share their noise, all spend the
+            estimator's budget: a record that allows more is learned, and one that allows less is refused and counted.
+        subject
+            The person that the record is about, for the ledger: text, bytes or a whole number. If records share their
+            noise, the second record of a subject within a batch is refused and counted.
+
+        Raises `SchemaError` for a bad record, and for one without a subject if there is a ledger, and `BudgetError` for
+        a budget that the mechanism cannot serve (see `guarantees.SERVICEABLE`), all before anything is learned or
+        spent. A record over its subject's cap is counted in `n_refused` and is not learned.
+        """
+        with self._rng.lock:
+            fast = self.learner.fast if budget is None and subject is None else None
+            if fast is None or not fast.learn(x, y, self._rng):
+                self._learn_record(x, y, budget, subject)
+
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
+        """As `learn_one`, for any record; the caller holds the lock."""
+        self._need_subjects((subject,))
+        learner, spend = self.learner, self.record_budget
+        learner.check_learning()
+        if budget is not None:
+            own = parse_budget(budget)
+            if learner.per_record_budgets:
+                learner.check(spend := own)
+            elif not self._allows(own):
+                self.n_refused += 1
+                return
+        target = self._encode_target(y)
+        record = self._features or self._adopt(check_record(x))
+        try:
+            record.pack(x, target)
+            if isinstance(learner, Collector):
+                self._gather(record.row, record.target, [subject])
+            elif self._joins(subject, spend):
+                if spend is not self._counted:
+                    self._count(spend)
+                self._meet(record.row, record.target, spend if budget is not None else None, None)
+                if budget is None and subject is None and learner.fast is None:
+                    self._learn_faster()
+            else:
+                self.n_refused += 1
+        finally:
+            try:
+                record.wipe()
+            except BaseException:  # such as Ctrl-C at this very place
+                record.wipe()
+                raise
+
+    def _joins(self, subject: Subject | None, spend: Budget) -> bool:
+        """Whether a record is admitted: by the ledger, and as the only one of its subject in a batch."""
+        if self.ledger is None:
+            return True
+        if (batch := self.learner.open) is not None and subject is not None:
+            batch.joining = {subject_bytes(subject) or b""}
+            if batch.joining & batch.members:
+                return False
+        return self.ledger.admit(subject, spend)
+
+    def _allows(self, budget: Budget) -> bool:
+        """Whether a record with its own budget allows what all records spend. Raises `BudgetError` for another kind."""
+        mine = self.record_budget
+        if type(budget) is not type(mine):
+            form = FORMS[type(mine)]
+            raise BudgetError(f"expected {form}, the kind that all records of this estimator spend, got {budget}")
+        return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
+
+    def _learn_faster(self) -> None:
+        """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
+        features, learner = self._features, self.learner
+        if self._validation is None and features is not None and features.packer is not None:
+            if (kernel := learner.record_kernel()) is None:
+                return
+            fast = RecordLearner(features.packer, self._index, kernel)
+            if learner.open is not None:
+                fast.count(learner.seen, learner.open.records, learner.full)
+            learner.fast = fast
+
+    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any) -> None:
+        """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
+
+        Parameters
+        ----------
+        X
+            One record a row, features by column, as `learn_one` takes them: a DataFrame of pandas or polars, a table
+            of Arrow, or an array whose columns are the declared features in their order.
+        y
+            The targets of the rows.
+
+        Raises `SchemaError` for bad records, and if there is a ledger, because the rows have no subjects; both before
+        anything is learned or spent.
+        """
+        self._need_subjects(None)
+        X, y = as_frame(X), as_frame(y)
+        with self._rng.lock:
+            names = names_of(X)
+            if self._features is None and names is None:
+                self._matrix(X)  # names the columns
+            rows = (self._features or self._adopt(names or ())).frame(X)
+            self._learn_batch(rows, self._encode_targets(y), None, None)
+
+    def learn_arrays(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        budgets: np.ndarray | None = None,
+        subjects: Sequence[Subject | None] | None = None,
+    ) -> np.ndarray | None:
+        """Learn n records in order at compiled speed.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats, columns in the order of the declared features.
+        y
+            (n,) floats; for a classifier the index of each class in `classes`.
+        budgets
+            (n,) amounts of the estimator's kind of budget (epsilon or mu) within `guarantees.SERVICEABLE`, NaN for the
+            default; None: the default for all.
+        subjects
+            n subjects for the ledger, or None without one.
+
+        Returns the (n,) mask of the records that were learned if any was refused, else None.
+        Raises `SchemaError` for wrong shapes, values that are not finite and, if there is a ledger, records without a
+        subject, before anything is learned or spent.
+        """
+        with self._rng.lock:
+            X = self._matrix(X)
+            y = floats("y (for a classifier, the index of each class)", y)
+            subjects = None if subjects is None else subject_list(subjects, len(X))
+            self._need_subjects(subjects)
+            if budgets is not None:
+                budgets = floats("budgets", budgets).copy()
+                if budgets.shape != y.shape:
+                    raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
+                budgets[np.isnan(budgets)] = amount(
+                    self._budget if self.learner.per_record_budgets else self.record_budget
+                )
+                least, largest = SERVICEABLE
+                if not np.all((budgets >= least) & (budgets <= largest)):
+                    expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
+                    raise SchemaError(f"budgets: expected {expected}")
+            return self._learn_batch(X, y, budgets, subjects)
+
+    def _need_subjects(self, subjects: Iterable[Subject | None] | None) -> None:
+        """Raise `SchemaError` if there is a ledger and a record without a subject, which no cap would limit."""
+        if self.ledger is not None and (subjects is None or any(subject is None for subject in subjects)):
+            raise SchemaError(
+                f"subject: the ledger's cap {self.ledger.cap} needs the subject of each record: pass `subject` to "
+                "learn_one or `subjects` to learn_arrays, also through each pipeline and wrapper"
+            )
+
+    def _admit_report(self, subject: Subject | None, budget: Budget, private: bool) -> bool:
+        """Ask the ledger for a report and count its budget; False if it is refused, which is counted, too."""
+        if self.ledger is not None and not self.ledger.admit(subject, budget):
+            self.n_refused += 1
+            return False
+        self._count(budget)
+        self._tainted |= not private
+        return True
+
+    def _learn_batch(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        amounts: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        """Check, admit, count and learn rows; return the mask (n,) of those that were learned, or None for all."""
+        self.learner.check_learning()
+        self._check_rows(X, y)
+        if amounts is None or self.learner.per_record_budgets:
+            return self._learn_admitted(X, y, amounts, subjects)
+        allowed: np.ndarray = amounts >= amount(self.record_budget)
+        if allowed.all():
+            return self._learn_admitted(X, y, None, subjects)
+        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
+        learned = self._learn_admitted(X[allowed], y[allowed], None, mine)
+        self.n_refused += len(X) - int(np.count_nonzero(allowed))
+        if learned is not None:
+            allowed[allowed] = learned
+        return allowed
+
+    def _learn_admitted(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        amounts: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        """Admit, count and learn clean rows whose budgets are allowed; return as `_learn_batch`."""
+        if isinstance(self.learner, Collector):
+            return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
+        if self.ledger is not None and subjects is not None:
+            if self.learner.open is not None:
+                return self._learn_once(X, y, subjects)
+            mask = self.ledger.admit_many(subjects, self._default_spend(amounts), amounts)
+            if not mask.all():
+                self.n_refused += len(mask) - int(np.count_nonzero(mask))
+                self._learn_counted(X[mask], y[mask], None if amounts is None else amounts[mask])
+                return mask
+        elif self.learner.open is not None:
+            self.learner.open.joining = frozenset()
+        self._learn_counted(X, y, amounts)
+        return None
+
+    def _learn_counted(self, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
+        """Count and learn admitted rows."""
+        if len(X):
+            spend = self._default_spend(amounts)
+            self._count(spend if amounts is None else with_amount(spend, float(amounts.max())))
+            self._meet(X, y, None, amounts)
+
+    def _learn_once(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray | None:
+        """As `_learn_admitted`, with a ledger: each subject once within a batch."""
+        learner: Any = self.learner
+        assert self.ledger is not None
+        members = subjects_bytes(subjects)
+        self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
+        done, learned = 0, np.ones(len(X), dtype=bool)
+        while done < len(X):  # part by part, because refused records do not fill a batch
+            part = slice(done, done + learner.room)
+            done, mask, met = part.stop, learned[part], set(learner.open.members)
+            for i, member in enumerate(members[part]):
+                if member is not None:
+                    mask[i] = member not in met
+                    met.add(member)
+            mask[mask] = self.ledger.admit_many(
+                [m for m, new in zip(members[part], mask, strict=True) if new], self._default_spend(None)
+            )
+            self.n_refused += int(np.count_nonzero(~mask))
+            if mask.any():
+                learner.open.joining = {m for m, new in zip(members[part], mask, strict=True) if new and m is not None}
+                self._learn_counted(X[part][mask], y[part][mask], None)
+        return None if learned.all() else learned
+
+    def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
+        """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
+        collector: Any = self.learner
+        learned: np.ndarray | None = collector.gather(
+            X, y, subjects_bytes(people), Admission(self.ledger, self._budget, self._count)
+        )
+        if learned is not None:
+            self.n_refused += int(np.count_nonzero(~learned))
+        return learned
+
+    def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Raise `SchemaError` unless these are n clean records."""
+        if y.shape != (len(X),):
+            raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
+        if not (np.isfinite(X).all() and np.isfinite(y).all()):
+            raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
+        self._check_targets(y)
+
+    def _count(self, largest: Budget) -> None:
+        """Count a spend, before the records that it is spent on are learned."""
+        self._charges = self.ledger is not None
+        if not self._spent:
+            self._clones[0] += 1
+            if self._clones[0] == 2:
+                warnings.warn(_CLONES, PrivacyWarning, stacklevel=4)
+        if not (self._charges or self._history.uncapped):
+            self._history = self._history.joined(CapHistory({}, uncapped=True))
+        if largest is not self._counted:  # most records bring no budget of their own
+            self._set_spent((*self._spent, largest))
+            self._counted = largest
+
+    def _count_batch(self) -> None:
+        """Count what the records of a batch spend."""
+        self._count(self._budget)
+
+    def _set_spent(self, budgets: Iterable[Budget]) -> None:
+        self.learner.fast = None
+        self._spent = widest(budgets)
+        self._counted = None
+
+    def _default_spend(self, amounts: np.ndarray | None) -> Budget:
+        """What a record spends by default, or the kind of what records with budgets of their own spend."""
+        return self.record_budget if amounts is None else self._budget
+
+    @property
+    def record_budget(self) -> Budget:
+        """All that a record without a budget of its own spends: on what is learned, and on its answer."""
+        return self._budget if self._validation is None else self._validation.spend
+
+    def _meet(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """Ask and learn clean rows whose spends are counted; the budgets are as for `Learner.learn`."""
+        validation, own = self._validation, budget is not None or amounts is not None
+        if validation is None or (validation.own and own and self.learner.per_record_budgets):
+            self.learner.learn(X, y, budget, amounts)
+            return
+        keep = validation.keep(budget or self._budget, amounts)
+        done = 0
+        while done < len(X):
+            if validation.due:
+                validation.show(self._estimate(), self.learner.place_of_target)
+            questions = validation.take(len(X) - done)
+            rows = slice(done, done + len(questions.asked))
+            done = rows.stop
+            asked, each = questions.asked, None if amounts is None else amounts[rows]
+            if asked.any():
+                if not validation.own:
+                    self.learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
+                told = X[rows][asked]
+                try:
+                    predicted = self._decided(self._scores(told, validation.point)).astype(float)
+                    validation.answer(questions, predicted, y[rows][asked], keep[rows] if len(keep) > 1 else keep)
+                finally:
+                    told[:] = 0
+            if validation.own or not asked.any():
+                self.learner.learn(X[rows], y[rows], budget, each)
+            elif not asked.all():
+                self.learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
+
+    def _encode_target(self, y: Any) -> float:
+        raise NotImplementedError
+
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        if not isinstance(y, Iterable):
+            raise SchemaError(f"y: expected the targets of the rows, got {type(y).__name__}")
+        return np.array([self._encode_target(v) for v in y], dtype=float)
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        """Raise `SchemaError` for encoded targets out of range."""
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    @property
+    def private(self) -> bool:
+        """False without noise, with a seed, because its noise can be subtracted, and after such a state was loaded.
+
+        It follows from the generator that is in use, not from the parameters, which may be changed.
+        """
+        return self._rng.private and not self._tainted and self.learner.private
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for each single record learned so far, or for each unit that `neighbours` names."""
+        return Guarantee(self._spent, self.neighbours, self.trust, self.private)
+
+    @property
+    def cap_history(self) -> CapHistory:
+        """The caps under which the records learned so far were charged."""
+        charges = self._charges and self.ledger is not None
+        return self._history.joined(self.ledger.history) if charges and self.ledger is not None else self._history
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether the state may leave memory now: no raw record and no unreleased contribution is in memory."""
+        return self.learner.pending == 0
+
+    @property
+    def to_boundary(self) -> int:
+        """How many records to learn until the next boundary, at most; 0 at a boundary."""
+        return self.learner.to_boundary
+
+    def boundary_within(self, records: int) -> int:
+        """Return how many of the next records to learn so as to end at a boundary.
+
+        Parameters
+        ----------
+        records
+            How many records there are, up to 10^18. If no boundary is among them, this number is returned.
+
+        Raises `ConfigError` for anything else.
+        """
+        check_whole("records", records, 0, MOST_RECORDS)
+        return self.learner.boundary_within(records)
+
+    def close_batch(self) -> None:
+        """Come to a boundary now, so that the state may leave memory. Without batches there is nothing to do.
+
+        An open batch ends with the records that it has. Privacy is that of a full batch: it has all the noise and fewer
+        records, so it moves the estimate less. A window with too few users stays open, with a `WindowWarning`.
+        """
+        with self._rng.lock:
+            if not self.at_boundary:
+                self.learner.close()
+
+    @property
+    def least_records(self) -> int | None:
+        """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
+        return self.learner.least_records
+
+    @property
+    def on_border(self) -> bool:
+        """Whether theta sits on the border of its domain, up to 1 % of its size: a larger one may hold a better theta.
+
+        False before the features are known, and without a domain.
+        """
+        return self.learner.on_border
+
+    @property
+    def quality(self) -> Quality | None:
+        """What private answers tell about the model; it spends nothing. None without `validation`.
+
+        Errors are in the unit of the target that was given to `learn_one`.
+        """
+        return None if self._validation is None or self._features is None else self._validation.quality
+
+    @property
+    def looseness(self) -> float | None:
+        """How many times half the width of the target's declared bounds is its unit, where that is learned privately.
+
+        None before it is known, and for estimators that do not learn it.
+        """
+        if self._features is None:
+            return None
+        _, scale, half = self.learner.place_of_target
+        return half / scale if scale > 0 and np.isfinite(half) else None
+
+    @property
+    def near_bound(self) -> float | None:
+        """The bound of the target within half a unit of its learned centre; None if neither is, or if unknown."""
+        if self.looseness is None:
+            return None
+        centre, unit, _ = self.learner.place_of_target
+        return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
+
+    def statement(self, cap: Cap | None = None) -> str:
+        """Return the guarantee in words. A cap in it is one under which records were charged (see `ledger.charged`).
+
+        Parameters
+        ----------
+        cap
+            For a model without a ledger that was read from a store: the cap of its job.
+        """
+        of_database = cap is not None
+        if self.ledger is not None:
+            cap, of_database = self.ledger.cap, self.ledger.of_database
+            self.ledger.read_history()
+        alone = "this model alone, and each record as if it was given once"
+        history = self.cap_history
+        bounds = [] if history.uncapped else history.bounds() or ([] if cap is None else [cap])
+        spends = f"the spends of a person's {self.learner.unit.several} add up (epsilons add, deltas add, mu^2 add)"
+        people = history.people(cap, " over all jobs with a cap in its database" if of_database else "", spends)
+        if bounds and of_database:
+            alone = (
+                f"every job with a cap in its database, and no other, for a person's total, and for all else {alone}"
+            )
+        caveats = []
+        if not self._rng.private:
+            caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
+        if self.features is None:
+            caveats.append("no features were declared; the first record's names were taken as public")
+        if any(isinstance(b, ApproxDP) for b in self._spent):
+            caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        if bounds and of_database and self.ledger is None:
+            caveats.append(
+                "the caps are those of the commit that is read here: if the cap of the database was raised since, "
+                "other jobs may have charged more, which `streamdp ledger status` tells"
+            )
+        caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self.learner.unit.several))
+        if bounds or self.learner.needs_subject:
+            caveats.append(SPELLING)
+        validation = self._validation if self._features is not None else None
+        caveats += self.learner.caveats(self._spent, bool(bounds), validation is not None and not validation.own)
+        caveats += [] if validation is None else validation.caveats()
+        if (few := too_few(self)) is not None:
+            caveats.append(f"about the use of the model, not about privacy: {few}")
+        caveats.append(
+            f"this statement covers {alone}; it does not cover further models (streamdp.account), further passes, and "
+            "steps of a pipeline that learn (streamdp.preprocessing.check_pipeline)"
+        )
+        return statement(
+            self.guarantee,
+            learned=self.n_seen,
+            refused=self.n_refused,
+            per_subject=people,
+            caveats=tuple(caveats),
+            unit=self.learner.unit,
+        )
+
+    # -- the model --------------------------------------------------------------------------------------------------
+
+    def _resolve_loss(self) -> Loss:
+        loss = loss_for(self.loss)
+        if not isinstance(loss, self._losses):
+            names = ", ".join(kind.name for kind in self._losses)
+            raise ConfigError(f"{type(self).__name__}: loss must be one of {names}, got {loss.name}")
+        return loss
+
+    def _target_bounds(self) -> tuple[float, float] | None:
+        """The declared bounds of the target, None if there are none."""
+        return None
+
+    def _target_task(self, loss: Loss) -> Task:
+        """What is predicted with a loss, and how wrong that may be."""
+        raise NotImplementedError
+
+    def _decided(self, scores: np.ndarray) -> np.ndarray:
+        """The predictions (n,) that follow from linear predictors."""
+        raise NotImplementedError
+
+    def _estimate(self) -> np.ndarray:
+        """The vector (d,) that predicts from the columns of `Features`, as a new array."""
+        point, original = self.learner.point
+        if not original:
+            return point.copy()
+        theta = without_shift(point, self.learner.problem.outputs).copy()
+        self._need_features("theta").to_columns(self._blocks(theta))
+        return theta
+
+    def _need_features(self, what: str) -> Features:
+        if self._features is None:
+            raise NotAvailableError(f"{what}: declare `features` first, or learn a record")
+        return self._features
+
+    @property
+    def theta(self) -> np.ndarray:
+        """A copy of the estimate (d,): coefficients by feature, the intercept, Huber's scale; K blocks for K classes.
+
+        With a public schema as `features` it is in original units, except for models without an intercept, whose
+        coefficients are of columns scaled to [-1, 1].
+
+        Raises `NotAvailableError` before the features are known.
+        """
+        features = self._need_features("theta")
+        point, original = self.learner.point
+        theta = without_shift(point, self.learner.problem.outputs).copy()
+        if self.intercept and not original:
+            features.to_original(self._blocks(theta))
+        return theta
+
+    def _blocks(self, theta: np.ndarray) -> np.ndarray:
+        """The part of theta that predicts, by class: a view (K, q), or (1, q)."""
+        return self.learner.problem.blocks(theta, len(self._names))
+
+    @property
+    def weights(self) -> dict[Any, Any]:
+        """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
+
+        For more than two classes a dict by class of dicts by name. Empty before the features are known.
+        """
+        if self._features is None:
+            return {}
+        return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
+
+    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
+        if isinstance(self.learner.problem.loss, Huber):
+            names = [*names, "(scale)"]
+        return dict(zip(names, theta.tolist(), strict=True))
+
+    def _single(self) -> Predictor | None:
+        """What predicts single records, of a model with one output; None if there is no fast way."""
+        predictor = self._predictor
+        if predictor is None and self._features is not None and self._features.packer is not None:
+            predictor = Predictor(self._features.packer, *self.learner.point, self.intercept, self.learner.unit_table)
+            if self.learner.stays:
+                self._predictor = predictor
+        return predictor
+
+    def _score_one(self, x: Mapping[Any, Any]) -> float:
+        """The linear predictor of one record, of a model with one output."""
+        if (predictor := self._single()) is not None and (score := predictor.score(x)) is not None:
+            return score
+        return float(self._scores(self._need_features("predict").row_of(x))[0, 0])
+
+    def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
+        """The linear predictors of one record, one for each output."""
+        features = self._need_features("predict")
+        if features.packer is not None:
+            scores = features.packer.predictors(x, *self.learner.point, self.learner.problem.outputs, self.intercept)
+            if scores is not None:
+                return scores
+        found: list[float] = self._scores(features.row_of(x))[0].tolist()
+        return found
+
+    def _scores(self, X: np.ndarray, point: np.ndarray | None = None) -> np.ndarray:
+        """The linear predictors of X (n, p), of the estimate or of `point`: (n, K) for K > 2 classes, else (n, 1)."""
+        blocks = self._blocks(self._estimate() if point is None else point)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
+            if self.intercept:
+                scores += blocks[:, -1]
+        np.clip(np.nan_to_num(scores, copy=False), -_LARGEST_SCORE, _LARGEST_SCORE, out=scores)  # of any finite record
+        return scores
+
+    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+        """Return the (n,) predictions; of classes their indices, the first one of two that are equal.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats, columns in the order of the declared features.
+        """
+        return self._decided(self._scores(self._matrix(X)))
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def model_dict(self) -> dict[str, Any]:
+        """What two estimators must share for their states to mean the same."""
+        assert self._features is not None
+        return {
+            "estimator": type(self).__name__,
+            "features": list(self._names),
+            "loss": repr(self.learner.problem.loss),
+            "intercept": bool(self.intercept),
+            "units": repr([self._features.columns.origin.tolist(), self._features.columns.unit.tolist()]),
+            **({} if self._validation is None else {"validation": repr(self._validation)}),
+            **self.learner.model(),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as plain numbers, text and arrays. No random words and no raw records are in it.
+
+        Raises `NotAvailableError` before the features are known, and `NotAtBoundaryError` unless `at_boundary`.
+        """
+        self._need_features("state_dict")
+        with self._rng.lock:
+            if not self.at_boundary:
+                raise NotAtBoundaryError(
+                    f"{self.learner.pending} records of an unfinished batch or open window are in memory: learn the "
+                    f"{self.to_boundary} that are missing, or call close_batch()"
+                )
+            return {
+                "format": FORMAT,
+                **self.model_dict(),
+                **self.learner.learned(),
+                **({} if self._validation is None else {"answers": self._validation.state()}),
+                **self._counts(),
+                "spent": [str(budget) for budget in self._spent],
+                "private": self.private,
+                "caps": self.cap_history.state(),
+            }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, for `streamdp.load`: JSON text with a checksum, for its owner only, and no pickle.
+
+        Parameters
+        ----------
+        path
+            The file. It appears whole or not at all, and an existing one is replaced.
+
+        Raises the errors of `state_dict`; `ConfigError` for a model with a ledger, which a `Store` keeps, and for
+        parameters that are no plain values; and `StoreError` if the file cannot be written.
+        """
+        from streamdp.estimators.saving import save
+
+        with self._rng.lock:
+            save(check_path("save", path), type(self).__name__, self._get_params(), self.state_dict())
+
+    def _repr_html_(self) -> str:
+        from streamdp.estimators.html import page
+
+        return page(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; an open batch, window or user is discarded.
+
+        An estimator without features takes those of the state. A state that was learned without privacy stays so:
+        `guarantee.private` is False from then on.
+
+        Parameters
+        ----------
+        state
+            What `state_dict` of an estimator with the same parameters returned.
+
+        Raises `ConfigError`, changing nothing, for a state of another format or model, and for values out of range;
+        `BudgetError` for spends that cannot be read.
+        """
+        with self._rng.lock:
+            new = object.__new__(type(self))
+            vars(new).update(self._attributes_of(new))
+            try:
+                new._load(state)
+            except KeyError as missing:
+                raise ConfigError(f"state: lacks {missing}") from None
+            except StreamDPError:
+                raise
+            except (TypeError, ValueError, OverflowError, IndexError):
+                raise ConfigError("state: expected what state_dict returns") from None
+            if self._features is not None:
+                self.learner.discard()
+            # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
+            vars(self).update(new._attributes_of(self), _predictor=None)
+
+    def _attributes_of(self, owner: Self) -> dict[str, Any]:
+        """Copies of the attributes for another one, of the last boundary. Random words and public names are shared."""
+        state = self.__getstate__()
+        shared = [
+            value
+            for name, value in state.items()
+            if name in ("_rng", "_features") or (name[0] != "_" and name != "learner")
+        ]
+        shared.append(self._rng)
+        return copy.deepcopy(state, {id(self): owner} | {id(value): value for value in shared})
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, in a copy that an error discards. Raises what `_read` raises."""
+        if state["format"] != FORMAT:
+            raise ConfigError(f"state: expected format {FORMAT}, got {state['format']}")
+        if self._features is None:
+            self._declare(list(state["features"]))
+        for what, mine in self.model_dict().items():
+            if state[what] != mine:
+                raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+        self._set_spent([parse_budget(text) for text in state["spent"]])
+        counts = {name: int(state[name]) for name in self._counts()}
+        if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
+            raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
+        self._tainted |= not state["private"]
+        self._history, self._charges = read_history(state["caps"]), False
+        self.learner.read(state)
+        self._set_counts(counts)
+        if self._validation is not None:
+            self._validation.load(state["answers"])
+
+    def merged(self, *others: Self) -> Self:
+        """Return a new estimator, the average of this one and others, for learners of disjoint records.
+
+        The average is weighted by records (by users for windows). Open batches, windows and users are left out.
+
+        The guarantee is the widest of theirs (parallel composition: each record entered one of them) if the records are
+        disjoint; the spends of a person with records in several compose. What is lost against one pass over all
+        records: each part keeps the bias of a shorter run, and there is no interval.
+
+        Parameters
+        ----------
+        others
+            Estimators of the same model, that is with the same parameters and features.
+
+        Raises `ConfigError` if models differ or an estimator is given twice (a copy, which has the same records, is not
+        recognised), and `NotAvailableError` before the features are known.
+        """
+        if not all(isinstance(other, Estimator) for other in others):
+            raise ConfigError("merged: expected estimators of the same model")
+        if len({id(part) for part in (self, *others)}) <= len(others):
+            raise ConfigError("merged: expected estimators of disjoint records, got one of them twice")
+        result = self.clone()
+        result._start_from_average((self, *others))  # noqa: SLF001 - the same class
+        return result
+
+    def _start_from_average(self, parts: Sequence[Self]) -> None:
+        models = [part._agreed() for part in parts]  # noqa: SLF001 - the same class
+        for what, agreed in models[0].items():
+            if any(model.get(what) != agreed for model in models):
+                raise ConfigError(f"merged: expected one {what}, got {agreed} and others")
+        counts = [part._counts() for part in parts]  # noqa: SLF001
+        learners: list[Any] = [copy.deepcopy(part.learner) for part in parts]  # of the last boundary
+        if self._features is None:
+            self._declare(models[0]["features"])
+        self._tainted = not all(part.private for part in parts)
+        self._history = CapHistory({}).joined(*(part.cap_history for part in parts))
+        self._set_spent(budget for part in parts for budget in part.guarantee.budgets)
+        weights = [learner.weight for learner in learners]
+
+        def average(arrays: Sequence[np.ndarray]) -> np.ndarray:
+            total: Any = sum(weights)
+            found: np.ndarray = sum(array * (weight / total) for array, weight in zip(arrays, weights, strict=True))
+            return found
+
+        self.learner.merge(learners, average)
+        self._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})
+        if self._validation is not None:
+            self._validation.take_sum([part._validation for part in parts if part._validation is not None])  # noqa: SLF001
+
+    def _agreed(self) -> dict[str, Any]:
+        """What estimators must share to be merged."""
+        self._need_features("merged")
+        return self.model_dict() | {"domain": self.learner.problem.domain}
+
+    def _counts(self) -> dict[str, int]:
+        """The numbers that add up when estimators are merged, without those of records that are pending."""
+        return {"n_seen": self.n_seen - self.learner.pending, "n_refused": self.n_refused, **self.learner.counts}
+
+    def _set_counts(self, counts: Mapping[str, int]) -> None:
+        learner = self.learner
+        learner.seen[0], self.n_refused = counts["n_seen"], counts["n_refused"]
+        learner.counts = {name: counts[name] for name in learner.counts}

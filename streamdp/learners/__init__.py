@@ -1,0 +1,1 @@
+"""How rows of numbers become a private model: one learner for each kind of trust, behind one interface."""

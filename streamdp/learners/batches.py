@@ -1,0 +1,435 @@
+"""Learning batch by batch: the open batch, its boundaries, and the steps that its noisy sum makes.
+
+A walk says which batch comes next, where its vectors are taken, and what it makes of their noisy sum: `Newton`, which
+learns from gradients and curvature without a plan, or `Planned`, the papers' AC-SA and averaged SGD.
+
+Within a batch the state holds contributions that are not released yet; between batches it holds only what was released.
+So a state may be saved, copied or shown at boundaries only, and a copy or pickle holds the state of the last boundary.
+A subclass defines how vectors are summed: `_open`, `_add`, `_close`, `_sum` and `_noise`.
+
+A person's records in different batches are protected by different noises, and their spends compose. k records in one
+batch are not k mechanisms but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta
+of more than k delta. So with a ledger, a second record of a subject within a batch is refused and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from streamdp.data.records import MOST_RECORDS
+from streamdp.errors import NotAtBoundaryError, check_choice, check_whole
+from streamdp.learners.learner import Learner, OpenBatch
+from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
+from streamdp.optim import change
+from streamdp.optim.ac_sa import Problem
+from streamdp.optim.batch_search import LEAST_SPREAD
+from streamdp.optim.curvature import Curvature, has_curvature
+from streamdp.optim.domains import RealSpace
+from streamdp.optim.losses import Huber
+from streamdp.optim.newton import Newton
+from streamdp.optim.planned import Planned
+from streamdp.optim.walk import Walk
+from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The parameters of learners in batches.
+
+    Parameters
+    ----------
+    method
+        One of the learner's methods, or "auto".
+    horizon, batch_size
+        The expected number of records, and the records of a batch; None: not known, and planned.
+    smoothness, strong_convexity
+        Constants of the loss, for planned steps.
+    change
+        "follow" or "ignore", see `optim.change`.
+
+    Raises `ConfigError` for parameters out of range.
+    """
+
+    method: str = "auto"
+    horizon: int | None = None
+    batch_size: int | None = None
+    smoothness: float | None = None
+    strong_convexity: float = 0.0
+    change: str = "follow"
+
+    def __post_init__(self) -> None:
+        for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
+            if value is not None:
+                check_whole(name, value, 1, MOST_RECORDS)
+        check_choice("change", self.change, change.CHANGE)
+
+
+class Vectors(NamedTuple):
+    """What a batch sums: the length of the vectors, their largest norm and their largest distance."""
+
+    size: int
+    bound: float
+    sensitivity: float
+
+
+class Batches(Learner):
+    """The open batch and its steps: see the text of the module.
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner.
+    plan
+        Its further parameters.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+    """
+
+    per_record_budgets = False
+    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_domain = USUAL
+    scales_columns = True
+    stays = True
+    methods: ClassVar[tuple[str, ...]]
+    """Its methods beside "auto"."""
+    open: OpenBatch
+    walk: Walk
+    """Makes the steps."""
+    spec: np.ndarray
+    middle: np.ndarray
+    """Where the vectors of the open batch are taken."""
+    batch: int
+    """The records of the open batch, when it is full."""
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: Entropy | SeededEntropy | FreshWords,
+        plan: BatchPlan,
+        *,
+        given_domain: bool,
+    ) -> None:
+        check_choice("method", plan.method, ("auto", *self.methods))
+        region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
+        self.plan, self.given = plan, problem
+        self.method = self._usual() if plan.method == "auto" else plan.method
+        self.free = self.method == "newton" and problem.intercept and not given_domain
+        """Whether theta is learned in units that follow from what was released."""
+        if self.method == "newton":
+            check_newton(problem.loss, "ac-sa")
+            check_unplanned(vars(plan), "ac-sa")
+            if not given_domain:
+                problem = replace(problem, domain=RealSpace())
+            if self.free and problem.target is not None and isinstance(problem.loss, Huber):
+                low, high = problem.target
+                least = min(problem.loss.sigma_min, LEAST_SPREAD * (high / 2 - low / 2))
+                problem = replace(problem, loss=replace(problem.loss, sigma_min=least))  # for small targets
+        super().__init__(problem, budget, rng)
+        self.region = replace(region, problem=problem)
+        self.curvature: Curvature | None = None
+        self.open = OpenBatch()
+
+    def _usual(self) -> str:
+        """What "auto" means."""
+        return "newton" if has_curvature(self.given.loss) else "ac-sa"
+
+    # -- what subclasses define --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _noise(self, batch: int) -> float:
+        """The variance E||.||^2 that privacy adds to the average vector of a batch."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Begin a batch."""
+
+    @abstractmethod
+    def _add(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Add rows to the open batch, with vectors at `middle`."""
+
+    @abstractmethod
+    def _close(self, records: int) -> np.ndarray:
+        """The noisy sum of the vectors of a batch with so many records."""
+
+    @property
+    @abstractmethod
+    def total(self) -> np.ndarray:
+        """What the open batch adds up to, as whole numbers: an array that changes in place."""
+
+    @abstractmethod
+    def _sums(self, vectors: Vectors) -> None:
+        """Prepare the sum of such vectors."""
+
+    # -- set-up ------------------------------------------------------------------------------------------------------
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        self.columns, problem, p = columns, self.problem, len(columns)
+        vectors = Vectors(problem.size(p), problem.loss.bound, problem.loss.sensitivity)
+        if self.method == "newton":
+            self.curvature = curvature = Curvature(problem.loss, p + problem.intercept)
+            vectors = Vectors(curvature.size, curvature.bound, curvature.sensitivity)
+        self._sums(vectors)
+        self.spec, box = problem.described(p)
+        self.walk = self._walk_from(self.region.project(self._first(box.shape[1])))
+        self.open.taken = 0
+        self._begin_phase()
+
+    def _first(self, d: int) -> np.ndarray:
+        """The first theta (d,). With bounds of the target it begins in their middle, with half their width as scale."""
+        first = self.problem.loss.start(d)
+        if self.free and (bounds := self.problem.target) is not None:
+            first[-2:] = bounds[0] / 2 + bounds[1] / 2, bounds[1] / 2 - bounds[0] / 2
+        return first
+
+    def _walk_from(self, start: np.ndarray) -> Walk:
+        """The walk of the method, which begins at a vector (d,)."""
+        plan = self.plan
+        if self.curvature is None:
+            return Planned(self._planning(start), start, self.region.project, plan.horizon, plan.batch_size)
+        assert self.columns is not None
+        return Newton(
+            self.curvature,
+            start,
+            self.region.project,
+            math.sqrt(self._noise(1) / self.curvature.size),
+            plan.batch_size,
+            self.free and self.problem.target is not None,
+            self.columns.numeric & self.free,
+            follow=plan.change == "follow",
+            replans=not self.shuffled,
+        )
+
+    def _planning(self, start: np.ndarray) -> Problem:
+        """The bounds that a plan follows from."""
+        bound, reach, accelerated = self.problem.loss.bound, self.region.reach(start), self.method != "sgd"
+        return Problem(bound, self.region.beta, self.region.convexity, reach, self._noise, accelerated, None)
+
+    def _begin_phase(self) -> None:
+        """Prepare for the walk's next batches. It is called when their size changes, and when the walk was moved."""
+        from streamdp.optim.loops import ENVELOPE
+
+        self.batch = self.walk.batch
+        if isinstance(self.walk, Planned) and math.isinf(self.region.beta) and self.walk.problem.accelerated:
+            self.spec[ENVELOPE] = 1 / self.walk.phase.beta
+        self.middle = self.walk.middle
+
+    def go(self, place: tuple[int, int, int]) -> None:
+        """Go to a batch, as `Walk.place` returns it; what was learned stays. Raises `ConfigError` if out of range."""
+        self.walk.go(place)
+        self._begin_phase()
+
+    # -- boundaries --------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """See `Learner.pending`."""
+        return self.open.taken
+
+    @property
+    def to_boundary(self) -> int:
+        """How many rows are missing from the open batch; 0 if none is open."""
+        return self.batch - self.open.taken if self.open.taken else 0
+
+    def boundary_within(self, records: int) -> int:
+        """See `Learner.boundary_within`."""
+        if self.columns is None:
+            return records
+        left = self.walk.batch - self.open.taken
+        if left > records:
+            return records
+        for batch, batches in self.walk.runs():
+            fit = min(batches, (records - left) // batch)
+            left += fit * batch
+            if fit < batches:
+                break
+        return left
+
+    @property
+    def full(self) -> int:
+        """See `Learner.full`."""
+        return self.batch
+
+    @property
+    def room(self) -> int:
+        """How many rows the open batch still takes; a full one ends first."""
+        while self.open.taken >= self.batch:
+            self._finish()
+        return self.batch - self.open.taken
+
+    def close(self) -> None:
+        """End the open batch with the rows that it has."""
+        if self.open.taken:
+            self._finish()
+
+    def need_boundary(self) -> None:
+        """Raise `NotAtBoundaryError` within a batch."""
+        if self.open.taken:
+            raise NotAtBoundaryError("a batch is open: call close_batch() first")
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """See `Learner.learn`; all rows spend the learner's budget."""
+        while len(X) and self.room:
+            if self.open.taken == 0:
+                if self.batch != self.walk.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
+                    self._begin_phase()
+                self.middle = self.walk.middle
+                self.discard()  # it may have been interrupted before
+                self._open()
+            taken = min(len(X), self.batch - self.open.taken)
+            self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
+            self.open.take(taken)
+            self._add(X[:taken], y[:taken])
+            X, y = X[taken:], y[taken:]
+        self.room  # noqa: B018 - a full batch ends now
+
+    def _finish(self) -> None:
+        """End the open batch."""
+        records = self.open.taken
+        total = self._close(records)
+        self.discard()
+        self.move(total, self.walk.closed(records), records)
+
+    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+        """Make one step with the noisy sum of a batch; see `Walk.move`."""
+        before = self.walk.place[:2], self.walk.batch
+        self.walk.move(total, size, advance)
+        if (self.walk.place[:2], self.walk.batch) != before:
+            self._begin_phase()
+        self.middle = self.walk.middle
+
+    # -- batches whose records are in other processes: see `divided` --------------------------------------------------
+
+    def part(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """What rows add to the sum of the next batch, as whole numbers. See `divided`; raises `NotAtBoundaryError`."""
+        self.need_boundary()
+        self.discard()
+        try:
+            self._add(X, y)
+            return self.total.copy()
+        finally:
+            self.discard()
+
+    def begin_planned(self) -> int:
+        """Prepare for the next batch of `step`; return its size."""
+        self._begin_phase()
+        return self.batch
+
+    def step(self, records: int, parts: Iterable[np.ndarray]) -> None:
+        """Make a step with a batch of so many rows, whose spends are counted.
+
+        Parameters
+        ----------
+        parts
+            What `part` returned, over all rows; each array is overwritten when it is added.
+        """
+        planned = self.batch
+        self.seen[0] += records  # before they are learned
+        self.discard()  # a batch may have been interrupted before
+        self.open.taken = records
+        self._open()
+        for part in parts:
+            self.total[:] += part
+            part[:] = 0
+        total = self._close(records)
+        self.discard()
+        self.move(total, self.walk.closed(records), planned)
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`."""
+        return self.walk.estimate, False
+
+    @property
+    def n_changes(self) -> int:
+        """How many changes of the stream were noticed in what was released (see `optim.change`)."""
+        return self.walk.changes if self.columns is not None else 0
+
+    @property
+    def place_of_target(self) -> tuple[float, float, float]:
+        """See `Learner.place_of_target`; Newton's steps learn it."""
+        if isinstance(self.walk, Newton) and self.problem.target is not None:
+            return self.walk.target
+        return super().place_of_target
+
+    @property
+    def least_records(self) -> int | None:
+        """See `Learner.least_records`; None for planned steps."""
+        return self.walk.least if self.columns is not None and self.seen[0] else None
+
+    @property
+    def on_border(self) -> bool:
+        """See `Learner.on_border`."""
+        return self.columns is not None and self.region.on_border(self.walk.estimate)
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        several = (
+            "spends of a person's records add up so over different batches only: k in one batch share its noise and "
+            "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
+        )
+        scaled = "columns with bounds are centred and scaled by what earlier batches released, which spends nothing"
+        once = "a second record of a person within a batch is refused, because both would share its noise"
+        begun = self.columns is not None
+        return [
+            once if capped else several,
+            *([scaled] if self.free and self.columns is not None and self.columns.numeric.any() else []),
+            *change.about(self.n_changes),
+            *(self.region.caveats(self.walk.estimate) if begun else []),
+            "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
+            "before the crash and sees the model after it, these records spend twice",
+        ]
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary: the contributions of an open batch are not in it."""
+        state = super().__getstate__() | {"open": OpenBatch(), "seen": self.seen - self.pending}
+        if self.columns is not None:
+            state |= {name: np.zeros_like(value) for name, value in state.items() if value is self.total}
+        return state
+
+    def discard(self) -> None:
+        """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""
+        self.fast = None
+        self.open.clear()
+        self.total[:] = 0
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        plan, place = self.plan, self.region.text
+        horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
+        planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
+        if self.method == "newton":
+            planned = ("newton", size, place)
+        return {"loss": repr(self.given.loss), "budget": str(self.budget), "plan": repr(planned)}
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        return self.walk.learned()
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        self.walk.read(state, lambda theta: self.region.check_theta(theta, self.p))
+        self._begin_phase()
+
+    def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`."""
+        walks: Any = [part.walk for part in parts]
+        if any(part.weight for part in parts):
+            self.walk.estimate[:] = average([walk.estimate for walk in walks])
+        self.walk.merge(walks, self.walk.estimate.copy())
+        self._begin_phase()

@@ -1,0 +1,192 @@
+"""Batches whose records are in several processes: each adds up its own, and one process adds the sums and steps.
+
+The learners in batches release nothing of a batch but one noisy sum of whole numbers over its records. Such a sum does
+not depend on how the records are divided or on the order of additions, so the records of a batch may be anywhere:
+
+    GatheredPart   a process takes its part of the records of each batch, and admits them; nothing is learned
+    records        it hands over the raw records, batch by batch
+    Batches.part   a process that holds records of the next batch returns their sum
+    learn_parts    one process adds these sums, adds what protects the total, and makes the step
+
+Which records are in which batch. Batches have the sizes that they have in one process. Of `of` processes, number i gets
+the places i, i + of, i + 2 of, ... of the sequence. So each knows its share of each batch without a word from another
+one, and admits its records batch by batch, as in one process: with a ledger, a subject's second record within a batch
+is refused. That needs all records of a subject in one process. When one process has no more records, the last batches
+have fewer records than planned.
+
+Neighbours and claim: those of the learner.
+
+Proof. Which process holds a record, and which batch it is in, follow from places, subjects and budgets, which are
+public. The sum over a batch is that of one process. What is released of it has the noise of one process:
+* pan-private: `learn_parts` adds Z_a before the first sum and Z_b after the last one.
+* shuffle: `part` randomises each record to bits, as its device does, and returns the number of ones of each
+  coordinate. Mixed bits tell the number of ones and nothing else (`shuffled_sum`), and the number over all records is
+  the sum of the numbers over the parts. So the total is what one shuffler forwards of all people of the batch, with all
+  their noise; `learn_parts` adds that of absent people.
+What a single part says is not protected, or only by the bits of its own people: only the process that adds parts may
+read it. That process has the role of the operator or of the shuffler, who are trusted with more, the records or the
+bits of each person. It adds a part when it reads it, and overwrites it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.learners.batches import Batches
+from streamdp.learners.learner import Learner, OpenBatch
+from streamdp.learners.problem import Columns
+from streamdp.optim.growing import Growing
+from streamdp.privacy.guarantees import Budget
+
+
+class GatheredPart(Learner):
+    """The part of a process in each batch of a learner. It takes the learner's place until `records`.
+
+    A copy or pickle is that of the learner: the records are not in it.
+
+    Parameters
+    ----------
+    batches
+        The learner, at a boundary.
+    number, of
+        Which part, from 0, of how many.
+    """
+
+    per_record_budgets = False
+
+    def __init__(self, batches: Batches, number: int, of: int) -> None:
+        super().__init__(batches.problem, batches.budget, batches.rng)
+        batches.need_boundary()
+        self.trust, self.neighbours, self.unit = batches.trust, batches.neighbours, batches.unit  # type: ignore[misc]
+        self.columns, self.seen, self.counts = batches.columns, batches.seen.copy(), batches.counts
+        self.open: OpenBatch = OpenBatch()
+        self._inner, self._number, self._of = batches, number, of
+        self._before = self._held = 0  # records of the batches before, in all processes; records here
+        self._batches: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same, (self._inner,)
+
+    @property
+    def batch(self) -> int:
+        """How many places of the open batch are this process's."""
+        end = self._before + self._inner.walk.batch
+        return (self._number - self._before) // self._of - (self._number - end) // self._of
+
+    @property
+    def full(self) -> int:
+        """See `Learner.full`."""
+        return self.batch
+
+    @property
+    def room(self) -> int:
+        """See `Batches.room`."""
+        while self.open.taken >= self.batch:
+            self._before += self._inner.walk.batch
+            self._inner.walk.skip()
+            self._batches.append([])
+            self.open.clear()
+        return self.batch - self.open.taken
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """Take a copy of rows."""
+        while len(X):
+            taken = min(len(X), self.room)
+            self.seen[0] += taken
+            self.open.take(taken)
+            self._batches[-1].append((X[:taken].copy(), y[:taken].copy()))
+            self._held += taken
+            X, y = X[taken:], y[taken:]
+
+    @property
+    def pending(self) -> int:
+        """See `Learner.pending`."""
+        return self._held
+
+    def records(self) -> tuple[Batches, list[tuple[np.ndarray, np.ndarray]]]:
+        """The learner, and the raw records (n, p) and (n,) of each batch, which are forgotten here.
+
+        They are counted. Of them, only sums (`Batches.part`) that the process which calls `learn_parts` alone can read
+        may be passed on.
+        """
+        self.room  # noqa: B018 - a full batch ends
+        nothing = np.empty((0, self.p)), np.empty(0)
+        found = [
+            (np.concatenate(X), np.concatenate(y))
+            for X, y in (zip(nothing, *batch, strict=True) for batch in self._batches)
+        ]
+        self._batches, self._held = [[]], 0
+        self._inner.seen[:] = self.seen
+        self._inner.begin_planned()
+        return self._inner, found
+
+    def _none(self) -> Any:
+        raise NotImplementedError("a learner that gathers learns nothing")
+
+    def begin(self, columns: Columns) -> None:
+        """Not here."""
+        self._none()
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """That of the learner."""
+        return self._inner.point
+
+    def learned(self) -> dict[str, Any]:
+        """That of the learner."""
+        return self._inner.learned()
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """Not here."""
+        self._none()
+
+    def merge(self, parts: Sequence[Any], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """Not here."""
+        self._none()
+
+
+def _same(batches: Batches) -> Batches:
+    return batches
+
+
+def learn_parts(
+    learner: Batches, sizes: Sequence[int], ask: Callable[[int], Iterable[np.ndarray]], count: Callable[[], None]
+) -> None:
+    """Learn the next batches, whose records are in other processes.
+
+    Parameters
+    ----------
+    learner
+        At a boundary.
+    sizes
+        How many records each of them has, over all processes.
+    ask
+        Called for each batch with records, with its number from 0. It returns what `Batches.part` returned, over all
+        records of the batch; each array is overwritten when it is added.
+    count
+        Counts the spend of the records of a batch, before they are learned.
+
+    Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After an
+    error of it or of `ask`, load a state.
+    """
+    learner.need_boundary()
+    with learner.walk.planned():
+        missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
+        for number, records in enumerate(learned):
+            size = learner.begin_planned()
+            if records > size:
+                raise ConfigError(f"a batch of {size} records cannot have {records}")
+            missing += size - records
+            if records:
+                parts = ask(number)
+                count()
+                learner.step(records, parts)
+            else:
+                learner.walk.skip()
+        if isinstance(learner.walk, Growing):  # `GatheredPart` counts batches as full
+            learner.walk.records -= missing
+    learner.begin_planned()

@@ -1,0 +1,346 @@
+"""The interface of the learners: rows of numbers in, released numbers out.
+
+A learner knows arrays. It knows no names of columns, no records as mappings, no ledger and no River: the estimator
+around it packs, admits and counts records before the learner gets them. It is made without columns, so that parameters
+can be checked, and begins when the columns are known.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.optim.domains import Domain, RealSpace
+from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import Budget, PureDP
+from streamdp.privacy.statement import RECORD, Unit
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
+    from streamdp.estimators.packing import RecordLearner
+    from streamdp.ledger.ledger import Ledger
+    from streamdp.optim.record_kernel import RecordKernel
+
+NEIGHBOURS = (
+    "two streams that differ in one record, replaced by any other that fits the schema (replace-one); not protected, "
+    "because public: how many records there are, which of them do not fit the schema and why, the subject and the "
+    "budget of each, and so which ones a cap refuses"
+)
+
+
+class OpenBatch:
+    """The records of the open batch: how many, and with a ledger whose."""
+
+    def __init__(self) -> None:
+        self.records = np.zeros(1, dtype=np.int64)
+        self.members: set[bytes] = set()
+        """The subjects with a record in it."""
+        self.joining: Set[bytes] = frozenset()
+        """The subjects whose records come next."""
+
+    @property
+    def taken(self) -> int:
+        """Records of the open batch."""
+        return int(self.records.item())
+
+    @taken.setter
+    def taken(self, records: int) -> None:
+        self.records[0] = records
+
+    def take(self, records: int) -> None:
+        """Count records that are taken next."""
+        self.taken += records
+        if self.joining:
+            self.members |= self.joining
+
+    def clear(self) -> None:
+        """Begin a new batch."""
+        self.taken, self.members = 0, set()
+
+
+class Admission:
+    """What a learner that collects rows by subject asks before it takes them.
+
+    Parameters
+    ----------
+    ledger
+        The caps; None: there are none.
+    budget
+        What a unit of the guarantee spends.
+    count
+        Counts a spend.
+    """
+
+    def __init__(self, ledger: Ledger | None, budget: Budget, count: Callable[[Budget], None]) -> None:
+        self._ledger, self._budget, self._count = ledger, budget, count
+
+    @property
+    def capped(self) -> bool:
+        """Whether there is a ledger."""
+        return self._ledger is not None
+
+    def prepare(self, people: Sequence[Subject | None]) -> None:
+        """Do what may fail, before anything is learned or spent."""
+        if self._ledger is not None:
+            self._ledger.prepare(people)
+
+    def timely(self, people: Sequence[Subject | None]) -> np.ndarray:
+        """The mask (n,) of the subjects whose records a cap allows by their time."""
+        return np.ones(len(people), dtype=bool) if self._ledger is None else self._ledger.timely(people)
+
+    def admit(self, people: Sequence[Subject]) -> np.ndarray:
+        """Charge each of these subjects once; the mask (n,) of those within their cap."""
+        if self._ledger is None:
+            return np.ones(len(people), dtype=bool)
+        return self._ledger.admit_many(people, self._budget)
+
+    def count(self) -> None:
+        """Count a spend, before the rows that it is spent on are learned."""
+        self._count(self._budget)
+
+
+class Learner(ABC):
+    """Learns clean rows whose spends are counted.
+
+    Parameters
+    ----------
+    problem
+        What is learned.
+    budget
+        What a record, or another unit of the guarantee, spends by default.
+    rng
+        The source of the noise.
+
+    Attributes
+    ----------
+    seen
+        (1,) the number of rows that were learned. Compiled loops count here, together with each step.
+    counts
+        Further counts, by name, which add up when learners are merged.
+    fast
+        What the estimator made of `record_kernel`; the learner takes it away when its arrays move.
+    open
+        The open batch, if the rows of a batch share one noise: then a subject may have one row in it.
+    """
+
+    trust: ClassVar[str]
+    neighbours: ClassVar[str] = NEIGHBOURS
+    unit: ClassVar[Unit] = RECORD
+    default_budget: ClassVar[Budget] = PureDP(1.0)
+    default_domain: ClassVar[Domain] = RealSpace()
+    commits_at_every_boundary: ClassVar[bool] = False
+    """Whether `close` may have to leave a batch open: then every boundary is worth a commit."""
+    per_record_budgets: ClassVar[bool] = True
+    """Whether each row may spend its own budget. If not, all rows share the learner's budget."""
+    needs_subject: ClassVar[bool] = False
+    """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
+    scales_columns: ClassVar[bool] = False
+    """Whether centres and scales of columns are learned: then a public schema is of use."""
+    shuffled: ClassVar[bool] = False
+    """Whether it can learn from the messages of a separate shuffler."""
+
+    def __init__(self, problem: LinearProblem, budget: Budget, rng: Entropy | SeededEntropy | FreshWords) -> None:
+        self.problem, self.budget, self.rng = problem, budget, rng
+        self.columns: Columns | None = None
+        self.seen = np.zeros(1, dtype=np.int64)
+        self.counts: dict[str, int] = {}
+        self.fast: RecordLearner | None = None
+        self.open: OpenBatch | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"fast": None}
+
+    @property
+    def p(self) -> int:
+        """The number of columns; 0 before they are known."""
+        return 0 if self.columns is None else len(self.columns)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, columns: Columns) -> None:
+        """Begin with nothing learned.
+
+        Parameters
+        ----------
+        columns
+            What is declared of the columns.
+        """
+
+    def check_learning(self) -> None:  # noqa: B027 - most have nothing to do
+        """Raise `ConfigError` if rows cannot be learned here, before anything is counted."""
+
+    def check(self, budget: Budget) -> None:  # noqa: B027 - most have nothing to do
+        """Raise `BudgetError` if a row cannot spend this budget."""
+
+    @abstractmethod
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """Learn clean rows whose spends are counted.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) and (n,).
+        budget, amounts
+            One budget for all (None: the default), or `amounts` (n,) has one number for each row.
+        """
+
+    def record_kernel(self) -> RecordKernel | None:
+        """What learns one record as `learn` does, within a batch; None if there is no faster way."""
+        return None
+
+    # -- boundaries --------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Rows in memory that must not leave it yet."""
+        return 0
+
+    @property
+    def full(self) -> int:
+        """How many rows a full batch has, if there is `open`."""
+        raise NotImplementedError
+
+    @property
+    def to_boundary(self) -> int:
+        """How many rows to learn until the next boundary, at most; 0 at a boundary."""
+        return 0
+
+    def boundary_within(self, records: int) -> int:
+        """How many of the next rows to learn so as to end at a boundary; all of them if none is among them."""
+        return records
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Come to a boundary now. Without batches there is nothing to do."""
+
+    def discard(self) -> None:  # noqa: B027 - most have nothing to do
+        """Discard what is open."""
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def point(self) -> tuple[np.ndarray, bool]:
+        """The vector (d,) that predicts, and whether it is for original values, and not for columns: a view."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether the array that `point` returns only changes in place, until the state is replaced."""
+        return False
+
+    @property
+    def unit_table(self) -> np.ndarray | None:
+        """The unit table of the columns, if the noise of `point` is known; see `frame`."""
+        return None
+
+    @property
+    def private(self) -> bool:
+        """False without noise. Seeds are not its concern."""
+        return True
+
+    @property
+    def on_border(self) -> bool:
+        """Whether theta sits on the border of its domain, up to 1 % of its size."""
+        return False
+
+    @property
+    def place_of_target(self) -> tuple[float, float, float]:
+        """The centre and the spread of a target as far as they are known privately, and half the width of its bounds.
+
+        A spread of 0: not known yet. Here it is not learned: with bounds, it is half their width.
+        """
+        if self.problem.target is None:
+            return 0.0, 1.0, np.inf
+        low, high = self.problem.target
+        half = high / 2 - low / 2
+        return low / 2 + high / 2, half, half
+
+    @property
+    def least_records(self) -> int | None:
+        """With fewer records a model is about as good as a constant; None if it is not known."""
+        return None
+
+    def noise_variance(self) -> float:
+        """The variance by noise of a coordinate of `point`, for `moderation`; 0 if it is not known."""
+        return 0.0
+
+    def squares(self, X: np.ndarray) -> np.ndarray:
+        """|x|^2 (n,) of rows (n, p) in the units of `noise_variance`, with the 1 of the intercept."""
+        raise NotImplementedError
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """What a statement must say.
+
+        Parameters
+        ----------
+        spent
+            The widest budgets that were spent.
+        capped
+            Whether a ledger has a cap.
+        answers
+            Whether some records answer about the model's error in place of being learned.
+        """
+        return []
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def model(self) -> dict[str, Any]:
+        """What two learners must share for their states to mean the same."""
+        return {}
+
+    @abstractmethod
+    def learned(self) -> dict[str, Any]:
+        """What was learned, as plain values and new arrays."""
+
+    @abstractmethod
+    def read(self, state: Mapping[str, Any]) -> None:
+        """Take over what `learned` returned, in a copy that an error discards.
+
+        Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError`, `OverflowError`: no state.
+        """
+
+    @property
+    def weight(self) -> float:
+        """By what `merge` weighs this one: here its rows, but for those that are pending."""
+        return float(self.seen[0] - self.pending)
+
+    @abstractmethod
+    def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """Start from what others have learned, of disjoint records, with nothing learned here.
+
+        Parameters
+        ----------
+        parts
+            Learners of the same model.
+        average
+            Averages one array of each part by their weights.
+        """
+
+
+class Collector(Learner):
+    """A learner that holds the rows of a subject until a public rule says that they are complete."""
+
+    per_record_budgets = False
+    needs_subject = True
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """Rows come with their subjects: see `gather`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def gather(
+        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: Admission
+    ) -> np.ndarray | None:
+        """Take clean rows; return the mask (n,) of those that were taken, or None for all.
+
+        Parameters
+        ----------
+        X, y, people
+            (n, p), (n,), and n subjects; None: a subject of its own.
+        admission
+            Asked and told before rows are taken.
+        """

@@ -1,0 +1,93 @@
+"""Confidence intervals of LDP-ASGD from the path of its iterates: what is computed from released numbers only."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamdp.errors import ConfigError, NotAvailableError, is_number
+from streamdp.learners.local_reports import LocalReports
+from streamdp.optim import frame as k
+from streamdp.optim import loops, pair_bits
+from streamdp.optim.arrays import average_in_units, unresolved
+from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
+from streamdp.optim.losses import Huber, without_shift
+from streamdp.privacy import samplers
+
+
+def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the confidence limits (d, 2) of theta and (d,) about how many records settle each parameter.
+
+    Gradients have the second moment C0^2/information, and the same in all d directions: exactly for the noise, and
+    nearly for the rest. In original units a parameter is a sum of coordinates of theta, whose noises add up.
+
+    Parameters
+    ----------
+    learner
+        An averaged learner that has begun.
+    level
+        The confidence, above 0 and below 1.
+
+    Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
+    """
+    if not is_number(level):
+        raise ConfigError(f"level: expected a number above 0 and below 1, got {type(level).__name__}")
+    seen = int(learner.seen[0])
+    if learner.merged or seen < 2:
+        raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
+    arrays, problem, p = learner.arrays, learner.problem, learner.p
+    d, spec, zero = arrays.state.shape[1], arrays.spec, learner.original(np.zeros(arrays.state.shape[1]))
+    units = without_shift(np.array([learner.original(unit) - zero for unit in np.eye(d)]), problem.outputs)
+    information = learner.default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
+    segments, rates, noises = _ended(learner)
+    if not len(segments):  # as where all records answered with bits
+        return np.full((d, 2), np.nan), np.full(d, np.nan)
+    noises *= (spec[loops.FACTOR] * problem.loss.bound) ** 2 / (d * information)
+    covariance = units.T * noises.sum(axis=0) @ units
+    deviations = np.sqrt(np.diagonal(covariance))
+    original = noises @ units**2
+    rates = (rates * noises) @ units**2 / original
+    theta = average_in_units(arrays)
+    limits, times = path_intervals(
+        segments,
+        rates,
+        original,
+        learner.distance / math.sqrt(d) * np.sqrt(np.sum(units**2, axis=0)),
+        covariance / np.outer(deviations, deviations),
+        problem.loss.expected_inverses(theta, p),
+        _signs(learner),
+        level,
+    )
+    for block in (limits, times):  # how fast such coefficients move is not known
+        for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
+            block[start + np.array(unresolved(arrays), dtype=int)] = np.nan
+    more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - learner.steps.alpha, 0.1))
+    return limits, seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
+
+
+def _ended(learner: LocalReports) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The segments that have ended (K, d + 1), and their rates and noises (K, d) in the units of today (`path`)."""
+    arrays, problem, p = learner.arrays, learner.problem, learner.p
+    d = arrays.state.shape[1]
+    column, scales = np.full(d, p), np.append(arrays.frame[:p, k.SCALE], 1.0)
+    problem.blocks(column, p)[:, :p] = np.arange(p)
+    ended = arrays.segments[:, d + 1 + p] > 0
+    rates, noises = arrays.segments[ended, d + 1 :][:, column], arrays.segments[ended, d + p + 2 :][:, column]
+    paths = without_shift(arrays.segments[:, :d], problem.outputs)[ended]
+    squares = scales[column] ** 2
+    return np.column_stack([paths, arrays.segments[ended, d]]), rates * squares, noises * squares
+
+
+def _signs(learner: LocalReports) -> np.ndarray:
+    """What the bits about pairs told, for each two parameters (2, d, d), as `path_intervals` takes it."""
+    arrays, problem, p = learner.arrays, learner.problem, learner.p
+    d = arrays.state.shape[1]
+    signs = np.zeros((2, d, d))
+    both = arrays.pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
+    for start in range(0, d - p, p + problem.intercept):
+        i, j = start + both.T
+        signs[:, i, j] = signs[:, j, i] = arrays.told[:, :2].T
+    if isinstance(problem.loss, Huber):
+        signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
+    return signs

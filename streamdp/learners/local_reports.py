@@ -1,0 +1,487 @@
+"""Local reports: noisy steps and bits of single records, for LDP-SGD and LDP-ASGD.
+
+The argument is in `streamdp.estimators.ldp.estimators`. The device's half, which knows names, is
+`streamdp.estimators.ldp.randomizer`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streamdp.data.floats import floats
+from streamdp.errors import ConfigError, SchemaError, check_choice
+from streamdp.learners.learner import Learner
+from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.optim import frame as k
+from streamdp.optim import location_scale, loops, odds, pair_bits, questions
+from streamdp.optim.arrays import FIRST_SCALE, Arrays, average_in_units, begin, merge, read
+from streamdp.optim.inference import SEGMENTS
+from streamdp.optim.local_learning import LocalStep, absorb, learn
+from streamdp.optim.losses import first_theta, weighted_by_norm
+from streamdp.optim.moderation import UNKNOWN, Noise, noise_at
+from streamdp.optim.states import finite_array
+from streamdp.optim.steps import EACH, Steps, expected_distance, rarity
+from streamdp.privacy import samplers
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import Budget, amount
+from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
+from streamdp.privacy.statement import arithmetic_note
+
+# Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
+_LARGEST_REPORT = 1e15
+_LARGEST_THETA = 1e100
+_LARGEST_SUM = 1e120
+_BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
+_MOST_PAIRED = 32  # of more columns there are more pairs than most streams can tell about
+SCALINGS = ("private", "declared", "none")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What leaves a person's side: a noisy gradient and its budget.
+
+    Parameters
+    ----------
+    gradient
+        (d,), finite.
+    budget
+        The budget that the noise was calibrated to.
+    private
+        False if the report was made without noise or with a seed.
+    changes
+        `Question.changes` of the scales that the gradient was made for.
+    """
+
+    gradient: np.ndarray
+    budget: Budget
+    private: bool = True
+    changes: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What leaves a person's side instead of a gradient: one noisy bit about a column.
+
+    Parameters
+    ----------
+    column
+        The index of the column; the number of columns for the target.
+    low, high
+        The question: is the value in [low, high)? In units of the declared bounds, [-1, 1].
+    yes
+        The noisy bit.
+    budget, private
+        As for `Report`.
+    """
+
+    column: int
+    low: float
+    high: float
+    yes: bool
+    budget: Budget
+    private: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a record is asked: a gradient, or a bit about one column. It was made from earlier answers only.
+
+    Parameters
+    ----------
+    column, low, high
+        As for `Answer`; the column is -1 if a gradient is asked for.
+    scales
+        (p + 1, 2): centre and scale of the columns, and of the target. A gradient is taken for (x - centre) / scale.
+    bounds
+        The middle of the target's declared bounds, and half their distance; (0, inf) if there are none.
+    changes
+        How often the scales were changed before.
+    """
+
+    column: int
+    low: float
+    high: float
+    scales: np.ndarray
+    bounds: tuple[float, float]
+    changes: int
+
+
+class LocalReports(Learner):
+    """A step or a bit for each record. What was learned is in `arrays` (see `optim.frame`).
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner.
+    mechanism
+        The name or the class of the mechanism.
+    steps
+        The sizes of the steps.
+    scaling
+        One of `SCALINGS`; None: privately if that is possible.
+    averaged
+        Whether the answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD).
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+    """
+
+    trust = (
+        "nobody, if the randomizer runs on the person's side; otherwise the process that calls learn_one, "
+        "which sees each record and forgets it"
+    )
+    scales_columns = True
+    stays = True
+    rng: Entropy | SeededEntropy
+    arrays: Arrays
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: Entropy | SeededEntropy,
+        *,
+        mechanism: str | type[Mechanism],
+        steps: Steps,
+        scaling: str | None,
+        averaged: bool,
+    ) -> None:
+        super().__init__(replace(problem, loss=weighted_by_norm(problem.loss)), budget, rng)
+        if scaling is not None:
+            check_choice("scaling", scaling, SCALINGS, " or None")
+        self.mechanism, self.steps, self.scaling, self.averaged = mechanism, steps, scaling, averaged
+        self.default = self.mechanism_of(budget)  # a budget that cannot be served is an error now
+        self.merged = False
+        """Whether it began from others; then there is no path for intervals."""
+        self._noise = UNKNOWN
+
+    def _scaling_of(self, columns: Columns) -> str:
+        """How columns are centred and scaled; by default privately where that is possible."""
+        bounds = bool(columns.numeric.any()) or self.problem.target is not None
+        reasons = {
+            "declared bounds, in `features` or `target`": bounds,
+            "intercept=True": self.problem.intercept,
+            "no domain, because the units of theta change": self.problem.domain == self.default_domain,
+        }
+        missing = [reason for reason, held in reasons.items() if not held]
+        if (self.scaling == "private" and missing) or (self.scaling == "declared" and not bounds):
+            raise ConfigError(f"scaling: {self.scaling} scaling needs {missing[0]}")
+        return self.scaling or ("none" if missing else "private")
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        problem, p = self.problem, len(columns)
+        spec, box = problem.described(p)
+        d = box.shape[1]
+        scaling, bounds = self._scaling_of(columns), problem.target
+        in_units = bounds is not None and scaling != "none"
+        classes = problem.classes > 0
+        self.distance = expected_distance(d, in_units, classes)
+        numbers = self.steps.numbers(self.distance, problem.loss.bound, d, classes)
+        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
+        spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.steps.clock == "records", self.averaged
+        frame = np.zeros((p + 1, k.FRAME))
+        frame[:, [k.SCALE, k.UNIT]] = 1.0
+        frame[p, k.UNIT] = np.inf
+        if problem.intercept:
+            frame[:p, k.ORIGIN], frame[:p, k.UNIT] = columns.origin, columns.unit
+        scaled: list[int] = []
+        if scaling == "private":
+            scaled = [*np.flatnonzero(columns.numeric).tolist(), *([] if bounds is None else [p])]
+            frame[:p, k.SCALE][columns.numeric] = FIRST_SCALE
+        if bounds is not None:
+            low, high = bounds
+            frame[p, k.ORIGIN], frame[p, k.UNIT] = (low + high) / 2, (high - low) / 2
+            if scaling != "none":
+                frame[p, [k.CENTRE, k.SCALE]] = frame[p, [k.ORIGIN, k.UNIT]]
+        if scaling != "none":
+            for j, (centre, spread) in columns.typical.items():
+                frame[j, [k.CENTRE, k.SCALE]] = centre if problem.intercept else 0.0, spread
+        segments = SEGMENTS if self.averaged else 0
+        arrays = begin(spec, box, np.zeros((2, d)), segments, frame, scaled, self._paired(columns))
+        arrays.state[0] = first_theta(problem.loss, d, in_units)
+        self.arrays, self.columns, self.merged = arrays, columns, False
+        arrays.state[1] = self.original(arrays.state[0])
+        self.__dict__.pop("default_rows", None)
+
+    def _paired(self, columns: Columns) -> Sequence[int]:
+        """The columns of which pairs are asked about; the number of columns is the constant 1.
+
+        All numbers, if they are few, and the constant. `clock="records"`, the paper's algorithm, asks nobody.
+        """
+        numbers = columns.numeric if columns.declared else np.ones(len(columns), dtype=bool)
+        if not self.averaged or self.steps.clock == "records" or np.count_nonzero(numbers) > _MOST_PAIRED:
+            return ()
+        return [*np.flatnonzero(numbers).tolist(), *([len(numbers)] if self.problem.intercept else [])]
+
+    @cached_property
+    def default_rows(self) -> np.ndarray:
+        """The calibration of the default budget. A model that is only read needs none."""
+        return self.default.rows(self.arrays.state.shape[1])
+
+    def original(self, theta: np.ndarray) -> np.ndarray:
+        """Theta (d,) in original units, as a new array."""
+        out = np.empty(len(theta))
+        k.outward(self.arrays, theta, out)
+        return out
+
+    def mechanism_of(self, budget: Budget) -> Mechanism:
+        """The mechanism with the noise of a budget. Raises `BudgetError` if it cannot serve it."""
+        kind: Any = mechanism_for(self.mechanism, budget)
+        return calibrated(kind, budget, self.problem.loss.bound, self.problem.loss.sensitivity)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def check(self, budget: Budget) -> None:
+        """See `Learner.check`."""
+        self.mechanism_of(budget)
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """See `Learner.learn`."""
+        mechanism, d = self.default, self.arrays.state.shape[1]
+        if amounts is not None:
+            for at in range(0, len(X), _BLOCK):
+                some = slice(at, at + _BLOCK)
+                self._learn_by(mechanism, mechanism.rows(d, amounts[some], self._asks), X[some], y[some])
+        elif budget is not None:
+            mechanism = self.mechanism_of(budget)
+            self._learn_by(mechanism, record_rows(mechanism, d), X, y)
+        else:
+            self._learn_by(mechanism, self.default_rows, X, y)
+
+    def _learn_by(self, mechanism: Mechanism, rows: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
+        """Learn by one calibration, or by one for each record."""
+        rng = self.rng
+        while (done := learn(self.arrays, mechanism.code, self.seen, X, y, rows, rng.words)) < len(X):
+            rng.refill_for(done)
+            X, y = X[done:], y[done:]
+            rows = rows if len(rows) == 1 else rows[done:]
+
+    def record_kernel(self) -> LocalStep:
+        """See `Learner.record_kernel`."""
+        return LocalStep(self.arrays, self.default.code, self.seen, self.default_rows)
+
+    # -- reports of devices ------------------------------------------------------------------------------------------
+
+    def question(self) -> Question:
+        """What the next record is asked. Reports have no questions about pairs of columns and about the class."""
+        frame, summary = self.arrays.frame, self.arrays.summary
+        column = questions.next_question(self.arrays)
+        low, high = -np.inf, np.inf
+        if column >= 0:
+            low, high = summary[int(frame[column, k.SLOT]), [location_scale.LOW, location_scale.HIGH]].tolist()
+        scales = frame[:, [k.CENTRE, k.SCALE]].copy()
+        bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
+        return Question(column, low, high, scales, bounds, int(self.arrays.clock[k.CHANGES]))
+
+    def taken(self, report: Report | Answer) -> Callable[[], None]:
+        """Check a report, and return what takes it in, for when its spend is counted.
+
+        Parameters
+        ----------
+        report
+            A noisy gradient (d,) or a noisy bit, with its budget.
+
+        Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
+        scaled.
+        """
+        if not isinstance(report, Report | Answer):
+            raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
+        row = record_rows(self.mechanism_of(report.budget), self.arrays.state.shape[1])[0]
+        keep = float(row[samplers.KEEP])
+        if isinstance(report, Answer):
+            return self._taken_bit(report, keep)
+        g, shape = floats("report", report.gradient), self.arrays.state[0].shape
+        if g.shape != shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self.problem.loss.bound):
+            raise SchemaError(f"report: expected a finite vector of shape {shape}, got shape {g.shape}")
+
+        def take() -> None:
+            if report.changes == self.arrays.clock[k.CHANGES]:
+                absorb(self.arrays, self.seen, g, float(row[samplers.INFORMATION]), keep)
+            else:  # made for older scales: counted, and not learned
+                self.seen[0] += 1
+
+        return take
+
+    def _taken_bit(self, bit: Answer, keep: float) -> Callable[[], None]:
+        frame = self.arrays.frame
+        known = isinstance(bit.column, int) and 0 <= bit.column < len(frame)
+        if not known or frame[bit.column, k.SLOT] < 0 or not bit.low < bit.high:
+            raise SchemaError("report: expected an answer about a column that is scaled")
+
+        def take() -> None:
+            self.seen[0] += 1
+            k.take_bit(self.arrays, bit.column, float(bit.low), float(bit.high), bool(bit.yes), keep)
+
+        return take
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`."""
+        return self.arrays.state[1], self.problem.intercept
+
+    @property
+    def unit_table(self) -> np.ndarray:
+        """See `Learner.unit_table`."""
+        return self.arrays.frame
+
+    @property
+    def private(self) -> bool:
+        """False without noise."""
+        return mechanism_for(self.mechanism, self.budget).code != NoNoise.code
+
+    @property
+    def place_of_target(self) -> tuple[float, float, float]:
+        """See `Learner.place_of_target`."""
+        if self.problem.target is None:
+            return super().place_of_target
+        target, asked = self.arrays.frame[-1], self.arrays.clock[k.TARGET]
+        assert self.columns is not None
+        if target[k.SLOT] >= 0 and asked < k.DONE:
+            return 0.0, 0.0, 0.0
+        at = [k.ORIGIN, k.UNIT] if self._scaling_of(self.columns) == "none" else [k.CENTRE, k.SCALE]
+        centre, scale = target[at].tolist()
+        return centre, scale, float(target[k.UNIT])
+
+    @property
+    def _asks(self) -> bool:
+        """Whether a later record may be asked for a bit in place of a gradient."""
+        return len(self.arrays.summary) > 0 or bool(self.arrays.pairs[-1, pair_bits.FIRST] >= 0)
+
+    @property
+    def n_asked(self) -> int:
+        """Records that answered with one bit about the class, or about the centre and scale of target or column."""
+        return 0 if self.columns is None else int(self.arrays.clock[k.BITS])
+
+    @property
+    def n_paired(self) -> int:
+        """Records that answered with one bit about two columns, and not with a gradient (see `pair_bits`)."""
+        return 0 if self.columns is None else int(self.arrays.pairs[-1, pair_bits.ANSWERS])
+
+    @property
+    def least_records(self) -> int | None:
+        """About how many records in all hold the information I_0 of `steps`; None before the first one."""
+        seen = int(self.seen[0])
+        if self.columns is None or not seen or self.steps.clock == "records":
+            return None
+        arrays, problem = self.arrays, self.problem
+        total, gradients = float(arrays.clock[k.TOTAL]), seen - self.n_asked - self.n_paired
+        each = total / max(gradients, 1) if total else float(self.default_rows[0, samplers.INFORMATION])
+        later = 1 - float(arrays.frame[-1, k.SINCE] / arrays.spec[loops.OFFSET])
+        if problem.outputs > 1 and problem.intercept:
+            later = rarity(problem.blocks(average_in_units(arrays), self.p)[:, -1])
+        return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * later / each)
+
+    def noise_variance(self) -> float:
+        """See `Learner.noise_variance`; 0 for numbers as targets."""
+        problem, arrays = self.problem, self.arrays
+        if self.merged or not problem.classes:
+            return 0.0
+        total = arrays.clock.item(k.TOTAL)
+        low, high, variance = self._noise
+        if low <= total < high:
+            return variance
+        free = problem.domain == self.default_domain
+        if not (problem.outputs == 1 and free and self.steps.clock == "information"):
+            self._noise = Noise(-math.inf, math.inf, 0.0)
+            return 0.0
+        factor, alpha, offset = arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
+        factor *= problem.loss.bound / math.sqrt(arrays.state.shape[1])
+        offset -= float(arrays.frame[-1, k.SINCE])
+        self._noise = noise_at((factor, alpha, offset), total, self.averaged)
+        return self._noise.variance
+
+    def squares(self, X: np.ndarray) -> np.ndarray:
+        """See `Learner.squares`."""
+        columns = self.arrays.frame[:-1]
+        with np.errstate(over="ignore"):
+            squares: np.ndarray = np.sum(((X - columns[:, k.CENTRE]) / columns[:, k.SCALE]) ** 2, axis=1)
+        return squares + float(self.problem.intercept)
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        if self.columns is None:
+            return []
+        notes = []
+        others = "a gradient or an answer" if answers else "a gradient"
+        budgets = [b for b in spent if mechanism_for(self.mechanism, b).code == PrivUnit.code]
+        if budgets:
+            delta = arithmetic_delta(max(budgets, key=amount), self.arrays.state.shape[1])
+            notes.append(arithmetic_note(delta))
+        target = "class" if self.problem.classes else "centre and the scale of the target"
+        bits = {f"the {target}, or the centre and the scale of a column": self.n_asked, "two columns": self.n_paired}
+        if any(bits.values()):
+            told = ", ".join(
+                f"{count:,} spent their budget on one bit about {what}" for what, count in bits.items() if count
+            )
+            seen = int(self.seen[0])
+            notes.append(f"of the {seen:,} records, {told}, and the others on {others}; which ones is public")
+        return notes
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`: steps may change between states, units and weights may not."""
+        units = self.arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
+        weighting = self.problem.loss.weighting or "mallows"
+        return {"weighting": weighting, "clock": self.steps.clock, "units": repr(units)}
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        arrays = self.arrays
+        return {
+            "state": arrays.state.copy(),
+            "segments": arrays.segments.copy(),
+            "progress": arrays.clock.copy(),
+            "scales": arrays.frame[:, : k.LEARNED].copy(),
+            "posterior": arrays.cells.copy(),
+            "tails": arrays.tails.copy(),
+            "pairs": arrays.told.copy(),
+            "merged": self.merged,
+        }
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        arrays = self.arrays
+        numbers = finite_array(state, "state", arrays.state.shape)
+        segments, d = finite_array(state, "segments", arrays.segments.shape), numbers.shape[1]
+        measured = segments[:, d + 1 :] > 0
+        if (
+            np.abs(numbers).max() > _LARGEST_THETA
+            or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
+            or segments[:, d:].min(initial=0.0) < 0
+            or np.any(measured != (measured.all(axis=1) & (segments[:, d] > 0))[:, None])
+        ):
+            raise ConfigError("state: numbers out of range")
+        self.problem.check_theta(numbers[0], self.p)
+        arrays.state[:], arrays.segments[:] = numbers, segments
+        read(arrays, state, "posterior")
+        self.merged = bool(state["merged"])
+
+    @property
+    def weight(self) -> float:
+        """The information of its gradients."""
+        return float(self.arrays.clock[k.TOTAL])
+
+    def _both(self) -> np.ndarray:
+        """Theta and its average (2, d) in original units."""
+        return np.stack([self.original(self.arrays.state[0]), self.arrays.state[1]])
+
+    def merge(self, parts: Sequence[LocalReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`."""
+        arrays = self.arrays
+        found = average([part._both() for part in parts]) if any(part.weight for part in parts) else self._both()  # noqa: SLF001 - the same class
+        merge(arrays, [part.arrays for part in parts])
+        arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
+        k.inward(arrays, found[0], arrays.state[0])
+        arrays.state[1] = found[1]
+        odds.begin(arrays)
+        self.merged = True

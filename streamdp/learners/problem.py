@@ -1,0 +1,112 @@
+"""What is learned: a linear model of declared columns, with a loss and a domain. No names and no records are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.optim.domains import Box, Domain, L2Ball
+from streamdp.optim.losses import Huber, Loss, Softmax, Squared
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is declared of the columns of a row.
+
+    Parameters
+    ----------
+    origin, unit
+        (p,): a column is (value - origin) / unit.
+    numeric
+        (p,): which columns are numbers with declared bounds, so that they lie in [-1, 1].
+    typical
+        The declared typical centre and spread of columns, by index, in units of the column.
+    declared
+        Whether there is a public schema. If not, columns are numbers as they come.
+    """
+
+    origin: np.ndarray
+    unit: np.ndarray
+    numeric: np.ndarray
+    typical: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    declared: bool = False
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """A linear model of p columns.
+
+    Parameters
+    ----------
+    loss, domain
+        What is minimised, and where.
+    intercept
+        Whether a constant 1 follows the columns.
+    classes
+        The number of classes; 0 if targets are numbers.
+    target
+        The declared bounds (low, high) of the target; None if there are none.
+
+    Raises `ConfigError` for a domain that the loss or the compiled loops do not allow.
+    """
+
+    loss: Loss
+    domain: Domain
+    intercept: bool = True
+    classes: int = 0
+    target: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            raise ConfigError(f"domain: expected an L2Ball, a Box or None, got {type(self.domain).__name__}")
+        if isinstance(self.loss, Squared) and self.loss.radius is not None:
+            radius = self.domain.radius if isinstance(self.domain, L2Ball) else np.inf
+            if radius > self.loss.radius:
+                raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self.loss.radius:g}) or smaller")
+        if isinstance(self.domain, Box) and not (self.domain.low < 1e60 and self.domain.high > -1e60):
+            raise ConfigError(f"domain: expected a box that reaches within 1e60 of zero, got {self.domain}")
+
+    @property
+    def outputs(self) -> int:
+        """The number of linear predictors: K for the softmax of K classes, else 1."""
+        return self.classes if isinstance(self.loss, Softmax) else 1
+
+    def size(self, p: int) -> int:
+        """The number d of parameters for p columns."""
+        return self.loss.size(p + self.intercept, self.outputs)
+
+    def blocks(self, theta: np.ndarray, p: int) -> np.ndarray:
+        """The part of theta (d,) that predicts, by class: a view (K, p + 1), or (K, p) without an intercept."""
+        q = p + self.intercept
+        return theta[: q * self.outputs].reshape(-1, q)
+
+    def described(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """(spec, box) of the model for p columns, as the compiled loops take it: see `loops`."""
+        from streamdp.optim import loops as k
+
+        spec = self.loss.spec()
+        spec[k.INTERCEPT] = self.intercept
+        box = np.repeat([[-np.inf], [np.inf]], self.size(p), axis=1)
+        if isinstance(self.domain, L2Ball):
+            spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self.domain.radius
+        elif isinstance(self.domain, Box):
+            box[0], box[1] = self.domain.low, self.domain.high
+        if isinstance(self.loss, Huber):
+            box[:, -1] = self.loss.sigma_min, np.inf
+        return spec, box
+
+    def free(self, theta: np.ndarray) -> np.ndarray:
+        """The part of theta (d,) that the domain is about: all but Huber's scale."""
+        return theta[:-1] if isinstance(self.loss, Huber) else theta
+
+    def check_theta(self, theta: np.ndarray, p: int) -> None:
+        """Raise `ConfigError` for a theta (d,) outside the domain."""
+        self.loss.check_theta(theta, p + self.intercept)
+        if not np.allclose(self.domain.project(self.free(theta)), self.free(theta), rtol=1e-9, atol=0.0):
+            raise ConfigError(f"state: theta is outside {self.domain}")

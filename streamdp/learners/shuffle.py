@@ -1,0 +1,337 @@
+"""The learner of the shuffle protocol, and all three parties in one process.
+
+The argument is in `streamdp.estimators.shuffle.estimators`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
+from streamdp.aggregation.vector_sum import CALIBRATIONS, MOST_ROUNDS, Calibration, VectorSum
+from streamdp.errors import BudgetError, ConfigError, check_choice, check_whole
+from streamdp.learners.batches import Batches, BatchPlan, Vectors
+from streamdp.learners.problem import LinearProblem
+from streamdp.optim.ac_sa import Phase, rounds_of
+from streamdp.optim.planned import Planned, Rounds
+from streamdp.optim.record_kernel import RecordKernel
+from streamdp.optim.user_averages import gradients
+from streamdp.optim.walk import Walk
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.mechanisms import Gaussian
+
+_ROWS = 16_384
+"""The most gradients in memory at a time."""
+_PLANS = 33
+"""The most numbers of rounds that are compared."""
+_MANY = 100_000
+"""The number of people that the paper's noise is computed for. Another number changes it by rounding only."""
+
+
+class Cohort(NamedTuple):
+    """The same people answer in several rounds.
+
+    Parameters
+    ----------
+    people
+        How many people there are.
+    rounds
+        How many rounds; None: planned.
+    """
+
+    people: int
+    rounds: int | None
+
+
+def cohort_of(declared: Any) -> Cohort:
+    """The cohort of a declaration. Raises `ConfigError` for anything but people and maybe rounds."""
+    if not isinstance(declared, Mapping) or not {"people"} <= declared.keys() <= {"people", "rounds"}:
+        raise ConfigError("cohort: expected people, the number of people, and maybe rounds")
+    people, rounds = declared["people"], declared.get("rounds")
+    check_whole("cohort.people", people, 1, 10**9)
+    if rounds is not None:
+        check_whole("cohort.rounds", rounds, 1, MOST_ROUNDS)
+    return Cohort(int(people), None if rounds is None else int(rounds))
+
+
+class ShuffleBatches(Batches):
+    """The learner, and all three parties in one process.
+
+    Parameters
+    ----------
+    problem, budget, rng, plan, given_domain
+        As for `Batches`.
+    calibration
+        "tight" or "paper".
+    cohort
+        The people who answer in several rounds; None: each record is in one batch.
+    """
+
+    shuffled = True
+    trust = (
+        "the shuffler, which must mix whole batches and show only that, and enough people who follow the protocol; not "
+        "the learner. If one process acts as all parties (learn_one, learn_many, learn_arrays), that process until a "
+        "batch ends"
+    )
+    methods = ("newton", "ac-sa", "sgd")
+    rng: Entropy | SeededEntropy
+    params: VectorSum
+    """The sum of the next batch."""
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: Entropy | SeededEntropy,
+        plan: BatchPlan,
+        *,
+        given_domain: bool,
+        calibration: Calibration,
+        cohort: Cohort | None,
+    ) -> None:
+        check_choice("calibration", calibration, CALIBRATIONS)
+        self.calibration, self.cohort = calibration, cohort
+        if cohort is not None:
+            if plan.method == "newton" or calibration == "paper":
+                raise ConfigError('cohort: it needs method="ac-sa" or "sgd", and calibration="tight"')
+            if plan.horizon is not None or plan.batch_size is not None or plan.strong_convexity:
+                raise ConfigError(
+                    "cohort: leave out horizon, batch_size and strong_convexity: all people are in each round"
+                )
+        super().__init__(problem, budget, rng, plan, given_domain=given_domain)
+        VectorSum.calibrated(budget, 1.0, 1000, 1, calibration)  # a budget that cannot be served fails here
+
+    def _usual(self) -> str:
+        return super()._usual() if self.cohort is None else "ac-sa"
+
+    def _walk_from(self, start: np.ndarray) -> Walk:
+        if self.cohort is None:
+            return super()._walk_from(start)
+        problem = self._planning(start)
+        run = rounds_of(problem, self.cohort.people, problem.distance, self._noises(*self.cohort))
+        return Rounds(problem, start, self.region.project, run)
+
+    def _sum_of(self, users: int) -> VectorSum:
+        size, bound, sensitivity = self._vectors
+        return VectorSum.calibrated(self.budget, bound, users, size, self.calibration, sensitivity)
+
+    def _sums(self, vectors: Vectors) -> None:
+        from streamdp.aggregation import kernels as k
+
+        self._vectors = size, bound, sensitivity = vectors
+        self._count_ones: Callable[..., int] = k.count_ones
+        self._ones = np.zeros(size + 1, dtype=np.int64)  # the last is the number of people whose noise is in the others
+        if self.calibration == "tight":  # the noise of a sum is within 5 % of the Gaussian's
+            self._variance = 1.05 * Gaussian(self.budget, bound, sensitivity).variance(size)
+        elif self.curvature is not None:  # it hardly depends on the number of people
+            self._variance = self._sum_of(_MANY).noise_variance
+
+    @property
+    def total(self) -> np.ndarray:
+        """See `Batches.total`: the number of ones of each coordinate, and of people."""
+        return self._ones
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        model = super().model() | {"method": self.method, "calibration": self.calibration}
+        if self.cohort is not None:
+            # A version that plans other rounds would go on with the noise of its own plan.
+            model["plan"] = (
+                f"{self.cohort.people} people in each of {self.cohort_walk.phase.steps} rounds, {model['plan']}"
+            )
+        return model
+
+    def _noise(self, batch: int) -> float:
+        if self.calibration == "paper" and self.curvature is None:
+            return self._sum_of(batch).noise_variance / batch**2
+        variance: float = self._variance / batch**2
+        return variance
+
+    def _begin_phase(self) -> None:
+        super()._begin_phase()
+        if self.cohort is None:
+            self.params = self._sum_of(self.batch)
+        else:
+            self.params = self._cohort_sum(self.cohort.people, self.cohort_walk.phase.steps)
+
+    # -- one process -------------------------------------------------------------------------------------------------
+
+    def need_no_cohort(self, name: str) -> None:
+        """Raise `ConfigError` with a cohort, which only `absorb` learns from."""
+        if self.cohort is not None:
+            raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
+
+    def check_learning(self) -> None:
+        """See `Learner.check_learning`."""
+        self.need_no_cohort("learn_one, learn_many, learn_arrays")
+
+    def _open(self) -> None:
+        if self.params.users != self.batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
+            self._begin_phase()
+
+    def _add(self, X: np.ndarray, y: np.ndarray) -> None:
+        params, rng, point = self.params, self.rng, self.middle
+        spec, bound, places, noise, ones = self.spec, params.bound, params.g, params.b, self._ones
+        factor = 0.0 if self.curvature is None else self.curvature.factor
+        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words, factor)) < len(X):
+            rng.refill_for(done)
+            X, y = X[done:], y[done:]
+
+    def record_kernel(self) -> RecordKernel | None:
+        """See `Learner.record_kernel`."""
+        from streamdp.aggregation.kernels import CountTotal
+
+        if not self.open.taken:  # a batch must be opened first
+            return None
+        params, factor = self.params, 0.0 if self.curvature is None else self.curvature.factor
+        return CountTotal(self.spec, self.middle, self.p, params.bound, params.g, params.b, self._ones, factor)
+
+    def _close(self, records: int) -> np.ndarray:
+        params, ones = self.params, self._ones.copy()  # a copy, so that an exception does not leave half of this
+        local = LocalRandomizer(params, self.rng)
+        while absent := max(0, params.users - int(ones[-1])):  # also people who were counted, but not learned
+            people = min(_ROWS, absent)
+            ones += np.append(local.counts(np.zeros((people, params.d))).sum(axis=0), people)
+        return Analyzer(params).sum_of_counts(ones[:-1], params.users)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary."""
+        state = super().__getstate__()
+        return state if self.columns is None else state | {"_ones": np.zeros_like(self._ones)}
+
+    def go(self, place: tuple[int, int, int]) -> None:
+        """See `Batches.go`. Raises `ConfigError` after the last round of a cohort, too."""
+        self.walk.go(place)
+        if self.finished:
+            raise ConfigError("all rounds are done")
+        self._begin_phase()
+
+    # -- three parties -----------------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds of a cohort are done; False without a cohort."""
+        return self.cohort is not None and isinstance(self.walk, Rounds) and self.walk.finished
+
+    def taken(self, shuffled: Shuffled) -> tuple[Budget, Callable[[], None]]:
+        """Check the mixed bits of the next batch; return their spend, and what takes them in when it is counted.
+
+        Parameters
+        ----------
+        shuffled
+            The bits of all who answered, mixed by the shuffler.
+
+        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bits that are not of the agreed sum, `BudgetError`
+        if too few answered for any guarantee, and `ConfigError` after the last round of a cohort.
+        """
+        self.need_boundary()
+        if self.finished:
+            raise ConfigError("all rounds of the cohort are done")
+        params = self.params
+        total = Analyzer(params).sum(shuffled)
+        spent = params.guarantee_for(shuffled.users) if shuffled.users < params.users else self.budget
+        seen = int(self.seen[0])
+        new = shuffled.users if self.cohort is None else max(0, shuffled.users - seen)
+
+        def take() -> None:
+            self.seen[0] += new
+            self.move(total, shuffled.users, params.users)
+
+        return spent, take
+
+    def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None, count: Callable[[], None]) -> None:
+        """Learn from people who keep their records and answer in every round; see the estimator's `learn_cohort`.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) and (n,), clean.
+        rounds
+            T >= 1; None: planned.
+        count
+            Counts the spend of a group before it is learned.
+        """
+        convexity, lipschitz = self.region.convexity, self.problem.loss.bound
+        groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if convexity else 1
+        distance = self.cohort_walk.problem.distance
+        for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
+            run = self.planned_run(len(rows), rounds, distance)
+            count()
+            self._descend(X[rows], y[rows], run)
+            if convexity:  # to the group's own optimum, and from there to that of all people
+                away = math.sqrt(2 * run.excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
+                distance = min(distance, away)
+
+    def planned_run(self, users: int, rounds: int | None, distance: float) -> Phase:
+        """The plan of a cohort of so many users, from a point at this distance of the best one."""
+        return rounds_of(self.cohort_walk.problem, users, distance, self._noises(users, rounds))
+
+    def _noises(self, users: int, rounds: int | None) -> dict[int, float]:
+        """By number of rounds, the variance of the average of a round: of this number, or of all that are compared."""
+        several = [rounds] if rounds else sorted({round(t) for t in np.geomspace(1, min(users, MOST_ROUNDS), _PLANS)})
+        noises: dict[int, float] = {}
+        for t in several:
+            try:
+                noises[t] = self._cohort_sum(users, t).variance / users**2
+            except BudgetError:  # it takes too many bits, and more rounds take more
+                if not noises:
+                    raise
+                break
+        return noises
+
+    def _descend(self, X: np.ndarray, y: np.ndarray, run: Phase) -> None:
+        """Learn one group, whose spend is counted."""
+        from streamdp.optim.loops import ENVELOPE
+
+        walk, params = self.cohort_walk, self._cohort_sum(len(X), run.steps)
+        sequence = type(walk.sequence)(walk.estimate, self.region.project)
+        self.seen[0] += len(X)
+        local, analyzer = LocalRandomizer(params, self.rng), Analyzer(params)
+        spec = self.problem.described(self.p)[0]
+        if walk.problem.accelerated and math.isinf(self.region.beta):
+            spec[ENVELOPE] = 1 / run.beta
+        for _ in range(run.steps):
+            ones = np.zeros(params.d, dtype=np.int64)
+            for begin in range(0, len(X), _ROWS):
+                part = slice(begin, begin + _ROWS)
+                ones += local.counts(gradients(spec, sequence.middle, X[part], y[part])).sum(axis=0)
+            sequence.move(analyzer.sum_of_counts(ones, len(X)) / len(X), run.modulus)
+        walk.sequence.points[:] = sequence.points[1]
+        self.middle = walk.middle
+
+    def check_cohort(self) -> None:
+        """Raise `ConfigError` unless `learn_cohort` has a method."""
+        if self.method == "newton":
+            raise ConfigError('learn_cohort: gradient descent over all rounds; it needs method="ac-sa" or "sgd"')
+
+    @property
+    def cohort_walk(self) -> Planned:
+        """The walk that `learn_cohort` goes on with."""
+        self.check_cohort()
+        assert isinstance(self.walk, Planned)
+        return self.walk
+
+    def _cohort_sum(self, users: int, rounds: int) -> VectorSum:
+        each, calibration, d = self.budget, self.calibration, len(self._ones) - 1
+        if calibration == "paper" and rounds > 1:
+            assert isinstance(each, ApproxDP)
+            epsilon = each.epsilon / (2 * math.sqrt(2 * rounds * math.log(1 / each.delta)))
+            each, rounds = ApproxDP(epsilon, each.delta / (rounds + 1)), 1
+        loss = self.problem.loss
+        return VectorSum.calibrated(each, loss.bound, users, d, calibration, loss.sensitivity, rounds)
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
+        if self.cohort is not None and self.columns is not None:
+            cohorts = (
+                f"the budget is for all {self.cohort_walk.phase.steps} rounds together in which the same "
+                f"{self.cohort.people:,} people answer, with the noise of the round in which the fewest answered; "
+                "another cohort of the same people spends anew"
+            )
+        return [*super().caveats(spent, capped, answers), *([] if self.method == "newton" else [cohorts])]

@@ -1,0 +1,583 @@
+"""The learner of user-level reports. The argument is in `streamdp.estimators.user.estimators`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamdp.aggregation.local_mean import UserMean
+from streamdp.data.floats import floats
+from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
+from streamdp.learners.asked_units import AskedUnits
+from streamdp.learners.learner import Admission, Collector
+from streamdp.learners.open_users import OpenUsers, Users
+from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
+from streamdp.learners.target_units import bounds_to_use, may_scale, place_columns, place_targets
+from streamdp.learners.user_answers import (
+    MOST_ITEMS,
+    UserReport,
+    averages,
+    chance_of_truth,
+    is_within,
+    sensitivity_of_average,
+)
+from streamdp.optim.ac_sa import Problem
+from streamdp.optim.asgd import Asgd, Reports
+from streamdp.optim.domains import RealSpace
+from streamdp.optim.losses import first_theta, weighted_by_norm
+from streamdp.optim.planned import Planned
+from streamdp.optim.states import finite_array
+from streamdp.optim.steps import expected_distance
+from streamdp.optim.walk import Walk
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.mechanisms import PrivUnit
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
+from streamdp.privacy.mechanisms.response import respond
+from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
+
+ITEMS = 16
+WINDOW = 10_000
+"""Defaults of `items_per_user` and `window`."""
+MOST_WINDOW = 2**31
+"""The largest `window`."""
+SCALINGS = ("private", "declared", "none")
+_LARGEST_REPORT = 1e75
+_CELLS = 2**22  # the largest size of an array with one row for each user who answers
+
+
+@dataclass(frozen=True)
+class UserWindow:
+    """How records are collected by user.
+
+    Parameters
+    ----------
+    items
+        The most records of a user in one report or window.
+    records
+        The records of the stream after which all users report, or the window may end.
+    spread
+        The root mean square distance of a user's average gradient from the mean; None: not known.
+
+    Raises `ConfigError` for parameters out of range.
+    """
+
+    items: int
+    records: int
+    spread: float | None
+
+    def __post_init__(self) -> None:
+        check_whole("items_per_user", self.items, 1, MOST_ITEMS)
+        check_whole("window", self.records, 1, MOST_WINDOW)
+        if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
+            raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
+
+    def spread_for(self, bound: float) -> float:
+        """The spread for plans, of gradients with a bound: if it is not known, as of independent records."""
+        usual = bound / math.sqrt(self.items)
+        return min(bound, usual if self.spread is None else self.spread)
+
+
+@dataclass(frozen=True)
+class UserPlan:
+    """The further parameters of user-level reports; see the estimators.
+
+    Raises `ConfigError` for parameters out of range.
+    """
+
+    method: str
+    centre: str
+    scaling: str | None
+    seconds: float | None
+    horizon: int | None
+    batch_size: int | None
+    smoothness: float | None
+    strong_convexity: float
+
+    def __post_init__(self) -> None:
+        from streamdp.data.records import MOST_RECORDS
+
+        check_choice("centre", self.centre, ("zero", "asked"))
+        check_choice("method", self.method, ("auto", "asgd", "ac-sa"))
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, SCALINGS, " or None")
+        if self.seconds is not None and not (is_number(self.seconds) and self.seconds > 0):
+            raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.seconds!r}")
+        for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
+            if value is not None:
+                check_whole(name, value, 1, MOST_RECORDS)
+
+
+class UserReports(Collector):
+    """Collects the records of users, lets complete users answer, and learns from the answers.
+
+    The raw records of open users are in `people` and nowhere else.
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner.
+    window, plan
+        Its further parameters.
+    given_domain
+        Whether the domain of the problem is a parameter, and not the usual one.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+    """
+
+    trust = (
+        "nobody, if users keep their records and send reports; otherwise the process that calls learn_one, which "
+        "holds a user's records until they are reported on, and then deletes them"
+    )
+    neighbours = (
+        "user level: two streams that differ in all records of one report of one user, replaced by any others that fit "
+        "the schema (replace-one); not protected, because public: how many records there are, which of them do not fit "
+        "the schema and why, the subject, the budget and the time of each, and so which records make a report and "
+        "which ones are refused"
+    )
+    unit: ClassVar[Unit] = REPORT
+    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_domain = USUAL
+    scales_columns = True
+    rng: Entropy | SeededEntropy
+    walk: Walk
+    mean: UserMean
+    """How the answers of the next batch are made and averaged."""
+    spec: np.ndarray
+    middle: np.ndarray
+    """(d,) where gradients are taken."""
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: Entropy | SeededEntropy,
+        window: UserWindow,
+        plan: UserPlan,
+        *,
+        given_domain: bool,
+    ) -> None:
+        region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
+        planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
+        usual = "ac-sa" if planned else "asgd"
+        self.window, self.plan, self.given = window, plan, problem
+        self.method = usual if plan.method == "auto" else plan.method
+        self._of_theta = {"domain": problem.domain if given_domain else None} | {
+            name: getattr(plan, name) for name in ("smoothness", "strong_convexity")
+        }
+        if self.method == "asgd":
+            check_unplanned(vars(plan), "ac-sa")
+            if plan.centre != "zero":
+                raise ConfigError('centre: only the planned steps ask for it: leave it out, or set method="ac-sa"')
+            domain = problem.domain if given_domain else RealSpace()
+            problem = replace(problem, loss=weighted_by_norm(problem.loss), domain=domain)
+        super().__init__(problem, budget, rng)
+        self.region = replace(region, problem=problem)
+        self.people = OpenUsers(window.items, window.records, plan.seconds)
+        self.counts = {"n_users": 0}
+        UserMean(budget, 1.0, 2.0, 1, 1, 1.0)  # a budget that cannot be served is an error now
+
+    # -- set-up ------------------------------------------------------------------------------------------------------
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        self.columns = columns
+        self.spec, box = self.problem.described(len(columns))
+        self._d = box.shape[1]
+        self.units = self._units_of(columns)
+        self.walk = self._walk_from()
+        self._begin_phase()
+
+    def _units_of(self, columns: Columns) -> AskedUnits:
+        scaling, problem = self.plan.scaling, self.problem
+        bounds = bounds_to_use(problem, scaling, self._of_theta)
+        scaled = columns.numeric & may_scale(problem, scaling, self._of_theta)
+        if scaling in ("private", "declared") and bounds is None and not scaled.any():
+            raise ConfigError(
+                f"scaling: {scaling} scaling needs declared bounds, in `features` or `target`, an intercept, and "
+                "neither a domain nor smoothness or strong_convexity, which are in units of theta"
+            )
+        if scaling == "private" and self.method != "asgd":
+            raise ConfigError('scaling: private scaling needs method="asgd", because the planned steps count all users')
+        private = self.method == "asgd" and scaling in (None, "private")
+        return AskedUnits(columns, scaled, bounds, private, chance_of_truth(self.budget))
+
+    def _walk_from(self) -> Walk:
+        plan, problem, region = self.plan, self.problem, self.region
+        if self.method == "asgd":
+            start = region.project(problem.loss.start(self._d))
+            return Asgd(self._reports(), start, region.project, plan.batch_size)
+        start = region.project(problem.loss.start(self._d))
+        bounds = Problem(
+            problem.loss.bound, region.beta, region.convexity, region.reach(start), self._noise, True, self._spread
+        )
+        return Planned(bounds, start, region.project, plan.horizon, plan.batch_size)
+
+    def _reports(self) -> Reports:
+        """What the steps of `Asgd` know of the reports."""
+        from streamdp.privacy.samplers import INFORMATION
+
+        loss, bounded, classes = self.problem.loss, self.units.bounds is not None, self.problem.classes > 0
+        reach = self.region.reach(self.region.project(first_theta(loss, self._d, bounded)))
+        fine = self._mean_of(1).fine
+        information = float(fine.rows(self._d)[0, INFORMATION])
+        far = expected_distance(self._d, bounded, classes)
+        return Reports(information, fine.bound, loss.bound, min(far, reach), classes)
+
+    @property
+    def _spread(self) -> float:
+        """The root mean square distance of a user's average gradient from the mean, for plans."""
+        bound, items = self.problem.loss.bound, int(self.window.items)
+        if self.method != "asgd" or self.window.spread is not None:
+            return self.window.spread_for(bound)
+        return bound * max(1 / items, 0.5 / math.sqrt(items))
+
+    def _mean_of(self, users: int) -> UserMean:
+        loss, spread = self.problem.loss, self._spread
+        sensitivity = sensitivity_of_average(loss, int(self.window.items))
+        if self.plan.centre == "asked":
+            return UserMean.planned(self.budget, loss.bound, sensitivity, self._d, users, spread)
+        mean = UserMean(self.budget, loss.bound, sensitivity, self._d, users, spread, cut=spread)
+        return mean.quietest() if self.method == "asgd" else mean
+
+    def _noise(self, batch: int) -> float:
+        mean = self._mean_of(batch)  # only answers to the fine question are averaged
+        return mean.variance + self._spread**2 * (1 / (batch - mean.coarse) - 1 / batch)
+
+    def _begin_phase(self) -> None:
+        """Prepare for the walk's next batches. It is called when their size changes, and when the walk was moved."""
+        from streamdp.optim.loops import ENVELOPE
+
+        if isinstance(self.walk, Planned) and math.isinf(self.region.beta):
+            self.spec[ENVELOPE] = 1 / self.walk.phase.beta
+        self.middle = self.walk.middle
+        self.mean = self._mean_of(self.walk.batch)
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        mean = self.mean
+        self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
+        self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
+        self._answered = 0
+
+    # -- collecting --------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """See `Learner.pending`."""
+        return self.people.held
+
+    @property
+    def to_boundary(self) -> int:
+        """How many rows to learn until the window ends and no user is open, at most; 0 if no user is open."""
+        return self.people.room if self.people.held else 0
+
+    def boundary_within(self, records: int) -> int:
+        """See `Learner.boundary_within`: only ends of windows are planned boundaries."""
+        left, window = self.people.room, self.people.window
+        return records if left > records else left + (records - left) // window * window
+
+    def gather(
+        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: Admission
+    ) -> np.ndarray | None:
+        """See `Collector.gather`. The ledger is asked for every report that begins here, before anything changes."""
+        if not self.people.room:  # an exception, such as Ctrl-C, interrupted the end of a window
+            self.close()
+        admitted = None
+        if admission.capped:
+            timely = admission.timely(people)
+            begun, report = self.people.begun(people, timely)
+            admitted = np.append(admission.admit(begun), True)[report] & timely
+            admitted = None if admitted.all() else admitted
+        if len(X) and (admitted is None or admitted.any()):
+            admission.count()
+        begin = 0
+        while begin < len(X):
+            part = slice(begin, begin + self.people.room)
+            mask = None if admitted is None else admitted[part]
+            self.seen[0] += len(X[part]) if mask is None else int(np.count_nonzero(mask))
+            self._report(self.people.take(X[part], y[part], people[part], mask))
+            begin = part.stop
+        if self.people.late:
+            self.close()
+        return admitted
+
+    def close(self) -> None:
+        """Close all users, and the window."""
+        self._report(self.people.close())
+
+    def close_user(self, subject: bytes | None) -> None:
+        """Let a user report on the records that it has, if there are any."""
+        self._report(self.people.close_user(subject))
+
+    def discard(self) -> None:
+        """Discard the records of open users."""
+        self.people.close()
+        self.people.wipe()
+
+    # -- reporting ---------------------------------------------------------------------------------------------------
+
+    def _report(self, users: Users) -> None:
+        """Let complete users answer, one after another."""
+        if self.mean.users != self.walk.batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
+            self._begin_phase()
+        done = 0
+        try:
+            while done < len(users):
+                turn = users[done : done + self._turn]
+                X, y, sizes = self.people.records(turn)
+                if (asked := self.units.question()) is not None:
+                    self.counts["n_users"] += 1
+                    truth = is_within(asked, X, y, self.units.bounds)
+                    self.units.take(asked, respond(truth, chance_of_truth(self.budget), self.rng))
+                else:
+                    place_targets(y, self.units.target)
+                    place_columns(X, self.units.columns)
+                    self._answer(averages(self.spec, self.problem.loss, self.middle, X, y, sizes))
+                done += len(turn)
+        finally:
+            self.people.wipe()
+
+    @property
+    def _turn(self) -> int:
+        """How many users may answer at once: as many as get the same question, within the limit of memory."""
+        mean = self.mean
+        left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
+        return min(left, max(1, self.units.gradients_ahead), max(1, _CELLS // max(mean.padded, mean.intervals)))
+
+    def _answer(self, vectors: np.ndarray) -> None:
+        """Let users with these averages (n, d) answer, at most `_turn` of them."""
+        mean = self.mean
+        if self._answered < mean.coarse:
+            coordinates = (self._answered + np.arange(len(vectors))) % mean.padded
+            answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.walk.place), self.rng)
+            np.add.at(self._votes, coordinates, answers)
+        else:
+            answers = mean.answer_fine(vectors, self._centre, self.rng)
+            self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # the same sum as one by one
+        self._heard(len(vectors))
+
+    def _heard(self, reports: int) -> None:
+        """Count reports that were added to the tallies; after the last one go on to the next question or batch."""
+        mean = self.mean
+        self.counts["n_users"] += reports
+        self.units.count(reports)
+        answered = self._answered + reports
+        if answered < mean.users:
+            if answered == mean.coarse:
+                self._centre = mean.centre(self._votes, mean.signs(self.walk.place))
+            self._answered = answered
+        else:
+            average = self._centre + self._total / (mean.users - mean.coarse)
+            self._begin_batch()
+            before = self.walk.place[:2], self.walk.batch
+            self.walk.move(average, 1, mean.users)
+            if (self.walk.place[:2], self.walk.batch) != before:
+                self._begin_phase()
+            self.middle = self.walk.middle
+            self._scale_columns()
+
+    def _scale_columns(self) -> None:
+        """Scale columns anew if it is time, between two batches."""
+        walk = self.walk
+        if not isinstance(walk, Asgd) or (found := self.units.rescaled(walk.information)) is None:
+            return
+        units, restart = found
+        if not np.array_equal(self.units.columns, units.columns):  # type: ignore[arg-type]
+            walk = walk.mapped(lambda theta: self.units.moved(theta, units))
+            self._follow(walk, units)
+        if restart:
+            walk.forget()
+        # All on one line: an exception, such as Ctrl-C, must not leave theta in other units than the columns.
+        self.units, self.walk, self.middle = units, walk, walk.middle
+
+    def _follow(self, walk: Walk, units: AskedUnits) -> None:
+        """Tell a walk where the progress of columns began."""
+        if units.since is not None and isinstance(walk, Asgd):
+            blocks = self.problem.blocks(since := np.zeros(self._d), self.p)
+            blocks[:, :-1] = units.since
+            walk.since = since
+
+    # -- reports of devices ------------------------------------------------------------------------------------------
+
+    @property
+    def coordinate(self) -> int | None:
+        """The coordinate that the open coarse question asks the next user about; None for the fine question."""
+        return self._answered % self.mean.padded if self._answered < self.mean.coarse else None
+
+    @property
+    def centre(self) -> np.ndarray:
+        """(d,) of the fine question."""
+        return self._centre
+
+    def taken(self, report: UserReport) -> Callable[[], None]:
+        """Check a report, and return what takes it in, for when its spend is counted.
+
+        Parameters
+        ----------
+        report
+            The answer to the open question.
+
+        Raises `SchemaError` if it answers another question, or is no answer to it.
+        """
+        coarse, asked = self._answered < self.mean.coarse, report.question
+        if asked is not None and asked.column >= 0:  # of any batch: a bit has no units
+            stale = self.units.asking_target
+        else:
+            stale = tuple(report.batch) != self.walk.place or (report.coordinate is not None) != coarse
+            stale = stale or (asked is not None) != self.units.asking_target
+        if stale:
+            raise SchemaError("report: it answers a question that is no longer open")
+        answer = floats("report", report.answer)
+        if not self._answers(report, answer):
+            raise SchemaError("report: it is no answer to the open question")
+
+        def take() -> None:
+            self.seen[0] += 1
+            if asked is not None:
+                self.counts["n_users"] += 1
+                self.units.take(asked, bool(answer[0]))
+                return
+            if coarse:
+                self._votes[report.coordinate] += answer.astype(np.int64)
+            else:
+                self._total = self._total + answer
+            self._heard(1)
+
+        return take
+
+    def _answers(self, report: UserReport, answer: np.ndarray) -> bool:
+        """Whether the report has the form of an answer to the open question."""
+        mean, coordinate = self.mean, report.coordinate
+        if (asked := report.question) is not None:
+            known = self.units.asks(asked) and asked.low < asked.high
+            return known and answer.shape == (1,) and bool(answer[0] in (0.0, 1.0))
+        if coordinate is None:
+            return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
+        named = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
+        known = isinstance(coordinate, int | np.integer) and 0 <= coordinate < mean.padded
+        return named and known and bool(answer.sum() == mean.response.picks)
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`."""
+        return self.units.outward(self.walk.estimate), False
+
+    @property
+    def stays(self) -> bool:
+        """See `Learner.stays`."""
+        return self.units.bounds is None and self.units.columns is None
+
+    @property
+    def place_of_target(self) -> tuple[float, float, float]:
+        """See `Learner.place_of_target`."""
+        return self.units.place_of_target
+
+    @property
+    def n_asked(self) -> int:
+        """Reports that were one bit about the centre and the spread of target or columns, and not a gradient."""
+        return 0 if self.columns is None else self.units.asked
+
+    @property
+    def least_records(self) -> int | None:
+        """Reports below which a model is about as good as a constant, with those that were a bit; None if not known."""
+        least = self.walk.least if self.columns is not None and self.seen[0] else None
+        return None if least is None else self.n_asked + least
+
+    @property
+    def on_border(self) -> bool:
+        """See `Learner.on_border`."""
+        return self.columns is not None and self.region.on_border(self.walk.estimate)
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        begun, scale, domain = self.columns is not None, [], []
+        if begun and any(self.units.searched):
+            scale = [
+                f"of the reports, {self.n_asked:,} spent their budget on one bit about the centre and the spread of "
+                "the target or of a column, and the others on a gradient; which ones is public"
+            ]
+        if begun:
+            named = ", in units of the target's bounds," * (self.units.bounds is not None)
+            domain = self.region.caveats(self.walk.estimate, named)
+        caveats = [
+            f"there are {self.counts['n_users']:,} reports, each on up to {self.window.items} records of one user",
+            "a record without a subject counts as a user of its own",
+            *scale,
+            *domain,
+            "after a crash the records since the last commit are reported on again: for an observer who saw the state "
+            "before the crash and sees the model after it, these users spend twice",
+        ]
+        if begun and isinstance(self.mean.fine, PrivUnit) and not self.mean.pure:
+            caveats.append(arithmetic_note(arithmetic_delta(self.budget, self._d)))
+        return caveats
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary: the records of open users are not in it."""
+        return super().__getstate__() | {"seen": self.seen - self.pending}
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        plan, place = self.plan, self.region.text
+        horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
+        planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
+        if self.method == "asgd":
+            planned = ("asgd", size, place, self.problem.loss.weighting)
+        return {
+            "loss": repr(self.given.loss),
+            "budget": str(self.budget),
+            "plan": repr(planned),
+            "users": repr((int(self.window.items), self._spread, plan.centre)),
+            "scaling": repr((self.units.bounds, self.units.searched)),
+        }
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        return (
+            self.walk.learned()
+            | self.units.learned()
+            | {
+                "window_at": self.people.at,
+                "answered": self._answered,
+                "votes": self._votes.copy(),
+                "centre": self._centre.copy(),
+                "total": self._total.copy(),
+            }
+        )
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        self.units.read(state)
+        self.walk.read(state, lambda theta: self.region.check_theta(theta, self.p))
+        self._begin_phase()
+        self._follow(self.walk, self.units)
+        self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
+        self._centre, self._total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
+        window_at, answered = int(state["window_at"]), int(state["answered"])
+        if window_at < 0 or not 0 <= answered < self.mean.users:
+            raise ConfigError("state: its counts are out of range")
+        self._answered, self.people.at = answered, window_at % self.people.window
+
+    def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`."""
+        self.units.merge([part.units for part in parts])
+        self._follow(self.walk, self.units)
+        if any(part.weight for part in parts):
+            self.walk.estimate[:] = self.units.inward(average([part.point[0] for part in parts]))
+        walks: list[Any] = [part._mapped_to(self.units) for part in parts]  # noqa: SLF001 - the same class
+        self.walk.merge(walks, self.walk.estimate.copy())
+        self._begin_phase()
+
+    def _mapped_to(self, units: AskedUnits) -> Walk:
+        """The walk, in other units."""
+        walk = self.walk
+        return walk.mapped(lambda theta: units.inward(self.units.outward(theta))) if isinstance(walk, Asgd) else walk

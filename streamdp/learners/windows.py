@@ -1,0 +1,456 @@
+"""The learner of windows: collects records, releases with a method, and deletes them.
+
+The argument is in `streamdp.estimators.windowed.estimators`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError, check_choice
+from streamdp.learners.learner import Admission, Collector
+from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
+from streamdp.learners.target_units import Units, bounds_to_use, inward, outward, place_targets, units_of
+from streamdp.learners.user_answers import sensitivity_of_average
+from streamdp.learners.user_reports import UserWindow
+from streamdp.learners.window_buffer import Gathering
+from streamdp.learners.window_scales import Scales
+from streamdp.optim import change
+from streamdp.optim.curvature import Curvature, has_curvature
+from streamdp.optim.domains import RealSpace
+from streamdp.optim.states import finite_array
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.statement import WINDOW, Unit
+from streamdp.windows.methods import NEWTON, method_for
+from streamdp.windows.newton import NewtonSteps
+from streamdp.windows.records import WindowRecords, WindowUsers
+from streamdp.windows.task import Method, Task
+
+_PLANNED = "private-range"  # where Newton's steps are not possible
+
+
+class WindowWarning(UserWarning):
+    """A window has too few users for a release, so it stays open."""
+
+
+@lru_cache(maxsize=256)
+def _plan(method: Method, task: Task) -> Any:
+    return method.plan(task)
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The further parameters of windows; see the estimators.
+
+    Raises `ConfigError` for parameters out of range.
+    """
+
+    method: str | Method
+    scaling: str | None
+    change: str
+    smoothness: float | None
+    strong_convexity: float
+
+    def __post_init__(self) -> None:
+        check_choice("change", self.change, change.CHANGE)
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, ("private", "none"), " or None")
+
+
+class Windows(Collector):
+    """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else.
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner.
+    window, plan
+        Its further parameters.
+    given_domain
+        Whether the domain of the problem is a parameter, and not the usual one.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+    """
+
+    trust = (
+        "the operator, whose process holds the records of a window in memory until its release, and then overwrites "
+        "them; nobody who sees a model, a checkpoint or a prediction"
+    )
+    neighbours = (
+        "user level: two streams that differ in all records of one user in one window, replaced by any others that fit "
+        "the schema (replace-one); not protected, because public: how many records there are, which of them do not fit "
+        "the schema and why, the subject and the budget of each, and so which window it is in and which ones are "
+        "refused"
+    )
+    unit: ClassVar[Unit] = WINDOW
+    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_domain = USUAL
+    commits_at_every_boundary = True
+    scales_columns = True
+    rng: Entropy | SeededEntropy
+    budget: ApproxDP
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: Entropy | SeededEntropy,
+        window: UserWindow,
+        plan: WindowPlan,
+        *,
+        given_domain: bool,
+    ) -> None:
+        if not isinstance(budget, ApproxDP):
+            raise BudgetError(f"windows of users: expected eps=E,delta=D, got {budget}")
+        super().__init__(problem, budget, rng)
+        self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
+        self.window, self.plan, self.given, self._given_domain = window, plan, problem, given_domain
+        self._of_theta = {"domain": problem.domain if given_domain else None} | {
+            name: getattr(plan, name) for name in ("smoothness", "strong_convexity")
+        }
+        plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
+        usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
+        self._automatic = isinstance(plan.method, str) and plan.method == "auto"
+        self._use(usual if self._automatic else plan.method)
+        self.gathered = Gathering(window.items, window.records)
+        self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
+
+    def _use(self, method: str | Method) -> None:
+        self.method, domain = method_for(method), self.given.domain
+        if self.plan.change == "ignore" and isinstance(self.method, NewtonSteps):
+            self.method = replace(self.method, follow=False)
+        if self.method.name == NEWTON:
+            check_newton(self.given.loss, _PLANNED)
+            check_unplanned(vars(self.plan), _PLANNED)
+            domain = domain if self._given_domain else RealSpace()
+        self.problem = replace(self.given, domain=domain)
+        self.region = replace(self.region, problem=self.problem)
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        problem, p = self.problem, len(columns)
+        self.columns = columns
+        self.spec, box = problem.described(p)
+        start = self.region.project(problem.loss.start(box.shape[1]))
+        self._distance = self.region.reach(start)
+        self._curvature = Curvature(problem.loss, p + problem.intercept) if has_curvature(problem.loss) else None
+        self._d = len(start)
+        self._kept = self._d + self.method.memory(self._task(1))
+        self.bounds = bounds_to_use(problem, self.plan.scaling, self._of_theta)
+        self._scales = self._scales_for(columns)
+        self._state = np.concatenate([start, np.zeros(self._kept - self._d), self._scales.start])
+        """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
+        the columns that are scaled, and 1 if these are final. One array, so that no exception can part them."""
+        try:
+            self._planned(int(self.window.records))  # when the window may first end, it has at most this many users
+        except TooFewUsersError as error:
+            if self._automatic and self.method.name == NEWTON:
+                self._use(_PLANNED)
+                self.begin(columns)
+                return
+            raise TooFewUsersError(
+                f"window: {self.window.records} records are too few: {error}", error.needed
+            ) from None
+
+    def _task(self, users: int) -> Task:
+        loss = self.problem.loss
+        return Task(
+            users=users,
+            items=int(self.window.items),
+            d=self._d,
+            budget=self.budget,
+            bound=loss.bound,
+            sensitivity=sensitivity_of_average(loss, int(self.window.items)),
+            smoothness=self.region.beta,
+            convexity=self.region.convexity,
+            distance=self._distance,
+            spread=self.window.spread_for(loss.bound),
+            curvature=self._curvature,
+        )
+
+    def _planned(self, users: int) -> Any:
+        return _plan(self.method, self._task(users))
+
+    # -- units -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _units(self) -> Units | None:
+        return None if self.bounds is None else units_of(self.bounds)
+
+    def _scales_for(self, columns: Columns) -> Scales:
+        """Which columns are centred and scaled, p being the target: see `windows.scaling`."""
+        bounded = np.append(columns.numeric, self.bounds is not None)
+        reasons = {
+            "declared bounds, in `features` or `target`": bool(bounded.any()),
+            "intercept=True": self.problem.intercept,
+            "no domain, because the units of theta change": not self._given_domain,
+            'method="newton"': self.method.name == NEWTON,
+        }
+        missing = [reason for reason, held in reasons.items() if not held]
+        if self.plan.scaling == "private" and missing:
+            raise ConfigError(f"scaling: private scaling needs {missing[0]}")
+        return Scales(np.flatnonzero(bounded & (self.plan.scaling != "none") & (not missing)), len(columns))
+
+    @property
+    def _frame(self) -> np.ndarray:
+        """The centres and scales (2, k): a view."""
+        return self._state[self._kept : -1].reshape(2, -1)
+
+    @property
+    def _inner(self) -> np.ndarray:
+        """Theta (d,) as it is learned: a view."""
+        theta: np.ndarray = self._state[: self._d]
+        return theta
+
+    def _scaled(self, original: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Theta (d,) for columns and targets as they come as theta for these centres and scales (2, k): a new array."""
+        return self._scales.inward(inward(original, self._units, self.p), frame)
+
+    def _scale(self, users: WindowUsers, n: int, plan: Any) -> tuple[Any, np.ndarray]:
+        """Find new scales with a share of the window's budget, if they are not final.
+
+        Returns the plan for the rest of the budget, and the state from which to go on.
+        """
+        state, found = self._state.copy(), None
+        if len(self._scales) and not state[-1]:
+            found = self._scales.search(users, self._frame, self._task(n), partial(_plan, self.method), self.rng)
+        if found is None:
+            return plan, state
+        plan, frame, settled = found
+        if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
+            # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
+            theta = self._scaled(self.point[0], frame) if self.counts["n_windows"] else self._inner
+            memory = np.zeros(self._kept - self._d)
+            state[:-1] = np.concatenate([theta, memory, frame.ravel()])
+        state[-1] = settled
+        return plan, state
+
+    # -- collecting --------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """See `Learner.pending`."""
+        return self.gathered.held
+
+    @property
+    def to_boundary(self) -> int:
+        """How many rows to learn until the window may end; 0 if no window is open."""
+        return self.gathered.room if self.pending else 0
+
+    def boundary_within(self, records: int) -> int:
+        """See `Learner.boundary_within`: here at most the rows until the window may end."""
+        return min(records, self.gathered.room)
+
+    def gather(
+        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: Admission
+    ) -> np.ndarray | None:
+        """See `Collector.gather`."""
+        admission.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
+        done, taken = 0, np.zeros(len(X), dtype=bool)
+        while done < len(X):
+            part = slice(done, done + self.gathered.room)
+            taken[part] = self._take(X[part], y[part], people[part], admission)
+            done = part.stop
+            if self.pending and self.gathered.room == self.gathered.window:
+                self.close()
+        return None if taken.all() else taken
+
+    def _take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[bytes | None], admission: Admission) -> np.ndarray:
+        n, timely = len(X), admission.timely(subjects)
+        people = [subjects[i] for i in np.flatnonzero(timely).tolist()]
+        if admission.capped and (begun := self.gathered.begun(people)):
+            admitted = admission.admit(begun)
+            self.gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])
+        users, taken = np.full(n, -1), np.zeros(n, dtype=bool)
+        users[timely], taken[timely] = self.gathered.choose(people)
+        learned = int(np.count_nonzero(taken))
+        if learned:
+            admission.count()
+        self.seen[0] += learned
+        self.gathered.take(X, y, users, taken)
+        return taken
+
+    # -- releasing ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Learn from the window with the method, overwrite it and begin the next one; with too few users, go on.
+
+        Its spend was counted with its first record.
+        """
+        if not self.pending:
+            return
+        try:
+            plan = self._planned(self.gathered.users)
+        except TooFewUsersError as error:
+            warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
+            return
+        n = self.gathered.users
+        self._learn_from(self.users_of(*self.gathered.close()), n, plan)
+
+    def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
+        try:
+            plan, state = self._scale(users, n, plan)
+            users.rescale(self._scales.columns, state[self._kept : -1].reshape(2, -1))
+            release = self.method.run(plan, users, state[: self._kept], self.rng)
+        finally:
+            users.wipe()
+        release.theta[: self._d] = self.region.project(release.theta[: self._d])
+        self._state = np.append(release.theta, state[self._kept :])
+        self.counts["n_windows"] += 1
+        self.counts["n_users"] += n
+        self.counts["n_stopped"] += not release.complete
+
+    # -- users on several machines -----------------------------------------------------------------------------------
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether the method asks for sums over all users only: then `learn_users` may be called."""
+        return self.method.sums_only
+
+    @property
+    def least_users(self) -> int:
+        """With how many users a window can be released."""
+        return self.method.least_users(self._task(1))
+
+    def handed_over(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """End the open window without a release; return its raw records, as `users_of` takes them."""
+        return self.gathered.close()
+
+    def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
+        """Return users by their records.
+
+        Parameters
+        ----------
+        X, y, sizes
+            Records (N, p) and (N,), sorted by user, and how many each user has (n,).
+        """
+        users = WindowRecords(self.problem.loss, self.spec, self.region.project, X, y, sizes)
+        try:
+            place_targets(y, self._units)
+        except BaseException:  # such as Ctrl-C
+            users.wipe()
+            raise
+        return users
+
+    def learn_users(self, users: WindowUsers, n: int, records: int, count: Callable[[], None]) -> None:
+        """Release a window whose records are in other processes: its proof does not ask where the users are.
+
+        Parameters
+        ----------
+        users
+            All users of the window, with at most `items` records each. Their sums are exact.
+        n, records
+            How many users there are, and how many records they have.
+        count
+            Counts their spend.
+
+        Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
+        `ConfigError` without `sums_only`.
+        """
+        if self.pending:
+            raise NotAtBoundaryError("a window is open: call close_batch() first")
+        if not self.sums_only:
+            raise ConfigError("users on several machines need method newton, which asks for sums over all users")
+        plan = self._planned(n)
+        count()
+        self.seen[0] += records
+        self._learn_from(users, n, plan)
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`."""
+        return outward(self._scales.outward(self._inner, self._frame), self._units, self.p), False
+
+    @property
+    def n_changes(self) -> int:
+        """How many changes of the stream between windows were noticed in what was released (see `optim.change`)."""
+        return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
+
+    @property
+    def on_border(self) -> bool:
+        """See `Learner.on_border`."""
+        return self.columns is not None and self.region.on_border(self._inner)
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        domain: list[str] = []
+        if begun := self.columns is not None:
+            named = ", in units of the target's bounds," * (self.bounds is not None)
+            domain = self.region.caveats(self._inner, named)
+        n_users, n_windows, n_stopped = (self.counts[name] for name in ("n_users", "n_windows", "n_stopped"))
+        return [
+            f"{n_windows:,} windows of {n_users:,} users with up to {self.window.items} records each were "
+            f"released by {self.method.name}; {n_stopped:,} stopped early",
+            "a record without a subject counts as a user of its own",
+            *(self._scales.caveats(bool(self._state[-1])) if begun else []),
+            *change.about(self.n_changes),
+            *domain,
+            "after a crash the open window is read again; nothing of it has left memory",
+        ]
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary: the open window is not in it."""
+        return super().__getstate__() | {"seen": self.seen - self.pending}
+
+    def discard(self) -> None:
+        """Discard the open window."""
+        self.gathered.discard()
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        spread = self.window.spread_for(self.problem.loss.bound)
+        planned = (repr(self.method), int(self.window.items), int(self.window.records), spread)
+        problem = (self.region.beta, self.region.convexity, self.region.text)
+        return {
+            "budget": str(self.budget),
+            "window": repr(planned),
+            "problem": repr(problem),
+            "scaling": repr((self.bounds, self._scales.columns.tolist())),
+        }
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        return {
+            "theta": self._state[: self._d].copy(),
+            "memory": self._state[self._d : self._kept].copy(),
+            "scales": self._frame.copy(),
+            "settled": bool(self._state[-1]),
+        }
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        theta = finite_array(state, "theta", (self._d,))
+        kept = finite_array(state, "memory", (self._kept - self._d,))
+        released = np.append(theta, kept)
+        self.method.check(self._task(1), released, lambda theta: self.region.check_theta(theta, self.p))
+        self._state = np.append(released, self._scales.read(state))
+
+    @property
+    def weight(self) -> float:
+        """Its users."""
+        return float(self.counts["n_users"])
+
+    def merge(self, parts: Sequence[Windows], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`."""
+        original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
+        states = [part._state for part in parts]  # noqa: SLF001 - the same class
+        scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]
+        theta = self._scaled(original, scales[:-1].reshape(2, -1))
+        memory = np.zeros(self._kept - self._d)
+        if all(np.array_equal(state[self._kept : -1], scales[:-1]) for state in states):  # else sums do not add up
+            kept = [state[: self._kept] for state in states]
+            whole = self.method.merge(self._task(1), kept, theta, self.region.project)
+            theta, memory = whole[: self._d], whole[self._d :]
+        self._state = np.concatenate([theta, memory, scales])

@@ -1,0 +1,72 @@
+"""Estimators are composed: few classes above each, and one owner for each attribute."""
+
+import ast
+import inspect
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streamdp
+from streamdp import learners
+from streamdp.estimators.estimator import Estimator
+from streamdp.learners.learner import Learner
+
+PUBLIC = [value for name in streamdp.__all__ if isinstance(value := getattr(streamdp, name), type)]
+ESTIMATORS = [kind for kind in PUBLIC if issubclass(kind, Estimator)]
+LEARNERS = sorted(
+    {
+        kind
+        for module in pkgutil.iter_modules(learners.__path__)
+        for kind in vars(import_module(f"streamdp.learners.{module.name}")).values()
+        if isinstance(kind, type) and issubclass(kind, Learner)
+    },
+    key=lambda kind: kind.__name__,
+)
+
+
+def ours(kind: type) -> list[type]:
+    return [base for base in kind.__mro__ if base.__module__.startswith("streamdp")]
+
+
+def set_in(kind: type) -> set[str]:
+    """The attributes of itself that a class sets, in its own methods."""
+    tree = ast.parse(inspect.getsource(kind))
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def test_there_are_estimators_and_learners() -> None:
+    assert len(ESTIMATORS) == 12
+    assert len(LEARNERS) >= 8
+
+
+@pytest.mark.parametrize("kind", [*ESTIMATORS, *LEARNERS])
+def test_there_are_at_most_three_classes_of_ours_in_any_order_of_resolution(kind: type) -> None:
+    assert len(ours(kind)) <= 3
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_attributes_of_an_estimator_are_set_in_one_class(kind: type) -> None:
+    owners: dict[str, type] = {}
+    for base in ours(kind):
+        for name in set_in(base):
+            assert owners.setdefault(name, base) is base, name
+
+
+def test_learners_know_no_names_no_records_and_no_ledger() -> None:
+    """By their imports when they run; types may be named."""
+    for module in pkgutil.iter_modules(learners.__path__):
+        path = Path(str(import_module(f"streamdp.learners.{module.name}").__file__))
+        tree: Any = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert not node.module.startswith(("river", "streamdp.ledger", "streamdp.store", "streamdp.estimators"))
