@@ -38,14 +38,14 @@ AUDITS = "tests/statistical/test_audit.py"
 ESTIMATORS = "tests/unit/estimators/test_estimators.py"
 SPENDS = "tests/unit/estimators/test_spends.py"
 LDP_LOOPS = "streamdp/optim/local_learning.pyx"
-BASE = "streamdp/estimators/base.py"
-PAN, PAN_TESTS = "streamdp/estimators/pan.py", "tests/unit/estimators/test_pan.py"
-BATCHED = "streamdp/estimators/batched.py"
-SHUFFLE, SHUFFLE_TESTS = "streamdp/estimators/shuffle/learner.py", "tests/unit/estimators/test_shuffle.py"
+BASE = "streamdp/estimators/estimator.py"
+PAN, PAN_TESTS = "streamdp/learners/pan.py", "tests/unit/estimators/test_pan.py"
+BATCHED = "streamdp/learners/batches.py"
+SHUFFLE, SHUFFLE_TESTS = "streamdp/learners/shuffle.py", "tests/unit/estimators/test_shuffle.py"
 SUMS, SUMS_TESTS = "streamdp/aggregation/shuffled_sum.py", "tests/unit/aggregation/test_shuffled_sum.py"
-USERS = "streamdp/estimators/user/collected_users.py"
+USERS = "streamdp/learners/user_reports.py"
 MEAN, MEAN_TESTS = "streamdp/aggregation/local_mean.py", "tests/unit/aggregation/test_local_mean.py"
-WINDOWED, WINDOWED_TESTS = "streamdp/estimators/windowed/learner.py", "tests/unit/estimators/test_windowed.py"
+WINDOWED, WINDOWED_TESTS = "streamdp/learners/windows.py", "tests/unit/estimators/test_windowed.py"
 STORE, STORE_TESTS = "streamdp/store/store.py", "tests/unit/store/test_store.py"
 DESK, REPORTS_TESTS = "streamdp/protocol/report_desk.py", "tests/unit/protocol/test_reports.py"
 DEVICE_JS, JS_TESTS = "streamdp/service/static/streamdp.js", "tests/statistical/test_js_device.py"
@@ -98,22 +98,22 @@ MUTATIONS = [
     Mutation(
         "a budget of a record is not in the guarantee",
         BASE,
-        "            if spend is not self._counted:\n                self._count(spend)",
-        "            self._counted = spend",
+        "                if spend is not self._counted:\n                    self._count(spend)",
+        "                self._counted = spend",
         ESTIMATORS,
     ),
     Mutation(
         "a record over the cap is learned",
         BASE,
-        "not self.ledger.admit(subject, spend):\n                self.n_refused += 1\n                return\n",
-        "not self.ledger.admit(subject, spend):\n                pass\n",
+        "        return self.ledger.admit(subject, spend)\n",
+        "        self.ledger.admit(subject, spend)\n        return True\n",
         SPENDS,
     ),
     Mutation(
         "refused rows of a batch are learned",
         BASE,
-        "                X, y = X[mask], y[mask]\n",
-        "",
+        "self._learn_counted(X[mask], y[mask], None if amounts is None else amounts[mask])",
+        "self._learn_counted(X, y, amounts)",
         SPENDS,
     ),
     Mutation(
@@ -155,8 +155,8 @@ MUTATIONS = [
     Mutation(
         "half the noise of a batch",
         PAN,
-        "float(row[samplers.SCALE] * self._cells) if",
-        "float(row[samplers.SCALE] * self._cells) / 2 if",
+        "float(row[samplers.SCALE] * self.cells) if",
+        "float(row[samplers.SCALE] * self.cells) / 2 if",
         PAN_TESTS,
     ),
     Mutation(
@@ -168,15 +168,15 @@ MUTATIONS = [
     ),
     Mutation(
         "a second record of a person is in a batch",
-        BATCHED,
-        "                learned[i] = member not in met\n",
+        BASE,
+        "                    mask[i] = member not in met\n",
         "",
         f"{ESTIMATORS} {PAN_TESTS}",
     ),
     Mutation(
         "records of a batch are not counted",
         BATCHED,
-        "            self._seen[0] += taken  # before",
+        "            self.seen[0] += taken  # before",
         "            # before",
         PAN_TESTS,
     ),
@@ -197,8 +197,8 @@ MUTATIONS = [
     ),
     Mutation(
         "mixed bits are absorbed without a spend",
-        SHUFFLE,
-        "            self._count(spent)\n",
+        "streamdp/estimators/shuffle/methods.py",
+        "        self._count(spent)\n",
         "",
         SHUFFLE_TESTS,
     ),
@@ -241,8 +241,8 @@ MUTATIONS = [
     Mutation(
         "users over the cap report",
         USERS,
-        "        return None if mask.all() else mask\n\n    def _finish",
-        "        return None\n\n    def _finish",
+        "            admitted = None if admitted.all() else admitted\n",
+        "            admitted = None\n",
         "tests/unit/estimators/test_user_level.py tests/unit/estimators/test_open_users.py",
     ),
     Mutation(
@@ -284,13 +284,13 @@ MUTATIONS = [
     Mutation(
         "users over the cap are in a window",
         WINDOWED,
-        "            self._gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])\n",
+        "            self.gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])\n",
         "",
         WINDOWED_TESTS,
     ),
     Mutation(
         "a person gives more records than agreed",
-        "streamdp/estimators/windowed/window_buffer.py",
+        "streamdp/learners/window_buffer.py",
         "        taken[taken] = (_ranks(users) + self._counts[users])[taken] < self.items\n",
         "",
         WINDOWED_TESTS,
