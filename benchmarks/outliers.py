@@ -20,7 +20,7 @@ from benchmarks.pages import mean_and_error, table
 from benchmarks.windowed import problem
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier
-from streamdp.learners.windows import WindowWarning
+from streamdp.learners.user_windows import WindowWarning
 
 FILE = Path(__file__).with_suffix(".md")
 USERS, ITEMS, D, DRAWS = 3_000, 8, 5, 3

@@ -28,7 +28,7 @@ from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegress
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.learners.batches import Batches, Vectors
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Huber
 from streamdp.optim.user_averages import gradients

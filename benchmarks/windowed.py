@@ -19,7 +19,7 @@ from benchmarks.pages import mean_and_error, table, write
 from benchmarks.simulation import Simulation
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
-from streamdp.learners.windows import WindowWarning
+from streamdp.learners.user_windows import WindowWarning
 from streamdp.windows.methods import METHODS
 
 DRAWS, FEW = 12, 3

@@ -24,7 +24,7 @@ from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
-from streamdp.learners.windows import Windows
+from streamdp.learners.user_windows import Windows
 from streamdp.ledger.periods import RenewingCap
 from streamdp.runtime.defaults import COMMIT_RECORDS
 

@@ -19,7 +19,7 @@ from streamdp.optim.planned import Planned
 
 
 def batch_plan(model: Any) -> BatchPlan:
-    """The parameters of an estimator that plan its batches."""
+    """The parameters of an estimator, `model`, that plan its batches."""
     return BatchPlan(
         model.method,
         model.horizon,

@@ -42,7 +42,7 @@ from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.packing import Predictor, RecordLearner
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Admission, Collector, Learner
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import Huber, Loss, loss_for, without_shift

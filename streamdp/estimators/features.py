@@ -18,7 +18,7 @@ from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.estimators.packing import Packer
-from streamdp.learners.problem import Columns
+from streamdp.learners.linear_problem import Columns
 
 
 class SchemaWarning(UserWarning):

@@ -45,8 +45,8 @@ from typing import TYPE_CHECKING, Any
 from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.pan import PanBatches
-from streamdp.learners.problem import LinearProblem
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import FreshWords, SeededEntropy

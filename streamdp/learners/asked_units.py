@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
-from streamdp.learners.problem import Columns
+from streamdp.learners.linear_problem import Columns
 from streamdp.learners.target_units import Bounds, Units, units_of
 from streamdp.learners.target_units import inward as target_inward
 from streamdp.learners.target_units import outward as target_outward
@@ -83,11 +83,11 @@ class AskedUnits:
         return None if self.column_search is None else self.column_search.units
 
     def outward(self, theta: np.ndarray) -> np.ndarray:
-        """Theta (d,) for columns and targets as they come."""
+        """A `theta` (d,) for columns and targets as they come."""
         return target_outward(theta if (units := self.columns) is None else outward(theta, units), self.target, self._p)
 
     def inward(self, original: np.ndarray) -> np.ndarray:
-        """Theta (d,) as it is learned, as a new array: the inverse of `outward`."""
+        """An `original` theta (d,) as it is learned, as a new array: the inverse of `outward`."""
         theta = target_inward(original, self.target, self._p)
         return theta if (units := self.columns) is None else inward(theta, units)
 
@@ -132,7 +132,7 @@ class AskedUnits:
         return question.column < 0 or (self.column_search is not None and self.column_search.asks(question))
 
     def take(self, question: Question, yes: bool) -> None:
-        """Take in one noisy bit."""
+        """Take in one noisy bit: `yes`, or no."""
         if question.column >= 0:
             assert self.column_search is not None
             self.column_search.take(question, yes)
@@ -162,7 +162,7 @@ class AskedUnits:
         return other, other.column_search.rescale(information)
 
     def moved(self, theta: np.ndarray, other: AskedUnits) -> np.ndarray:
-        """Theta (d,) in the units of the columns of another one."""
+        """A `theta` (d,) in the units of the columns of another one."""
         before, after = self.columns, other.columns
         assert before is not None
         assert after is not None
@@ -183,7 +183,7 @@ class AskedUnits:
         return state
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """Take over what `learned` returned. Raises `ConfigError` for values out of range."""
+        """Take over the `state` that `learned` returned. Raises `ConfigError` for values out of range."""
         for search in (self.target_search, self.column_search):
             if search is not None:
                 search.read(state)

@@ -25,7 +25,7 @@ import numpy as np
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import NotAtBoundaryError, check_choice, check_whole
 from streamdp.learners.learner import Learner, OpenBatch
-from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim import change
 from streamdp.optim.ac_sa import Problem
@@ -89,6 +89,8 @@ class Batches(Learner):
         As for every learner.
     plan
         Its further parameters.
+    given_domain
+        Whether the domain of the problem is a parameter, and not the usual one.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -302,7 +304,7 @@ class Batches(Learner):
         self.move(total, self.walk.closed(records), records)
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make one step with the noisy sum of a batch; see `Walk.move`."""
+        """See `Walk.move`; then the next batch is prepared."""
         before = self.walk.place[:2], self.walk.batch
         self.walk.move(total, size, advance)
         if (self.walk.place[:2], self.walk.batch) != before:
@@ -312,7 +314,7 @@ class Batches(Learner):
     # -- batches whose records are in other processes: see `divided` --------------------------------------------------
 
     def part(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """What rows add to the sum of the next batch, as whole numbers. See `divided`; raises `NotAtBoundaryError`."""
+        """What rows X (n, p) and y (n,) add to the next batch's sum. See `divided`; raises `NotAtBoundaryError`."""
         self.need_boundary()
         self.discard()
         try:
@@ -327,7 +329,7 @@ class Batches(Learner):
         return self.batch
 
     def step(self, records: int, parts: Iterable[np.ndarray]) -> None:
-        """Make a step with a batch of so many rows, whose spends are counted.
+        """Make a step with a batch of so many rows, `records`, whose spends are counted.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ import numpy as np
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Learner, OpenBatch
-from streamdp.learners.problem import Columns
+from streamdp.learners.linear_problem import Columns
 from streamdp.optim.growing import Growing
 from streamdp.privacy.guarantees import Budget
 
@@ -93,7 +93,7 @@ class GatheredPart(Learner):
         return self.batch - self.open.taken
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """Take a copy of rows."""
+        """As `Learner.learn`: takes a copy of rows."""
         while len(X):
             taken = min(len(X), self.room)
             self.seen[0] += taken
@@ -141,11 +141,11 @@ class GatheredPart(Learner):
         return self._inner.learned()
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """Not here."""
+        """As `Learner.read`: not here."""
         self._none()
 
     def merge(self, parts: Sequence[Any], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """Not here."""
+        """As `Learner.merge`: not here."""
         self._none()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
@@ -211,7 +211,7 @@ class Learner(ABC):
         return 0
 
     def boundary_within(self, records: int) -> int:
-        """How many of the next rows to learn so as to end at a boundary; all of them if none is among them."""
+        """How many of the next `records` rows to learn so as to end at a boundary; all if none is among them."""
         return records
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
@@ -269,7 +269,7 @@ class Learner(ABC):
         return 0.0
 
     def squares(self, X: np.ndarray) -> np.ndarray:
-        """|x|^2 (n,) of rows (n, p) in the units of `noise_variance`, with the 1 of the intercept."""
+        """|x|^2 (n,) of rows X (n, p) in the units of `noise_variance`, with the 1 of the intercept."""
         raise NotImplementedError
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
@@ -328,7 +328,7 @@ class Collector(Learner):
     needs_subject = True
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """Rows come with their subjects: see `gather`."""
+        """As `Learner.learn`: not here, because rows come with their subjects; see `gather`."""
         raise NotImplementedError
 
     @abstractmethod

@@ -17,7 +17,7 @@ import numpy as np
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.learners.learner import Learner
-from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops, odds, pair_bits, questions
 from streamdp.optim.arrays import FIRST_SCALE, Arrays, average_in_units, begin, merge, read
@@ -226,7 +226,7 @@ class LocalReports(Learner):
         return self.default.rows(self.arrays.state.shape[1])
 
     def original(self, theta: np.ndarray) -> np.ndarray:
-        """Theta (d,) in original units, as a new array."""
+        """A `theta` (d,) in original units, as a new array."""
         out = np.empty(len(theta))
         k.outward(self.arrays, theta, out)
         return out

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdp.errors import check_choice
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
 from streamdp.privacy.guarantees import Budget

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import ConfigError, is_number
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss
@@ -112,7 +112,7 @@ class Region:
         return max(_corner(self.problem.domain), 2 * self.problem.loss.sigma_min)
 
     def project(self, theta: np.ndarray) -> np.ndarray:
-        """The nearest point (d,) of the domain."""
+        """The point (d,) of the domain that is nearest to a `theta`."""
         loss, domain = self.problem.loss, self.problem.domain
         if not isinstance(loss, Huber):
             return domain.project(theta)
@@ -145,7 +145,7 @@ class Region:
         return bool(np.any((free <= domain.low + margin) | (free >= domain.high - margin)))
 
     def check_theta(self, theta: np.ndarray, p: int) -> None:
-        """Raise `ConfigError` for a theta (d,) outside the domain."""
+        """Raise `ConfigError` for a theta (d,) of p columns outside the domain."""
         self.problem.check_theta(theta, p)
         if isinstance(self.problem.loss, Huber) and theta[-1] > self.highest_scale * (1 + 1e-9):
             raise ConfigError(f"state: expected a scale of at most {self.highest_scale:g}, got {theta[-1]:g}")

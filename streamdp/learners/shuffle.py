@@ -15,7 +15,7 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import CALIBRATIONS, MOST_ROUNDS, Calibration, VectorSum
 from streamdp.errors import BudgetError, ConfigError, check_choice, check_whole
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.ac_sa import Phase, rounds_of
 from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.record_kernel import RecordKernel
@@ -49,7 +49,7 @@ class Cohort(NamedTuple):
 
 
 def cohort_of(declared: Any) -> Cohort:
-    """The cohort of a declaration. Raises `ConfigError` for anything but people and maybe rounds."""
+    """The cohort that is `declared`. Raises `ConfigError` for anything but people and maybe rounds."""
     if not isinstance(declared, Mapping) or not {"people"} <= declared.keys() <= {"people", "rounds"}:
         raise ConfigError("cohort: expected people, the number of people, and maybe rounds")
     people, rounds = declared["people"], declared.get("rounds")
@@ -162,7 +162,7 @@ class ShuffleBatches(Batches):
     # -- one process -------------------------------------------------------------------------------------------------
 
     def need_no_cohort(self, name: str) -> None:
-        """Raise `ConfigError` with a cohort, which only `absorb` learns from."""
+        """Raise `ConfigError` with a cohort, which only `absorb` learns from, and the name of what was called."""
         if self.cohort is not None:
             raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
 
@@ -268,7 +268,7 @@ class ShuffleBatches(Batches):
                 distance = min(distance, away)
 
     def planned_run(self, users: int, rounds: int | None, distance: float) -> Phase:
-        """The plan of a cohort of so many users, from a point at this distance of the best one."""
+        """The plan for so many users and rounds (None: planned), from a point at this distance of the best one."""
         return rounds_of(self.cohort_walk.problem, users, distance, self._noises(users, rounds))
 
     def _noises(self, users: int, rounds: int | None) -> dict[int, float]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 
 Bounds = tuple[float, float]
 
@@ -97,7 +97,7 @@ def bounds_to_use(problem: LinearProblem, scaling: str | None, given: Mapping[st
 
 
 def may_scale(problem: LinearProblem, scaling: str | None, given: Mapping[str, Any]) -> bool:
-    """Whether no parameter is in the units of theta; the arguments are those of `bounds_to_use`."""
+    """Whether no parameter is in the units of theta; `scaling` and `given` are as for `bounds_to_use`."""
     fixed = scaling == "none" or any(given[name] != usual for name, usual in _OF_THETA.items())
     return problem.intercept and not fixed
 
@@ -119,7 +119,7 @@ def outward(theta: np.ndarray, units: Units | None, p: int) -> np.ndarray:
 
 
 def inward(theta: np.ndarray, units: Units | None, p: int) -> np.ndarray:
-    """Return theta (d,) for targets in these units, as a new array: the inverse of `outward`."""
+    """Return theta (d,) of p columns for targets in these units, as a new array: the inverse of `outward`."""
     theta = theta.copy()
     if units is not None:
         theta[p] -= units.centre

@@ -14,8 +14,8 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
 from streamdp.learners.asked_units import AskedUnits
 from streamdp.learners.learner import Admission, Collector
+from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.open_users import OpenUsers, Users
-from streamdp.learners.problem import Columns, LinearProblem
 from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
 from streamdp.learners.target_units import bounds_to_use, may_scale, place_columns, place_targets
 from streamdp.learners.user_answers import (
@@ -312,7 +312,7 @@ class UserReports(Collector):
         self._report(self.people.close())
 
     def close_user(self, subject: bytes | None) -> None:
-        """Let a user report on the records that it has, if there are any."""
+        """Let a user, the subject, report on the records that it has, if there are any."""
         self._report(self.people.close_user(subject))
 
     def discard(self) -> None:

@@ -116,6 +116,8 @@ class ReportDesk:
         version
             The number of the shard's commits, and `OF_A_SHARD` times the number of the shard. It grows, unless the
             service has another shard now.
+        learner
+            The estimator of local reports.
         """
         randomizer = learner.randomizer
         assert randomizer.question is not None

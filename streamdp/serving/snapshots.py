@@ -15,7 +15,7 @@ from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError, check_texts
 from streamdp.learners.batches import Batches
-from streamdp.learners.windows import Windows
+from streamdp.learners.user_windows import Windows
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
 

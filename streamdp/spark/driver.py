@@ -50,7 +50,7 @@ from pyspark.sql import functions as sf
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError, raise_alone
 from streamdp.learners.batches import Batches
-from streamdp.learners.windows import Windows, WindowWarning
+from streamdp.learners.user_windows import Windows, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import check_finite
 from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecords, learn_batches

@@ -41,7 +41,7 @@ import pyarrow as pa
 from streamdp.errors import SourceError
 from streamdp.learners.batches import Batches
 from streamdp.learners.user_reports import MOST_WINDOW
-from streamdp.learners.windows import Windows
+from streamdp.learners.user_windows import Windows
 from streamdp.optim.curvature import Curvature
 from streamdp.spark.records import SHARD
 from streamdp.spark.sealing import Seal, seal
@@ -269,7 +269,7 @@ class BatchSum:
 
 
 def learn_batches(records: GatheredRecords, learner: Any) -> None:
-    """Learn the batches of an estimator, at the boundary from which the records were gathered.
+    """Learn the batches of an estimator, the `learner`, at the boundary from which the records were gathered.
 
     Raises `SourceError` as `GatheredRecords.ask` does; then load a state.
     """
@@ -305,7 +305,7 @@ class UserSum:
 
 
 class ClusterUsers:
-    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users."""
+    """The users of a `learner`'s window on executors, as `windows.records.WindowUsers` without gradients of single users."""
 
     def __init__(self, records: GatheredRecords, learner: Any) -> None:
         self._records = records

@@ -119,7 +119,7 @@ def numbers(model: Any) -> np.ndarray:
 
 @pytest.mark.parametrize(("make", "number"), [*all_checks(MODELS | USER), *all_checks(WINDOWED, slow=True)])
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
-@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
 

@@ -20,7 +20,7 @@ from streamdp.cli.spark import _run as run_spark
 from streamdp.config.job import NOTHING, make_config
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.errors import ConfigError, FencedError, NothingLearnedError, SchemaError, SourceError, TooFewUsersError
-from streamdp.learners.windows import WindowWarning
+from streamdp.learners.user_windows import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.memory import BAD, MemorySource
 from streamdp import ApproxDP, WindowedRegressor
-from streamdp.learners.windows import WindowWarning
+from streamdp.learners.user_windows import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store

@@ -205,16 +205,6 @@ def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, flo
             model(target=target).load_state_dict(state | bad)
 
 
-def test_a_state_from_before_there_were_scales_goes_on() -> None:
-    X, y = raw(10_000)
-    old, learner = model("none", seed=1), model(seed=1)
-    old.learn_arrays(X[:5000], y[:5000])
-    learner.load_state_dict(old.state_dict())
-    np.testing.assert_array_equal(learner.theta, old.theta)
-    learner.learn_arrays(X[5000:], y[5000:])
-    assert learner.learner._frame[1, 0] < 0.2
-
-
 def test_learners_with_other_scales_are_merged_in_original_units() -> None:
     X, y = raw(10_000)
     parts = [model(seed=seed) for seed in range(2)]
@@ -228,12 +218,12 @@ def test_learners_with_other_scales_are_merged_in_original_units() -> None:
 
 def test_where_scaling_is_impossible_it_is_off_or_an_error() -> None:
     for options in ({"intercept": False}, {"domain": L2Ball(5.0)}, {"features": ["a", "b", "c=v"]}):
-        assert not len(model(**options)._scales)  # type: ignore[arg-type]
+        assert not len(model(**options).learner._scales)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="private scaling needs"):
             model("private", **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="scaling: expected"):
         model("declared")
-    assert len(WindowedClassifier(features=WIDE)._scales) == 2
+    assert len(WindowedClassifier(features=WIDE).learner._scales) == 2
 
 
 def test_the_sums_are_wiped_where_their_noise_fails() -> None:

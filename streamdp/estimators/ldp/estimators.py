@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Any
 from streamdp.estimators.ldp import methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_reports import LocalReports
-from streamdp.learners.problem import LinearProblem
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.optim.steps import Steps

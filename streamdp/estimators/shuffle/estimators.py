@@ -41,7 +41,7 @@ from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
 from streamdp.estimators.shuffle import methods as own
 from streamdp.estimators.targets import Classifier, Regressor
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
@@ -95,6 +95,7 @@ class ShuffleRegressor(Regressor):
     (1, 'eps=1,delta=1e-06', False)
     """
 
+    cohort: Mapping[str, Any] | None
     learns = ShuffleBatches
     _make_learner = _shuffle
     batch = property(own.batch)
@@ -144,6 +145,7 @@ class ShuffleClassifier(Classifier):
     (1, 'eps=1,delta=1e-06', False)
     """
 
+    cohort: Mapping[str, Any] | None
     learns = ShuffleBatches
     _make_learner = _shuffle
     batch = property(own.batch)

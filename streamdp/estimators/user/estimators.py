@@ -68,7 +68,7 @@ from streamdp.estimators import batch_methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.target_units import TARGET
 from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
 from streamdp.optim.domains import Domain

@@ -12,7 +12,7 @@ from streamdp.errors import SchemaError
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import UserReports, UserWindow
-from streamdp.learners.windows import Windows
+from streamdp.learners.user_windows import Windows
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.windows.records import WindowRecords, WindowUsers
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def user_window(model: Any) -> UserWindow:
-    """How an estimator collects records by user."""
+    """How an estimator, `model`, collects records by user."""
     return UserWindow(model.items_per_user, model.window, model.spread)
 
 

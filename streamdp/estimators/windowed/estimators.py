@@ -36,10 +36,10 @@ from streamdp.estimators import batch_methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
-from streamdp.learners.problem import LinearProblem
+from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.target_units import TARGET
 from streamdp.learners.user_reports import ITEMS, WINDOW
-from streamdp.learners.windows import WindowPlan, Windows
+from streamdp.learners.user_windows import WindowPlan, Windows
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget

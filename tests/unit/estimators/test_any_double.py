@@ -59,7 +59,7 @@ def made(name: str, loss: str, units: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "loss", "units"), CASES)
-@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
 @pytest.mark.slow
 def test_any_finite_records_are_learned_and_released(name: str, loss: str, units: str) -> None:
     rng, n = np.random.default_rng(1), 120

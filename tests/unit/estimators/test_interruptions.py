@@ -26,7 +26,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
-from streamdp.learners.windows import WindowWarning
+from streamdp.learners.user_windows import WindowWarning
 from streamdp.privacy.entropy import Entropy
 from streamdp.store.snapshot_codec import encode_state
 from streamdp.validation.validator import MET
@@ -448,7 +448,7 @@ def without_features(kind: type[Watched]) -> tuple[Any, Any]:
         *(pytest.param(kind, without_features, marks=pytest.mark.campaign) for kind in KINDS),
     ],
 )
-@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
 def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Watched], pair: Any) -> None:
     """At any of some lines; what is compared is the whole state, with theta and the query point in memory."""
 

@@ -14,8 +14,8 @@ import pytest
 
 from streamdp import ApproxDP, L2Ball, Ledger, Quantile, WindowedClassifier, WindowedRegressor
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError, TooFewUsersError
+from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
-from streamdp.learners.windows import WindowWarning
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Release, Rng
 from tests.support.intruder import walk
@@ -65,7 +65,7 @@ def replay(subjects: list[Any], window: int, items: int, least: int) -> tuple[li
 @pytest.mark.parametrize(
     ("window", "items", "least", "people"), [(10, 4, 3, 6), (7, 1, 1, 3), (5, 2, 4, 5), (3, 9, 3, 2)]
 )
-@pytest.mark.filterwarnings("ignore::streamdp.learners.windows.WindowWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
 def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int, people: int) -> None:
     """In pieces of any size: the same users with the same records, in the same windows."""
     X, y, subjects = stream(200, people)

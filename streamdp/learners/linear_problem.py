@@ -106,7 +106,7 @@ class LinearProblem:
         return theta[:-1] if isinstance(self.loss, Huber) else theta
 
     def check_theta(self, theta: np.ndarray, p: int) -> None:
-        """Raise `ConfigError` for a theta (d,) outside the domain."""
+        """Raise `ConfigError` for a theta (d,) of p columns outside the domain."""
         self.loss.check_theta(theta, p + self.intercept)
         if not np.allclose(self.domain.project(self.free(theta)), self.free(theta), rtol=1e-9, atol=0.0):
             raise ConfigError(f"state: theta is outside {self.domain}")

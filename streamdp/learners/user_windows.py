@@ -15,7 +15,7 @@ import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError, check_choice
 from streamdp.learners.learner import Admission, Collector
-from streamdp.learners.problem import Columns, LinearProblem
+from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.learners.target_units import Units, bounds_to_use, inward, outward, place_targets, units_of
 from streamdp.learners.user_answers import sensitivity_of_average
