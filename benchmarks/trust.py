@@ -103,7 +103,7 @@ def reports(kind: type[Any], local: Callable[[int], PureDP]) -> type[Any]:
         learner.local = local
         return learner
 
-    return type("Reports" + kind.__name__, (kind,), {"_make_learner": make})
+    return type("Reports" + kind.__name__, (kind,), {"learns": Reports, "_make_learner": make})
 
 
 # --- what is compared ---------------------------------------------------------------------------------------

@@ -219,11 +219,11 @@ def ask(model: Any, population: Population, users: int, items: int, rng: np.rand
         block = population.draw(rng, min(users, max(1, _MOST // items)), items)
         users -= len(block)
         while len(block):
-            turn, block = np.split(block, [model._turn])
+            turn, block = np.split(block, [model.learner._turn])
             table = average_gradients(
                 model.learner.spec, model.learner.problem.loss, model.learner.middle, X, y, cells, cells[:-1]
             )
-            model._answer(table.T[:, turn].sum(axis=2).T / items)
+            model.learner._answer(table.T[:, turn].sum(axis=2).T / items)
 
 
 def central_descent(

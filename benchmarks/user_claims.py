@@ -302,9 +302,9 @@ def learned(size: Size, runs: int = 12) -> np.ndarray:
         model, rng = learner(problem, size, seed), np.random.default_rng((seed, size.n, size.m, size.d))
         left = size.n
         while left:
-            users = min(left, model._turn)
+            users = min(left, model.learner._turn)
             positive = rng.binomial(size.m, (1 + problem.a) / 2, (users, size.d))
-            model._answer(-(2 * positive / size.m - 1) * problem.points[0] / 2)
+            model.learner._answer(-(2 * positive / size.m - 1) * problem.points[0] / 2)
             left -= users
         found.append(problem.excess(model.theta))
     return np.array(found)

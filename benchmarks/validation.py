@@ -121,7 +121,7 @@ class Truth:
 
     def close(self) -> None:
         """Take in the block that ends."""
-        validator = self._model._validator
+        validator = self._model._validation.validator
         told = validator._open[[ERRORS, OTHERS]]
         if told.any():
             self._sums += told[:, None] * self.now()
@@ -129,7 +129,7 @@ class Truth:
 
     def now(self) -> np.ndarray:
         """The errors of the model that is asked about, and of the constant."""
-        validator = self._model._validator
+        validator = self._model._validation.validator
         task, reach = validator._task, validator._clock[2]
         y, largest = task.clipped(self._y), task.largest(reach)
         predicted = self._model._decided(self._model._scores(self._X, validator.point))

@@ -305,7 +305,7 @@ class UserSum:
 
 
 class ClusterUsers:
-    """The users of a `learner`'s window on executors, as `windows.records.WindowUsers` without gradients of single users."""
+    """The users of a window of a `learner`, as `windows.records.WindowUsers` without gradients of single users."""
 
     def __init__(self, records: GatheredRecords, learner: Any) -> None:
         self._records = records
