@@ -74,8 +74,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The format of states."""
 _LARGEST_SCORE = 1e300
-_OWN = ("_predictor",)
-"""What copies make anew: a view of its arrays."""
+_OWN = ("_clones", "_predictor")
+"""What copies make anew: the number of clones that learn, and a view of its arrays."""
 
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
@@ -102,7 +102,8 @@ class Estimator(river_base.Estimator):
     intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | None = None
-    _clones: list[int]
+    _clones: list[int] | None = None
+    """How many of its clones and itself learn, shared by them. None: it was not cloned."""
     _predictor: Predictor | None = None
     """Predicts single records, if the learner's point stays and there is one output. None: not made yet."""
     _index: dict[Any, float] | None = None
@@ -129,7 +130,6 @@ class Estimator(river_base.Estimator):
         self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
         self._counted: Budget | None = None
         self._tainted = False
-        self._clones = [0]
         self.n_refused = 0
         """Records that were refused because their subject's cap was reached, or for their budget."""
         domain = self.learns.default_domain if self.domain is None else self.domain
@@ -209,6 +209,7 @@ class Estimator(river_base.Estimator):
             if new_params is not None and not (isinstance(new_params, Mapping) and all(n in known for n in new_params)):
                 raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
             clone = super().clone(None if new_params is None else dict(new_params))
+            self._clones = self._clones or [int(bool(self._spent))]
             clone._clones = self._clones  # noqa: SLF001 - the same class
             return clone
         if new_params:
@@ -527,7 +528,7 @@ class Estimator(river_base.Estimator):
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
         self._charges = self.ledger is not None
-        if not self._spent:
+        if self._clones is not None and not self._spent:
             self._clones[0] += 1
             if self._clones[0] == 2:
                 warnings.warn(_CLONES, PrivacyWarning, stacklevel=4)
