@@ -27,7 +27,11 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     validator = model._validation.validator
     assert validator is not None
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
-    arrays, clock, out = [array.copy() for array in model.learner.arrays], validator._clock.copy(), np.empty((trials, 2))
+    arrays, clock, out = (
+        [array.copy() for array in model.learner.arrays],
+        validator._clock.copy(),
+        np.empty((trials, 2)),
+    )
     X, y = np.full((1, 1), 2**0.5), np.array([label])
     asked = np.full(1, ERROR)
     for trial in range(trials):
