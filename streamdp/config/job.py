@@ -149,7 +149,7 @@ class JobConfig(Definition):
             if issubclass(self.model.kind.learns, Windows):
                 need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
                 learner: Any = self.build_estimator()
-                if not learner.sums_only:
+                if not learner.learner.sums_only:
                     raise MisfitError("model", f"{need}; this job's window, loss or method does not allow it")
             if self.validation is not None and issubclass(self.model.kind.learns, Batches):
                 raise MisfitError("validation", "on Spark, LDP* estimators only can validate: leave it out")

@@ -30,10 +30,13 @@ def batch_plan(model: Any) -> BatchPlan:
     )
 
 
-def n_changes(self: Any) -> int:
-    """How many changes of the stream were noticed in what was released (see `optim.change`)."""
-    found: int = self.learner.n_changes
-    return found
+def batch(self: Any) -> tuple[int, int, int]:
+    """The next batch: (epoch, phase, step) of a plan, or (0, 0, records or reports before it).
+
+    Raises `NotAvailableError` before the features are known.
+    """
+    place: tuple[int, int, int] = self._learner(self.learns, "batch").walk.place
+    return place
 
 
 def phase(self: Any) -> Phase:

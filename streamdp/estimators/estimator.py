@@ -87,6 +87,11 @@ _CLONES = (
 )
 
 
+def of_learner(kind: type[Learner], name: str) -> Any:
+    """A public attribute of estimators that is the `name` of their learner, a `kind`, with its documentation."""
+    return property(lambda self: getattr(self.learner, name), doc=getattr(kind, name).__doc__)
+
+
 class Estimator(river_base.Estimator):
     """What the public estimators share. A public class is a constructor, and makes its learner in `_make_learner`."""
 

@@ -481,6 +481,11 @@ class UserReports(Collector):
         return self.units.place_of_target
 
     @property
+    def n_users(self) -> int:
+        """Reports learned."""
+        return self.counts["n_users"]
+
+    @property
     def n_asked(self) -> int:
         """Reports that were one bit about the centre and the spread of target or columns, and not a gradient."""
         return 0 if self.columns is None else self.units.asked

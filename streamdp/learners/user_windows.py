@@ -372,6 +372,21 @@ class Windows(Collector):
         return outward(self._scales.outward(self._inner, self._frame), self._units, self.p), False
 
     @property
+    def n_users(self) -> int:
+        """Users that were learned from; a user counts once for each window."""
+        return self.counts["n_users"]
+
+    @property
+    def n_windows(self) -> int:
+        """Windows released."""
+        return self.counts["n_windows"]
+
+    @property
+    def n_stopped(self) -> int:
+        """Windows whose method stopped early because its private test of the users' agreement failed."""
+        return self.counts["n_stopped"]
+
+    @property
     def n_changes(self) -> int:
         """How many changes of the stream between windows were noticed in what was released (see `optim.change`)."""
         return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])

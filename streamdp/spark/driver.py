@@ -262,11 +262,11 @@ class Driver:
                 _settle(batch, results)
                 learn_batches(records, learner)
                 learner.n_refused += counts.refused
-            elif (n := records.sizes[0]) >= learner.least_users:
+            elif (n := records.sizes[0]) >= learner.learner.least_users:
                 _settle(batch, results)
                 learner.learn_users(ClusterUsers(records, learner), n, counts.learned, counts.refused)
             else:
-                counts = self._too_small(n, learner.least_users, counts)
+                counts = self._too_small(n, learner.learner.least_users, counts)
                 learner.n_refused += counts.refused
         finally:
             gathered.unpersist(blocking=True)

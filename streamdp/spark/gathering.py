@@ -294,7 +294,7 @@ class UserSum:
 
     def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """As `Ask`."""
-        users = learner.users_of(X, y, sizes)
+        users = learner.learner.users_of(X, y, sizes)
         try:
             if self.scaled is not None:
                 users.rescale(*self.scaled)
@@ -309,7 +309,7 @@ class ClusterUsers:
 
     def __init__(self, records: GatheredRecords, learner: Any) -> None:
         self._records = records
-        self.project = learner.project
+        self.project = learner.learner.region.project
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:

@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.ldp import methods
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
@@ -119,8 +120,8 @@ class LDPSGDRegressor(Regressor):
     _make_learner = _last_iterate
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
-    n_asked = property(methods.n_asked)
-    n_paired = property(methods.n_paired)
+    n_asked = of_learner(LocalReports, "n_asked")
+    n_paired = of_learner(LocalReports, "n_paired")
 
     def __init__(
         self,
@@ -158,8 +159,8 @@ class LDPASGDRegressor(Regressor):
     _make_learner = _average
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
-    n_asked = property(methods.n_asked)
-    n_paired = property(methods.n_paired)
+    n_asked = of_learner(LocalReports, "n_asked")
+    n_paired = of_learner(LocalReports, "n_paired")
     unresolved = property(methods.unresolved)
     interval = methods.interval
     settles_at = methods.settles_at
@@ -201,8 +202,8 @@ class LDPSGDClassifier(Classifier):
     _make_learner = _last_iterate
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
-    n_asked = property(methods.n_asked)
-    n_paired = property(methods.n_paired)
+    n_asked = of_learner(LocalReports, "n_asked")
+    n_paired = of_learner(LocalReports, "n_paired")
 
     def __init__(
         self,
@@ -240,8 +241,8 @@ class LDPASGDClassifier(Classifier):
     _make_learner = _average
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
-    n_asked = property(methods.n_asked)
-    n_paired = property(methods.n_paired)
+    n_asked = of_learner(LocalReports, "n_asked")
+    n_paired = of_learner(LocalReports, "n_paired")
     unresolved = property(methods.unresolved)
     interval = methods.interval
     settles_at = methods.settles_at

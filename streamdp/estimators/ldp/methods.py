@@ -65,18 +65,6 @@ def absorb(self: Any, report: Report | Answer, *, subject: Subject | None = None
             take()
 
 
-def n_asked(self: Any) -> int:
-    """Records that answered with one bit about the class, or about the centre and scale of target or column."""
-    found: int = self.learner.n_asked
-    return found
-
-
-def n_paired(self: Any) -> int:
-    """Records that answered with one bit about two columns, and not with a gradient (see `pair_bits`)."""
-    found: int = self.learner.n_paired
-    return found
-
-
 def unresolved(self: Any) -> list[str]:
     """Columns that may be spread by any amount below 1/64 of half their declared bounds, as far as bits tell.
 

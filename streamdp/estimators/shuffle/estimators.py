@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from streamdp.aggregation.vector_sum import Calibration
 from streamdp.errors import ConfigError
 from streamdp.estimators import batch_methods as methods
+from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
 from streamdp.estimators.shuffle import methods as own
 from streamdp.estimators.targets import Classifier, Regressor
@@ -98,12 +99,12 @@ class ShuffleRegressor(Regressor):
     cohort: Mapping[str, Any] | None
     learns = ShuffleBatches
     _make_learner = _shuffle
-    batch = property(own.batch)
-    finished = property(own.finished)
+    batch = property(methods.batch)
+    finished = of_learner(ShuffleBatches, "finished")
     randomizer = property(own.randomizer)
     absorb = own.absorb
     learn_cohort = own.learn_cohort
-    n_changes = property(methods.n_changes)
+    n_changes = of_learner(ShuffleBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
     surrender = methods.surrender
@@ -148,12 +149,12 @@ class ShuffleClassifier(Classifier):
     cohort: Mapping[str, Any] | None
     learns = ShuffleBatches
     _make_learner = _shuffle
-    batch = property(own.batch)
-    finished = property(own.finished)
+    batch = property(methods.batch)
+    finished = of_learner(ShuffleBatches, "finished")
     randomizer = property(own.randomizer)
     absorb = own.absorb
     learn_cohort = own.learn_cohort
-    n_changes = property(methods.n_changes)
+    n_changes = of_learner(ShuffleBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
     surrender = methods.surrender

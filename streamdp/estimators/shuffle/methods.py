@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     pass
 
 
-def batch(self: Any) -> tuple[int, int, int]:
-    """The next batch: (epoch, phase, step), or (0, 0, records before it) for Newton's method.
-
-    Raises `NotAvailableError` before the features are known.
-    """
-    place: tuple[int, int, int] = self._learner(ShuffleBatches, "batch").walk.place
-    return place
-
-
-def finished(self: Any) -> bool:
-    """Whether all rounds of a cohort are done; False without a cohort."""
-    return bool(self.learner.finished)
-
-
 def randomizer(self: Any) -> ShuffleRandomizer:
     """A person's half for the next batch. Raises `NotAvailableError` before the features are known."""
     learner = self._learner(ShuffleBatches, "randomizer")

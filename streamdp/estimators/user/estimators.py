@@ -65,6 +65,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators import batch_methods
+from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
@@ -165,9 +166,9 @@ class UserLevelLDPRegressor(Regressor):
 
     learns = UserReports
     _make_learner = _reports
-    n_users = property(methods.n_users)
-    n_asked = property(methods.n_asked)
-    batch = property(methods.batch)
+    n_users = of_learner(UserReports, "n_users")
+    n_asked = of_learner(UserReports, "n_asked")
+    batch = property(batch_methods.batch)
     phase = property(batch_methods.phase)
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
@@ -213,9 +214,9 @@ class UserLevelLDPClassifier(Classifier):
 
     learns = UserReports
     _make_learner = _reports
-    n_users = property(methods.n_users)
-    n_asked = property(methods.n_asked)
-    batch = property(methods.batch)
+    n_users = of_learner(UserReports, "n_users")
+    n_asked = of_learner(UserReports, "n_asked")
+    batch = property(batch_methods.batch)
     phase = property(batch_methods.phase)
     randomizer = property(methods.randomizer)
     absorb = methods.absorb

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import UserReports, UserWindow
 from streamdp.learners.user_windows import Windows
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.windows.records import WindowRecords, WindowUsers
+from streamdp.windows.records import WindowUsers
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -25,25 +24,7 @@ def user_window(model: Any) -> UserWindow:
     return UserWindow(model.items_per_user, model.window, model.spread)
 
 
-def n_users(self: Any) -> int:
-    """Users that were learned from: their reports, or once for each window."""
-    count: int = self.learner.counts["n_users"]
-    return count
-
-
 # -- reports -----------------------------------------------------------------------------------------------------------
-
-
-def n_asked(self: Any) -> int:
-    """Reports that were one bit about the centre and the spread of target or columns, and not a gradient."""
-    found: int = self.learner.n_asked
-    return found
-
-
-def batch(self: Any) -> tuple[int, int, int]:
-    """The batch of the open question: (epoch, phase, step). Raises `NotAvailableError` without features."""
-    place: tuple[int, int, int] = self._learner(UserReports, "batch").walk.place
-    return place
 
 
 def close_user(self: Any, subject: Subject) -> None:
@@ -112,35 +93,6 @@ def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> 
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-def n_windows(self: Any) -> int:
-    """Windows released."""
-    count: int = self.learner.counts["n_windows"]
-    return count
-
-
-def n_stopped(self: Any) -> int:
-    """Windows whose method stopped early because its private test of the users' agreement failed."""
-    count: int = self.learner.counts["n_stopped"]
-    return count
-
-
-def sums_only(self: Any) -> bool:
-    """Whether the method asks for sums over all users only: then `learn_users` may be called."""
-    return bool(self.learner.sums_only)
-
-
-def least_users(self: Any) -> int:
-    """With how many users a window can be released."""
-    least: int = self._learner(Windows, "least_users").least_users
-    return least
-
-
-def project(self: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Projects theta (d,) onto the domain, as `WindowUsers` must."""
-    found: Callable[[np.ndarray], np.ndarray] = self._learner(Windows, "project").region.project
-    return found
-
-
 def surrender(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """End the open window without a release and hand over its raw records, for `users_of`.
 
@@ -150,18 +102,6 @@ def surrender(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     with self._rng.lock:
         records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.handed_over()
         return records
-
-
-def users_of(self: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
-    """Return users by their records.
-
-    Parameters
-    ----------
-    X, y, sizes
-        Records (N, p) and (N,), sorted by user, and how many each user has (n,).
-    """
-    users: WindowRecords = self._learner(Windows, "users_of").users_of(X, y, sizes)
-    return users
 
 
 def learn_users(self: Any, users: WindowUsers, n: int, records: int, refused: int) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamdp.estimators import batch_methods
+from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
@@ -113,15 +113,11 @@ class WindowedRegressor(Regressor):
 
     learns = Windows
     _make_learner = _windows
-    n_users = property(methods.n_users)
-    n_windows = property(methods.n_windows)
-    n_stopped = property(methods.n_stopped)
-    n_changes = property(batch_methods.n_changes)
-    sums_only = property(methods.sums_only)
-    least_users = property(methods.least_users)
-    project = property(methods.project)
+    n_users = of_learner(Windows, "n_users")
+    n_windows = of_learner(Windows, "n_windows")
+    n_stopped = of_learner(Windows, "n_stopped")
+    n_changes = of_learner(Windows, "n_changes")
     surrender = methods.surrender
-    users_of = methods.users_of
     learn_users = methods.learn_users
 
     def __init__(
@@ -160,15 +156,11 @@ class WindowedClassifier(Classifier):
 
     learns = Windows
     _make_learner = _windows
-    n_users = property(methods.n_users)
-    n_windows = property(methods.n_windows)
-    n_stopped = property(methods.n_stopped)
-    n_changes = property(batch_methods.n_changes)
-    sums_only = property(methods.sums_only)
-    least_users = property(methods.least_users)
-    project = property(methods.project)
+    n_users = of_learner(Windows, "n_users")
+    n_windows = of_learner(Windows, "n_windows")
+    n_stopped = of_learner(Windows, "n_stopped")
+    n_changes = of_learner(Windows, "n_changes")
     surrender = methods.surrender
-    users_of = methods.users_of
     learn_users = methods.learn_users
 
     def __init__(

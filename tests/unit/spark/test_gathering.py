@@ -114,7 +114,7 @@ def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None
         assert sum(result.counts.learned for result in results) == len(flat)
         assert sum(result.counts.refused for result in results) == len(rows) - len(flat)
         theirs = cluster(blocks, seal, results)
-        ours: WindowRecords = learner.users_of(flat[:, :2].copy(), flat[:, 2].copy(), sizes)
+        ours: WindowRecords = learner.learner.users_of(flat[:, :2].copy(), flat[:, 2].copy(), sizes)
         curvature, theta, grid = Curvature(Huber(), 3), np.array([0.1, 0.2, -0.1, 1.0]), 2.0**-20
         columns, frame = np.array([0, 1]), np.array([[0.1, 0.0], [0.5, 0.25]])
         np.testing.assert_allclose(theirs.moments(columns, frame, grid), ours.moments(columns, frame, grid), atol=1e-5)
@@ -192,10 +192,10 @@ def test_batches_on_executors_are_those_of_one_process(shards: int, small_blocks
 
 def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:
     learner = WindowedRegressor(features=["a", "b"], budget="eps=8,delta=1e-6")
-    users: Any = learner.users_of(np.zeros((1, 2)), np.zeros(1), np.ones(1, np.int64))
+    users: Any = learner.learner.users_of(np.zeros((1, 2)), np.zeros(1), np.ones(1, np.int64))
     with pytest.raises(TooFewUsersError) as caught:
         learner.learn_users(users, 1, 1, 0)
-    assert caught.value.needed == learner.least_users
+    assert caught.value.needed == learner.learner.least_users
     assert (learner.n_seen, learner.guarantee.budgets) == (0, ())
     learner.learn_one({"a": 1.0, "b": 1.0}, 1.0, subject="ann")
     with pytest.raises(NotAtBoundaryError):
