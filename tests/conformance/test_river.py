@@ -546,7 +546,7 @@ def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
         part.close_batch()
     before = [numbers(part).copy() for part in parts]
     together = parts[0].merged(*parts[1:])
-    if getattr(together, "_method", "") != "newton":  # which weighs by information
+    if getattr(together.learner, "method", "") != "newton":  # which weighs by information
         expected = sum(part.theta * n / 100 for part, n in zip(parts, sizes, strict=True))
         assert together.theta == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert together.n_seen == 100

@@ -22,6 +22,8 @@ import pytest
 
 from streamdp import ApproxDP, GaussianDP, L2Ball, PanPrivateClassifier, PanPrivateRegressor
 from streamdp.errors import NotAtBoundaryError
+from streamdp.estimators.batch_methods import batch_plan
+from streamdp.learners.pan import PanBatches
 from streamdp.optim.loops import gradient
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
@@ -295,12 +297,12 @@ def differing(case: Case, taken: int, many: bool = False) -> set[str]:
 @pytest.mark.parametrize(("case", "many"), WAYS)
 def test_within_the_batch_only_the_sum_depends_on_its_records(case: Case, many: bool) -> None:
     """Afterwards only what the release changes: the points of the steps, and in a batch the sum at the new middle."""
-    steps = {"._walk.sequence.points", "._middle"}
+    steps = {".learner.walk.sequence.points", ".learner.middle"}
     assert differing(case, MINE * BATCH + PLACE, many) == set()
     for taken in range(PLACE + 1, BATCH):
-        assert differing(case, MINE * BATCH + taken, many) == {"._total"}
+        assert differing(case, MINE * BATCH + taken, many) == {".learner._total"}
     assert differing(case, (MINE + 1) * BATCH, many) == steps
-    assert differing(case, (MINE + 1) * BATCH + 1, many) - {"._total"} == steps
+    assert differing(case, (MINE + 1) * BATCH + 1, many) - {".learner._total"} == steps
 
 
 def patterns(values: np.ndarray) -> list[bytes]:
@@ -538,32 +540,42 @@ class TakesCheckpointsAnywhere(PanPrivateRegressor):
         try:
             return super().state_dict()
         except NotAtBoundaryError:
-            return {"state": np.concatenate((self._walk.sequence.points, self._total[None]))}
+            return {"state": np.concatenate((self.learner.walk.sequence.points, self.learner.total[None]))}
 
 
-class DrawsAhead(PanPrivateRegressor):
+class DrawsAhead(PanBatches):
     """Broken: it draws Z_b when the batch is opened."""
 
     def _open(self) -> None:
         super()._open()
-        self._ahead = self._noises()
+        self._ahead = self.noises()
 
     def _close(self, records: int) -> np.ndarray:
         self._total += self._ahead
-        total: np.ndarray = self._total / self._cells
+        total: np.ndarray = self._total / self.cells
         return total
 
 
-class KeepsTheLastGradient(PanPrivateRegressor):
+class KeepsTheLastGradient(PanBatches):
     """Broken: the buffer of a gradient is kept."""
 
-    def _quickly(self) -> None:
+    def record_kernel(self) -> None:
         """Every record takes the way of `_add`."""
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         super()._add(X, y)
         self._kept = np.empty(len(self._total))
-        gradient(self._spec, self._middle, X, y, len(X) - 1, self._kept)
+        gradient(self.spec, self.middle, X, y, len(X) - 1, self._kept)
+
+
+def with_learner(kind: type[PanBatches]) -> Callable[..., Any]:
+    """The estimator, with this learner."""
+
+    def make(self: Any, problem: Any, budget: Any, rng: Any) -> PanBatches:
+        given = self.domain is not None
+        return kind(problem, budget, rng, batch_plan(self), given_domain=given, mechanism=self.mechanism)
+
+    return type("Broken", (PanPrivateRegressor,), {"_make_learner": make})
 
 
 def predicted(model: Any, things: list[Any]) -> np.ndarray:
@@ -667,9 +679,9 @@ def check_learned(case: Case, taken: int, runs: int, share: float, **options: An
 
 BROKEN: dict[str, tuple[int, dict[str, Any]]] = {
     "a checkpoint within the batch, and a break-in": (2, {"kind": TakesCheckpointsAnywhere, "checkpoints": (1,)}),
-    "noise drawn ahead": (1, {"kind": DrawsAhead}),
+    "noise drawn ahead": (1, {"kind": with_learner(DrawsAhead)}),
     "a generator that is kept": (1, {"seeds": True}),
-    "a gradient that is not wiped": (2, {"kind": KeepsTheLastGradient}),
+    "a gradient that is not wiped": (2, {"kind": with_learner(KeepsTheLastGradient)}),
 }
 
 

@@ -255,13 +255,15 @@ def contents_after(loss: str, record: Record, taken: int) -> dict[str, Any]:
 @one
 def test_within_a_batch_only_the_sum_depends_on_its_records(loss: str) -> None:
     """Afterwards only what the release changes: the state of the walk, and the next query point."""
-    expected: dict[int, set[str]] = {1: set(), 2: {"._total"}, 4: {"._walk.state", "._middle"}}
+    expected: dict[int, set[str]] = {1: set(), 2: {".learner._total"}, 4: {".learner.walk.state", ".learner.middle"}}
     for taken, paths in expected.items():
         a, b = (contents_after(loss, record, taken) for record in PAIRS[loss])
         assert a.keys() == b.keys()
         differing = {path for path in a if a[path] != b[path]}
-        assert differing - {"._total"} == paths - {"._total"}
-        assert ("._total" in differing) == (taken == 2) or taken == 4  # the next batch's sum is at another point
+        assert differing - {".learner._total"} == paths - {".learner._total"}
+        assert (".learner._total" in differing) == (
+            taken == 2
+        ) or taken == 4  # the next batch's sum is at another point
 
 
 @one

@@ -173,9 +173,9 @@ def test_a_divided_shuffled_sum_has_the_noise_of_one_shuffler(n: int, monkeypatc
     driver = model(ShuffleRegressor, **parameters)
     start, totals = driver.state_dict(), []
     holder = model(ShuffleRegressor, seed=1, **parameters)
-    monkeypatch.setattr(type(driver), "_move", lambda self, total, *_: totals.append(total))
+    monkeypatch.setattr(type(driver.learner), "move", lambda self, total, *_: totals.append(total))
     for _ in range(1000):
-        driver._step(n, 600, (holder.part(*part[0]) for part in processes.parts))
+        driver.learner.step(n, (holder.part(*part[0]) for part in processes.parts))
     exact = model(PanPrivateRegressor, mechanism="none", batch_size=600)
     exact.load_state_dict(model(PanPrivateRegressor, mechanism="none", batch_size=600).state_dict())
     X, y = records(n)

@@ -138,7 +138,7 @@ def test_a_last_window_with_too_few_users_is_told(tmp_path: Path) -> None:
     ids=str,
 )
 def test_auto_is_newton_where_that_is_possible(options: dict[str, Any], name: str) -> None:
-    assert WindowedRegressor(**options)._method.name == name
+    assert WindowedRegressor(**options).learner.method.name == name
 
 
 def test_auto_is_newton_from_as_many_users_on_as_it_needs() -> None:

@@ -58,7 +58,7 @@ def test_the_posterior_is_bayes_rule() -> None:
 
 def test_a_column_with_two_possible_centres_is_asked_on() -> None:
     """A narrow bell at 0 has a fifth of the weight, one at .6 the rest: r is about .25 for both, and known."""
-    arrays = LDPASGDClassifier(features={"x": (-1, 1)})._arrays
+    arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays
     arrays.posterior[0] = -80.0
     arrays.posterior[0, 96, 2], arrays.posterior[0, 154, 2] = math.log(0.2), math.log(0.8)
     k.refresh(arrays)
@@ -168,7 +168,7 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
 def test_the_next_question_is_that_of_the_schedule() -> None:
     """Against the rule as the head of `frame` states it, at states that reach every branch."""
     p, rng = 4, np.random.default_rng(0)
-    arrays = LDPASGDRegressor(features={f"x{j}": (-1, 1) for j in range(p)}, target=(-1, 1))._arrays
+    arrays = LDPASGDRegressor(features={f"x{j}": (-1, 1) for j in range(p)}, target=(-1, 1)).learner.arrays
     arrays.clock[k.TARGET] = k.DONE
     met = set()
     for _ in range(3000):

@@ -106,4 +106,4 @@ def test_without_a_known_variance_probabilities_are_plain() -> None:
         found = [model.predict_proba_one(dict(zip(names, x, strict=True)))[True] for x in X[:5].tolist()]
         np.testing.assert_allclose(found, plain[:5])
     assert models[2].learner.noise_variance() > 0
-    assert LDPASGDClassifier(features=names)._noise_variance() == 0
+    assert LDPASGDClassifier(features=names).learner.noise_variance() == 0

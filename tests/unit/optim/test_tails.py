@@ -18,7 +18,7 @@ MASSES, DISTANCES = np.array([0.01, 0.03, 0.1, 0.3]), 2.0 ** -np.arange(4.0)
 
 def narrow(centre: int, spread: int = 0) -> Arrays:
     """A column whose bulk is known to be a bell at this index of the grid of centres, as wide as that of spreads."""
-    arrays = LDPASGDClassifier(features={"x": (-1, 1)})._arrays
+    arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays
     arrays.posterior[0] = -200.0
     arrays.posterior[0, centre, spread] = 0.0
     k.refresh(arrays)
@@ -139,12 +139,12 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
     first, second = search_of(values[:300], 4.0), search_of(values[300:], 4.0)
     read, both = (ColumnSearch(np.array([True]), {}, first._keep) for _ in range(2))
     read.read(first.learned())
-    np.testing.assert_array_equal(read.learner.arrays.summary, first.learner.arrays.summary)
+    np.testing.assert_array_equal(read._arrays.summary, first._arrays.summary)
     assert read.question() == first.question()
     both.merge([first, second])
-    expected = first.learner.arrays.tails + second.learner.arrays.tails
-    assert (np.abs(expected) > np.abs(first.learner.arrays.tails)).any()
-    np.testing.assert_array_equal(both.learner.arrays.tails, expected)
+    expected = first._arrays.tails + second._arrays.tails
+    assert (np.abs(expected) > np.abs(first._arrays.tails)).any()
+    np.testing.assert_array_equal(both._arrays.tails, expected)
 
 
 def test_states_keep_tails_and_false_ones_are_refused() -> None:
