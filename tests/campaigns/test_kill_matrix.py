@@ -648,7 +648,8 @@ def test_a_fault_of_each_kind_of_job(
 ) -> None:
     broker, proxy = broker_behind_proxy
     with contextlib.closing(SharedServers(broker.bootstrap, proxy, postgres.url)) as servers:
-        cell = Cell(tmp_path / "cell", servers, *which, seed=SMALL.index(which), rows=1_000)
+        rows = 60_000 if which == SMALL[1] else 1_000  # a file that is not read to its end before the fault
+        cell = Cell(tmp_path / "cell", servers, *which, seed=SMALL.index(which), rows=rows)
         cell.run(1)
     assert cell.done.total() == 1
     assert cell.commits
