@@ -24,18 +24,13 @@ Learning = ShuffleRegressor | ShuffleClassifier
 
 
 class Agreement:
-    """The agreement of one job. Each party makes its own; two agreements are the same if their digests are equal.
+    """The agreement of one job.
 
-    Parameters
-    ----------
-    estimator
-        A `ShuffleRegressor` or `ShuffleClassifier` with declared features. The agreement keeps a copy without state.
-    minimum_share
-        The share of a batch's people that must answer before the batch is forwarded, in (0, 1]; 1: all of them.
-    about
-        Anything else that must be the same for all parties, such as a job's fingerprint.
-
-    Raises `ConfigError` for another estimator, and if the calibration gives no guarantee for so small a share.
+    Each party makes its own; two agreements are the same if their digests are equal. It keeps a copy without state of
+    the estimator, a `ShuffleRegressor` or `ShuffleClassifier` with declared features. At least `minimum_share` of a
+    batch's people, in (0, 1], must answer before the batch is forwarded. `about` is anything else that must be the same
+    for all parties, such as a job's fingerprint. Raises `ConfigError` for another estimator, and if the calibration
+    gives no guarantee for so small a share.
     """
 
     first: Place = (0, 0, 0)
@@ -114,34 +109,20 @@ class Agreement:
         return following
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:
-        """What a device needs for its answer. Everything but the point comes from this agreement.
+        """What a device needs for its answer.
 
-        Parameters
-        ----------
-        point
-            (d,), where the gradient is taken. It may come from anywhere.
+        Everything but the `point` (d,) of the gradient comes from this agreement.
         """
         found: ShuffleRandomizer = replace(self._go(place).randomizer, point=point)
         return found
 
     def announcement(self, place: Place, point: np.ndarray) -> Announcement:
-        """The learner's announcement of a batch.
-
-        Parameters
-        ----------
-        point
-            (d,), where the gradients are taken.
-        """
+        """The learner's announcement of a batch; the gradients are taken at `point` (d,)."""
         agreed = self._go(place).randomizer
         return Announcement(self.digest, place, point, self._loss, tuple(map(str, agreed.features)), agreed.params)
 
     def accept(self, text: bytes) -> ShuffleRandomizer:
-        """What a device needs for its answer to an announcement, if the announcement obeys this agreement.
-
-        Parameters
-        ----------
-        text
-            The announcement, as `write_announcement` writes it.
+        """What a device needs for its answer to an announcement, if its `text` obeys this agreement.
 
         Raises `SchemaError` if the text is no announcement or the plan has no such batch, `BudgetError` for a budget
         that is none, and `ConfigError`, with what differs, if it does not obey this agreement. What the text demands

@@ -29,17 +29,11 @@ Message = tuple[bytes, bytes]
 
 
 class CohortDevice:
-    """One person's device in a cohort, with one record. Threads may share it.
+    """One person's device in a cohort, with one record.
 
-    Parameters
-    ----------
-    agreement
-        The agreement of a job with a cohort.
-    last
-        The message that the record sent last, as `note` got it; None if it has not answered.
-    note
-        Stores the message durably, with the record. `answer` calls it before it returns the message. If it raises, the
-        next call for this round gives it the same message again.
+    Threads may share it. `last` is the message that the record sent last, as `note` got it; None if it has not
+    answered. `note` stores the message durably, with the record. `answer` calls it before it returns the message. If it
+    raises, the next call for this round gives it the same message again.
 
     Raises `ConfigError` if the job has no cohort: there a record answers once, see `Device`.
 
@@ -64,17 +58,11 @@ class CohortDevice:
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
     def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> Message:
-        """The message to send to the shuffler: its key and its value. The last round again has the same bytes.
+        """The message that answers an announcement of a round: its key and its value.
 
-        Parameters
-        ----------
-        announcement
-            The learner's announcement of a round.
-        x, y
-            The record: features by name, and a number (for classifiers the class's index).
-
-        Raises `NotAvailableError` for a round before the last one that the record answered, and the errors of
-        `Agreement.accept` and `ShuffleRandomizer.messages`.
+        The last round again has the same bytes. The record has features x by name, and a number y (for classifiers the
+        class's index). Raises `NotAvailableError` for a round before the last one that the record answered, and the
+        errors of `Agreement.accept` and `ShuffleRandomizer.messages`.
         """
         with self._lock:
             randomizer = self._agreement.accept(announcement)
@@ -93,19 +81,13 @@ class CohortDevice:
 
 
 class CohortSimulator:
-    """Plays the devices of all people in a source: each answers once in every round. It holds all records in memory.
+    """Plays the devices of all people in a source: each answers once in every round.
 
-    Parameters
-    ----------
-    source
-        The records, one for each person.
-    notes
-        Which rounds these people have answered. The messages of the last round are in a file beside it,
-        `<notes>.messages`, until all are sent, so that after a crash the same bytes are sent again.
-
-    If the source has budgets of records, a record declines all rounds that allows less than it spends if no more people
-    answer than the agreement demands. Raises `ConfigError` if there are more people than the cohort has, and
-    `SourceError` if there are others than in the rounds before.
+    It holds all records in memory. The source has one record for each person. `notes` say which rounds these people
+    have answered. The messages of the last round are in a file beside it, `<notes>.messages`, until all are sent, so
+    that after a crash the same bytes are sent again. If the source has budgets of records, a record declines all rounds
+    that allows less than it spends if no more people answer than the agreement demands. Raises `ConfigError` if there
+    are more people than the cohort has, and `SourceError` if there are others than in the rounds before.
     """
 
     def __init__(
@@ -153,25 +135,15 @@ class CohortSimulator:
         return last and notes.sent == notes.answered
 
     def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Run until the last round is answered, or until told to stop.
-
-        Parameters
-        ----------
-        stopping
-            Returns True to stop.
-        """
+        """Run until the last round is answered, or until `stopping` returns True."""
         while not stopping() and not self.finished:
             self.step(_POLL_S)
 
     def step(self, timeout_s: float) -> bool:
         """Answer the newest announcement; returns False if there is none that these people have not answered.
 
-        Parameters
-        ----------
-        timeout_s
-            The time to wait for an announcement, in seconds.
-
-        Raises `SourceError` if the messages of a round that was interrupted are gone, or no file can be written.
+        Waits for an announcement for at most `timeout_s` seconds. Raises `SourceError` if the messages of a round that
+        was interrupted are gone, or no file can be written.
         """
         self._announced.look(timeout_s)
         randomizer, notes = self._announced.randomizer, self._notes

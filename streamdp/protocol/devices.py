@@ -85,14 +85,9 @@ class Device:
 class Notes:
     """A file that says which records of a source have answered, locked for as long as this object exists.
 
-    Parameters
-    ----------
-    path
-        The file. It need not exist.
-
-    Raises `StoreBusyError` if another process or object has the file, because every record would answer twice;
-    `StoreError` if the lock cannot be made; `SourceError` if the file cannot be read or was written under another
-    agreement.
+    The file at `path` need not exist. Raises `StoreBusyError` if another process or object has the file, because every
+    record would answer twice; `StoreError` if the lock cannot be made; `SourceError` if the file cannot be read or was
+    written under another agreement.
     """
 
     def __init__(self, path: str, agreement: Agreement) -> None:
@@ -139,13 +134,7 @@ class Notes:
 
 
 class Announcements:
-    """The newest announcement of a learner, if it obeys the agreement.
-
-    Parameters
-    ----------
-    tell
-        Is called with "refused" and "batch".
-    """
+    """The newest announcement of a learner, if it obeys the agreement. Tells "refused" and "batch"."""
 
     def __init__(self, agreement: Agreement, points: Log, tell: Tell) -> None:
         self._agreement = agreement
@@ -159,13 +148,7 @@ class Announcements:
         points.seek(max(0, points.end() - 1))
 
     def look(self, timeout_s: float) -> None:
-        """Take up the newest announcement. Refuse it if it does not obey the agreement.
-
-        Parameters
-        ----------
-        timeout_s
-            The time to wait for an announcement, in seconds.
-        """
+        """Take up the newest announcement within `timeout_s` seconds. Refuse it if it does not obey the agreement."""
         entries = self._points.poll(timeout_s)
         if not entries:
             return
@@ -187,13 +170,8 @@ class Announcements:
 class DeviceSimulator:
     """Plays the devices of all people in a source: each record waits for a batch and answers once.
 
-    Parameters
-    ----------
-    per_batch
-        The number of these people who answer in one batch; None: as many as the batch takes.
-
-    If the source has budgets of records, a record declines that allows less than it spends if no more people answer
-    than the agreement demands.
+    `per_batch` of these people answer in one batch; None: as many as the batch takes. If the source has budgets of
+    records, a record declines that allows less than it spends if no more people answer than the agreement demands.
     """
 
     def __init__(
@@ -218,23 +196,14 @@ class DeviceSimulator:
             source.seek(notes.position)
 
     def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Run until every record has had its turn, or until told to stop.
-
-        Parameters
-        ----------
-        stopping
-            Returns True to stop.
-        """
+        """Run until every record has had its turn, or until `stopping` returns True."""
         while not stopping() and not self._source.finished:
             self.step(_POLL_S)
 
     def step(self, timeout_s: float) -> bool:
         """Take up a new announcement, and let the next people answer; returns False if nobody could answer.
 
-        Parameters
-        ----------
-        timeout_s
-            The time to wait for an announcement or for records, in seconds.
+        Waits for an announcement or for records for at most `timeout_s` seconds.
         """
         self._announced.look(0.0 if self._wanted() else timeout_s)
         wanted, randomizer, notes = self._wanted(), self._announced.randomizer, self._notes

@@ -20,20 +20,13 @@ _POLL_S = 0.2
 
 
 class Learner:
-    """Continues at the position in its store. After an error, such as an unavailable broker, make a new one.
+    """Continues at the position in its store.
 
-    Parameters
-    ----------
-    estimator
-        A new estimator; the state comes from the store.
-    store
-        The job's `Store`. Its counts are: learned, records; dead, messages that are no part of a batch of this job.
-    publish
-        Functions to call with the committed snapshot, at the start and after every commit, before the next
-        announcement.
-
-    Raises `StoreMismatchError` if the store was written under another agreement, `SourceError` if it has read another
-    topic of the same name.
+    After an error, such as an unavailable broker, make a new one. The estimator is new; its state comes from `store`,
+    the job's `Store`. The store counts records as learned, and as dead messages that are no part of a batch of this
+    job. Each function of `publish` is called with the committed snapshot, at the start and after every commit, before
+    the next announcement. Raises `StoreMismatchError` if the store was written under another agreement, `SourceError`
+    if it has read another topic of the same name.
     """
 
     def __init__(
@@ -58,14 +51,9 @@ class Learner:
         self._start()
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Learn until told to stop, until no message has come for some time, or until a cohort's rounds are done.
+        """Learn until `stopping` returns True, or until a cohort's rounds are done.
 
-        Parameters
-        ----------
-        stopping
-            Returns True to stop.
-        idle_seconds
-            Stop after this time without a message; None: never.
+        Also stop after `idle_seconds` without a message; None: never.
         """
         heard = time.monotonic()
         while not (stopping() or self._estimator.finished):
@@ -75,12 +63,7 @@ class Learner:
                 return
 
     def step(self, timeout_s: float) -> bool:
-        """Learn the batches that have come; returns False if no message came.
-
-        Parameters
-        ----------
-        timeout_s
-            The time to wait for a message, in seconds.
+        """Learn the batches that have come, within `timeout_s` seconds; returns False if no message came.
 
         Raises `SourceError` if a batch is missing.
         """

@@ -44,86 +44,42 @@ class Wire(BaseModel):
 
 
 def whole(value: Any) -> Any:
-    """Return 7 for 7.0, which JSON of another language may have for a whole number.
-
-    Parameters
-    ----------
-    value
-        Anything; it is returned as it is if it is no such number.
-    """
+    """Return 7 for 7.0, which JSON of another language may have for a whole number, and any other `value` unchanged."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
 class Number(Wire):
-    """A feature that is a number.
-
-    Parameters
-    ----------
-    name
-        The name of the feature.
-    bounds
-        The public bounds [low, high]. Values outside are clipped to them.
-    """
+    """A feature that is a number."""
 
     name: Name
-    bounds: list[float] = Field(min_length=2, max_length=2)
+    bounds: list[float] = Field(min_length=2, max_length=2)  # public, [low, high]; values outside are clipped to them
 
 
 class Category(Wire):
-    """A feature that is one of several texts.
-
-    Parameters
-    ----------
-    name
-        The name of the feature.
-    categories
-        All categories. The first one has no column.
-    """
+    """A feature that is one of several texts."""
 
     name: Name
-    categories: list[str] = Field(min_length=2, max_length=_MOST_COLUMNS)
+    categories: list[str] = Field(min_length=2, max_length=_MOST_COLUMNS)  # the first one has no column
 
 
 class Target(Wire):
-    """What is predicted.
-
-    Parameters
-    ----------
-    name
-        The name of the target.
-    classes
-        The labels of a classification. None: the target is a number.
-    bounds
-        The public bounds [low, high] of a number; None: no bounds.
-    scale
-        A number is clipped to its bounds and then divided by this.
-    """
+    """What is predicted."""
 
     name: Name
+    # the labels of a classification; None: the target is a number
     classes: list[str] | None = Field(min_length=2, max_length=_MOST_COLUMNS)
-    bounds: list[float] | None = Field(min_length=2, max_length=2)
+    bounds: list[float] | None = Field(min_length=2, max_length=2)  # public, [low, high] of a number; None: no bounds
+    # a number is clipped to its bounds and then divided by this
     scale: float = Field(ge=accepted.LEAST, le=accepted.MOST)
 
 
 class WireSchema(Wire):
-    """The declared public schema.
+    """The declared public schema."""
 
-    Parameters
-    ----------
-    features
-        The features, in the order of their columns.
-    target
-        The target.
-    intercept
-        Whether a constant 1 follows the columns.
-    subject
-        "text" or "integer" if a report must name the person that it is about; None: it need not.
-    """
-
-    features: list[Number | Category] = Field(min_length=1, max_length=_MOST_COLUMNS)
+    features: list[Number | Category] = Field(min_length=1, max_length=_MOST_COLUMNS)  # in the order of their columns
     target: Target
-    intercept: bool
-    subject: Literal["text", "integer"] | None
+    intercept: bool  # whether a constant 1 follows the columns
+    subject: Literal["text", "integer"] | None  # what a report must name its person by; None: it need not
 
     def build(self) -> Schema:
         """The encoder of records.
@@ -148,35 +104,17 @@ class WireSchema(Wire):
 
 
 def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.0) -> tuple[float, float]:
-    """Return the middle of bounds and half their distance.
-
-    Parameters
-    ----------
-    bounds
-        The lower and the upper bound.
-    scale
-        What both are divided by first.
-    """
+    """Return the middle of `bounds` and half their distance, both divided by `scale`."""
     low, high = bounds[0] / scale, bounds[1] / scale
     return (low + high) / 2, (high - low) / 2
 
 
 class WireLoss(Wire):
-    """The loss.
+    """The loss."""
 
-    Parameters
-    ----------
-    name
-        A name in `LOSSES`.
-    parameters
-        The parameters of the loss, all of them.
-    bound, sensitivity
-        The constants that the noise is calibrated to (see `losses.base`).
-    """
-
-    name: Name
-    parameters: dict[str, float | str | None] = Field(max_length=10)
-    bound: float = Field(gt=0)
+    name: Name  # a name in `LOSSES`
+    parameters: dict[str, float | str | None] = Field(max_length=10)  # all of them
+    bound: float = Field(gt=0)  # the noise is calibrated to it and to `sensitivity` (see `losses.base`)
     sensitivity: float = Field(gt=0)
 
     def build(self) -> Loss:
@@ -197,39 +135,18 @@ class WireLoss(Wire):
 
 
 class Agreement(Wire):
-    """What people agree to once. It never changes while a job lives; a device refuses a document with another one.
-
-    Parameters
-    ----------
-    protocol
-        `PROTOCOL`.
-    job
-        The name of the job.
-    schema
-        The schema.
-    loss
-        The loss.
-    mechanism
-        The name of the mechanism.
-    budget
-        The most that a report may spend.
-    """
+    """What people agree to once. It never changes while a job lives; a device refuses a document with another one."""
 
     protocol: Annotated[int, BeforeValidator(whole), Field(ge=PROTOCOL, le=PROTOCOL)]
     job: Name
     schema_: WireSchema = Field(alias="schema")
     loss: WireLoss
     mechanism: Literal["laplace", "gaussian", "privunit"]
-    budget: Annotated[str, Field(max_length=100, pattern=_BUDGET)]
+    budget: Annotated[str, Field(max_length=100, pattern=_BUDGET)]  # the most that a report may spend
 
     @classmethod
     def of(cls, job: str, definition: Definition) -> Agreement:
-        """The agreement of a job.
-
-        Parameters
-        ----------
-        job
-            The name of the job.
+        """The agreement of the job of this name.
 
         Raises `ConfigError` if the model has no local half on the wire, or no noise.
         """

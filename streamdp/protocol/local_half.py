@@ -36,18 +36,10 @@ def check_spend(spend: Budget, agreed: Budget) -> Budget:
 class LocalHalf:
     """What makes the reports of one document.
 
-    Parameters
-    ----------
-    text
-        The randomizer document. It may come from an untrusted learner.
-    agreement
-        The digest of what the device agreed to; None: it agrees to this document.
-    rng
-        The source of the noise; cryptographic by default.
-
-    Raises `SchemaError` if the text is no document, and `ConfigError` or `BudgetError` if it has another agreement than
-    the device, contradicts itself, or has numbers outside the limits of `accepted`. Each later call with a record that
-    fits the schema has a finite report.
+    Its `text` may come from an untrusted learner. `agreement` is the digest of what the device agreed to; None: it
+    agrees to this document. The noise is cryptographic unless `rng` draws it. Raises `SchemaError` if the text is no
+    document, and `ConfigError` or `BudgetError` if it has another agreement than the device, contradicts itself, or has
+    numbers outside the limits of `accepted`. Each later call with a record that fits the schema has a finite report.
     """
 
     def __init__(self, text: bytes, agreement: str | None = None, rng: Entropy | SeededEntropy | None = None) -> None:
@@ -112,23 +104,13 @@ class LocalHalf:
         subject: str | int | None = None,
         budget: Budget | str | None = None,
     ) -> dict[str, Any]:
-        """Return a report as JSON values. x and y do not leave it; the noise is drawn now.
+        """Return a report as JSON values.
 
-        Parameters
-        ----------
-        x
-            Raw features by name.
-        y
-            The target: a number or a label.
-        name
-            The `WireReport.id`.
-        subject
-            The person that the record is about.
-        budget
-            What the report spends; the agreed budget if None.
-
-        Raises `SchemaError` if the record does not fit the schema of the agreement, `ConfigError` for a budget that was
-        not agreed to, and `NotAvailableError` if the document is too old or a needed subject is missing.
+        x and y do not leave it; the noise is drawn now. x has raw features by name, y is a number or a label, `name` is
+        the `WireReport.id`, and `subject` the person that the record is about. The report spends the agreed `budget` if
+        it is None. Raises `SchemaError` if the record does not fit the schema of the agreement, `ConfigError` for a
+        budget that was not agreed to, and `NotAvailableError` if the document is too old or a needed subject is
+        missing.
         """
         document = self.document
         if not self.fresh:

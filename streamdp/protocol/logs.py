@@ -42,12 +42,7 @@ class Log(Protocol):
         """What another log of the same name does not have; None if that is unknown."""
 
     def seek(self, offset: int) -> int:
-        """Continue at an offset, or at the oldest message if that is later; returns the offset.
-
-        Parameters
-        ----------
-        offset
-            The offset of the next message to read.
+        """Continue at an `offset`, or at the oldest message if that is later; returns where it continues.
 
         Raises `SourceError` for an offset past the end.
         """
@@ -56,31 +51,14 @@ class Log(Protocol):
         """The offset that the next message will have."""
 
     def poll(self, timeout_s: float) -> Sequence[Entry]:
-        """The next messages; none if none comes in time.
-
-        Parameters
-        ----------
-        timeout_s
-            The time to wait, in seconds.
-        """
+        """The next messages; none if none comes in `timeout_s` seconds."""
 
     def forget(self, before: int) -> None:
-        """Delete messages, if the log permits it.
-
-        Parameters
-        ----------
-        before
-            The offset of the first message to keep.
-        """
+        """Delete the messages `before` an offset, if the log permits it."""
 
 
 def check_log(log: Log, position: Mapping[str, Any]) -> None:
-    """See that a log is the one to which a committed position belongs.
-
-    Parameters
-    ----------
-    position
-        With the `topic_id` of the log; positions of earlier versions have none.
+    """Check that a log is the one to which a committed `position` belongs, by its `topic_id` if it has one.
 
     Raises `SourceError` if it is another log.
     """
@@ -96,15 +74,7 @@ class Outlet(Protocol):
     """A log to write."""
 
     def send(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int | None = None) -> Any:
-        """Queue a message.
-
-        Parameters
-        ----------
-        key, value
-            The message.
-        timestamp_ms
-            Milliseconds since 1970 (UTC); None: now.
-        """
+        """Queue a message of `key` and `value`. `timestamp_ms` is in milliseconds since 1970 (UTC); None: now."""
 
     def flush(self) -> Any:
         """Wait until all queued messages are durable."""
@@ -114,10 +84,4 @@ class Outlet(Protocol):
 
 
 def silent(event: str, **numbers: Any) -> None:
-    """Ignore an event; a `Tell`.
-
-    Parameters
-    ----------
-    event, numbers
-        Not used.
-    """
+    """Ignore an `event` and its `numbers`; a `Tell`."""

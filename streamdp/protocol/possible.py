@@ -49,12 +49,8 @@ def _snapped(mechanism: Mechanism, row: np.ndarray, g: np.ndarray) -> np.ndarray
 def possible(mechanism: Mechanism, agreed: bool, g: np.ndarray) -> np.ndarray | None:
     """Return the gradient with the rounding errors of other languages removed; None if it cannot have been drawn.
 
-    Parameters
-    ----------
-    agreed
-        Whether the budget is that of the agreement. Other budgets are rounded down (see `Mechanism.rows`).
-    g
-        (d,) finite, with moduli of at most 1e100.
+    g (d,) is finite, with moduli of at most 1e100. `agreed` says that the budget is the agreement's; others are rounded
+    down (see `Mechanism.rows`).
     """
     row = _agreed_row(mechanism, len(g)) if agreed else record_rows(mechanism, len(g))[0]
     return _snapped(mechanism, row, g)

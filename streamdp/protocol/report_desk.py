@@ -35,56 +35,26 @@ _LARGEST = 1e100
 
 
 class Issued(NamedTuple):
-    """A randomizer document as it is sent.
-
-    Parameters
-    ----------
-    text
-        JSON.
-    etag
-        Its entity tag, with quotes.
-    """
+    """A randomizer document as it is sent: JSON `text` and its entity tag, with quotes."""
 
     text: bytes
     etag: str
 
 
 class Received(NamedTuple):
-    """A report that passed all checks.
+    """A report that passed all checks."""
 
-    Parameters
-    ----------
-    report
-        What `absorb` of the estimator takes. The caller asks the ledger first.
-    id
-        The `WireReport.id`.
-    subject
-        The person for the ledger; None if the job names none.
-    """
-
-    report: Report | Answer
-    id: str
-    subject: str | None
+    report: Report | Answer  # what `absorb` of the estimator takes; the caller asks the ledger first
+    id: str  # the `WireReport.id`
+    subject: str | None  # the person for the ledger; None if the job names none
 
 
 class ReportDesk:
-    """The documents of a job, and the checks of its reports. Threads may share it.
+    """The documents of a job, and the checks of its reports.
 
-    Parameters
-    ----------
-    job
-        The name of the job.
-    max_staleness
-        A report may answer this many versions before the newest one, and no older one.
-    lifetime_s
-        How long a document may be used, in seconds.
-
-    Attributes
-    ----------
-    elsewhere
-        The shards of the job whose documents another service writes, and whose reports it takes.
-
-    Raises `ConfigError` if the model takes no reports, or if a number is out of range.
+    Threads may share it. A document may be used for `lifetime_s` seconds, and a report may answer at most
+    `max_staleness` versions before the newest one. `elsewhere` has the shards of the job whose documents another
+    service writes. Raises `ConfigError` if the model takes no reports, or if a number is out of range.
     """
 
     def __init__(
@@ -109,15 +79,11 @@ class ReportDesk:
         return None if self._newest is None else self._newest[0]
 
     def show(self, version: int, learner: Any) -> None:
-        """Make a committed state the newest version. Call it after the commit, before anything else is learned.
+        """Make a committed state the newest version.
 
-        Parameters
-        ----------
-        version
-            The number of the shard's commits, and `OF_A_SHARD` times the number of the shard. It grows, unless the
-            service has another shard now.
-        learner
-            The estimator of local reports.
+        Call it after the commit, before anything else is learned. `learner` is the estimator of local reports. The
+        version is the number of the shard's commits, and `OF_A_SHARD` times the number of the shard. It grows, unless
+        the service has another shard now.
         """
         randomizer = learner.randomizer
         assert randomizer.question is not None
@@ -128,13 +94,9 @@ class ReportDesk:
             self._asked[version] = asked
 
     def document(self, now: float | None = None) -> Issued:
-        """Return the randomizer document of the newest version. It has at least half of its lifetime left.
+        """Return the randomizer document of the newest version.
 
-        Parameters
-        ----------
-        now
-            Seconds since 1970 (UTC); None: the time of this machine.
-
+        It has at least half of its lifetime left. `now` is in seconds since 1970 (UTC); None: the time of this machine.
         Raises `NotAvailableError` before the first `show`.
         """
         now = time.time() if now is None else now
@@ -161,12 +123,7 @@ class ReportDesk:
         return Issued(document.model_dump_json(by_alias=True).encode(), etag)
 
     def receive(self, item: Any) -> Received:
-        """Read and check one report. Nothing is counted or learned.
-
-        Parameters
-        ----------
-        item
-            The report, as a JSON value.
+        """Read and check one report, a JSON value `item`. Nothing is counted or learned.
 
         Raises `RefusedReportError` with the reason: `malformed`, `stale`, `version` (not issued yet), `budget` (not the
         agreed one, or more), `question` (another one than this version asks), `length`, `impossible` (the mechanism
@@ -198,18 +155,11 @@ class ReportDesk:
     def receive_all(
         self, items: list[Any]
     ) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[str, bytes]], dict[int, str]]:
-        """Read and check reports.
+        """Read and check reports, JSON values `items`.
 
         What was learned under its id is not dead when it comes again, also if it would be stale now: so the id and the
-        text of every report with an id are returned.
-
-        Parameters
-        ----------
-        items
-            The reports, as JSON values.
-
-        Returns by index: each report that passed, with its subject; the id and the text of each that has an id; and
-        the reason of each that did not pass.
+        text of every report with an id are returned. Returns by index: each report that passed, with its subject; the
+        id and the text of each that has an id; and the reason of each that did not pass.
         """
         received: dict[int, tuple[Any, Any]] = {}
         ids: dict[int, tuple[str, bytes]] = {}

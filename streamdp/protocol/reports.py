@@ -23,33 +23,17 @@ _Whole = Annotated[int, BeforeValidator(whole), Field(ge=0, lt=2**53)]
 
 
 class Below(Wire):
-    """The question whether the value of a column is below a number.
+    """The question whether the value of a column is below a number."""
 
-    Parameters
-    ----------
-    column
-        The name of a feature or of the target that has bounds.
-    below
-        In units of the bounds, [-1, 1].
-    """
-
-    column: Name
-    below: float
+    column: Name  # a feature or the target, with bounds
+    below: float  # in units of the bounds, [-1, 1]
 
 
 class Within(Wire):
-    """The question whether centre - within <= v < centre + within for the value v of a column.
-
-    Parameters
-    ----------
-    column
-        As for `Below`.
-    centre, within
-        In units of the bounds, [-1, 1]. `within` is positive.
-    """
+    """The question whether centre - within <= v < centre + within for the value v of a column."""
 
     column: Name
-    centre: float
+    centre: float  # in units of the bounds, [-1, 1], as `within`
     within: float = Field(gt=0)
 
 
@@ -62,13 +46,7 @@ def interval(ask: Below | Within) -> tuple[float, float]:
 
 
 def ask_of(question: Question, columns: tuple[str, ...]) -> Ask:
-    """Return a question of the learner as it is written.
-
-    Parameters
-    ----------
-    columns
-        The names of the encoded columns, and then that of the target.
-    """
+    """Return a question of the learner as it is written; `columns` are the encoded columns, and then the target."""
     if question.column < 0:
         return "gradient"
     name, low, high = columns[question.column], float(question.low), float(question.high)
@@ -78,32 +56,16 @@ def ask_of(question: Question, columns: tuple[str, ...]) -> Ask:
 
 
 class Document(Agreement):
-    """The randomizer document: the agreement, and all that changes from version to version.
+    """The randomizer document: the agreement, and all that changes from version to version."""
 
-    Parameters
-    ----------
-    protocol, job, schema, loss, mechanism, budget
-        See `Agreement`.
-    agreement
-        `Agreement.digest`.
-    version
-        The number of the job's commits.
-    expires_at
-        In seconds since 1970 (UTC): a device asks again before it answers later than this.
-    theta
-        (d,), where the gradient is taken, in units of `scales`.
-    scales
-        (p + 1, 2): centre and scale of each column, and of the target.
-    ask
-        What the next report answers.
-    """
-
-    agreement: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    version: _Whole
-    expires_at: float
+    agreement: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # `Agreement.digest`
+    version: _Whole  # the number of the job's commits
+    expires_at: float  # seconds since 1970 (UTC): a device asks again before it answers later than this
+    # (d,), where the gradient is taken, in units of `scales`
     theta: list[float] = Field(min_length=1, max_length=MOST_BYTES // 2)
+    # (p + 1, 2): centre and scale of each column, and of the target
     scales: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(min_length=2)
-    ask: Ask
+    ask: Ask  # what the next report answers
 
     @property
     def agreed(self) -> Agreement:
@@ -112,12 +74,7 @@ class Document(Agreement):
 
 
 def read_document(text: bytes) -> Document:
-    """Read a randomizer document.
-
-    Parameters
-    ----------
-    text
-        JSON.
+    """Read a randomizer document from JSON `text`.
 
     Raises `SchemaError` if the text is too long or no document of this version.
     """
@@ -135,42 +92,19 @@ def read_document(text: bytes) -> Document:
 
 
 class WireReport(Wire):
-    """One report.
+    """One report."""
 
-    Parameters
-    ----------
-    version
-        The version of the document that was answered.
-    budget
-        What the report spends, such as "eps=1".
-    id
-        The name of the report: it counts once, however often it is sent.
-    ask
-        The question that was answered, as the document has it.
-    gradient
-        (d,) the noisy gradient, if a gradient was asked for.
-    bit
-        The noisy bit, if a bit was asked for.
-    subject
-        The person that the record is about: text or a whole number.
-    """
-
-    version: _Whole
-    budget: Annotated[str, Field(max_length=100)]
-    id: Annotated[str, Field(min_length=1, max_length=200)]
-    ask: Ask = "gradient"
-    gradient: list[float] | None = None
-    bit: bool | None = None
-    subject: Annotated[str, Field(max_length=1000)] | StrictInt | None = None
+    version: _Whole  # of the document that was answered
+    budget: Annotated[str, Field(max_length=100)]  # what the report spends, such as "eps=1"
+    id: Annotated[str, Field(min_length=1, max_length=200)]  # the report counts once, however often it is sent
+    ask: Ask = "gradient"  # the question that was answered, as the document has it
+    gradient: list[float] | None = None  # (d,) noisy, if a gradient was asked for
+    bit: bool | None = None  # noisy, if a bit was asked for
+    subject: Annotated[str, Field(max_length=1000)] | StrictInt | None = None  # the person that the record is about
 
 
 def read_report(item: Any) -> WireReport:
-    """Read a report.
-
-    Parameters
-    ----------
-    item
-        A JSON value.
+    """Read a report from a JSON value `item`.
 
     Raises `RefusedReportError` if it is no report, or has not exactly one of gradient and bit.
     """

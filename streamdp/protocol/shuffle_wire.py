@@ -40,25 +40,11 @@ def place_text(place: Place) -> str:
 
 @dataclass(frozen=True)
 class Announcement:
-    """What the learner announces before a batch.
+    """What the learner announces before a batch."""
 
-    Parameters
-    ----------
-    agreement
-        The digest of the learner's agreement.
-    batch
-        The batch.
-    point
-        (d,), where the gradients are taken.
-    loss, features
-        The model's loss and features, by name.
-    params
-        The parameters of the batch's sum.
-    """
-
-    agreement: str
+    agreement: str  # the digest of the learner's agreement
     batch: Place
-    point: np.ndarray
+    point: np.ndarray  # (d,), where the gradients are taken
     loss: str
     features: tuple[str, ...]
     params: VectorSum
@@ -89,20 +75,11 @@ def read_announcement(
     sum_of: Callable[[Place, ApproxDP, dict[str, Any]], VectorSum] = _checked_sum,
     most_bytes: int = _MOST_BYTES,
 ) -> Announcement:
-    """Read an announcement.
+    """Read an announcement of at most `most_bytes` from JSON `text`.
 
-    Parameters
-    ----------
-    text
-        JSON, as `write_announcement` writes it.
-    sum_of
-        Returns the sum of a batch from its budget and its other parameters by name, or raises. By default it checks
-        that they keep the budget.
-    most_bytes
-        The most bytes of the text.
-
-    Raises `SchemaError` if the text is no announcement, `ConfigError` for impossible parameters of the sum, and
-    `BudgetError` for parameters that do not keep the budget.
+    `sum_of` returns the sum of a batch from its budget and its other parameters by name, or raises. By default it
+    checks that they keep the budget. Raises `SchemaError` if the text is no announcement, `ConfigError` for impossible
+    parameters of the sum, and `BudgetError` for parameters that do not keep the budget.
     """
     try:
         if len(text) > most_bytes:
@@ -155,25 +132,12 @@ def _number(value: Any) -> float:
 
 
 def message_key(agreement: str, place: Place) -> bytes:
-    """The key of a device's message.
-
-    Parameters
-    ----------
-    agreement
-        The agreement's digest.
-    """
+    """The key of a device's message; `agreement` is the agreement's digest."""
     return f"{agreement}/{place_text(place)}".encode()
 
 
 def read_key(key: bytes | None, agreement: str) -> Place:
-    """The batch of a device's message.
-
-    Parameters
-    ----------
-    key
-        The message's key.
-    agreement
-        The agreement's digest.
+    """The batch of a device's message with this `key`; `agreement` is the agreement's digest.
 
     Raises `SchemaError` if the message has no batch or is of another agreement.
     """
@@ -189,12 +153,7 @@ def read_key(key: bytes | None, agreement: str) -> Place:
 
 
 def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
-    """The random bytes and the packed bits (d w bytes) of a device's message.
-
-    Parameters
-    ----------
-    value
-        The message's value.
+    """The random bytes and the packed bits (d w bytes) of the `value` of a device's message.
 
     Raises `SchemaError` if the bits are not of this sum.
     """
@@ -212,16 +171,9 @@ def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
 
 
 def cut(shuffled: Shuffled, agreement: str, place: Place, name: bytes, size: int = PART_BYTES) -> Iterator[bytes]:
-    """Cut a mixed batch into messages.
+    """Cut a mixed batch into messages with at most `size` bytes of it; `agreement` is the agreement's digest.
 
-    Parameters
-    ----------
-    agreement
-        The agreement's digest.
-    name
-        16 random bytes, the same for all parts. Use other bytes each time the batch is forwarded.
-    size
-        The most bytes of the batch in one message.
+    `name` is 16 random bytes, the same for all parts. Use other bytes each time the batch is forwarded.
     """
     data = shuffled.bits.tobytes()
     parts = max(1, -(-len(data) // size))
@@ -232,37 +184,18 @@ def cut(shuffled: Shuffled, agreement: str, place: Place, name: bytes, size: int
 
 @dataclass(frozen=True)
 class MixedPart:
-    """One of the parts that `cut` makes.
-
-    Parameters
-    ----------
-    place, name
-        See `cut`.
-    part, parts
-        The number of this part, from 0, and the number of parts.
-    users
-        The number of people who answered.
-    data
-        The bytes of the batch in this part.
-    """
+    """One of the parts that `cut` makes."""
 
     place: Place
-    name: bytes
-    part: int
+    name: bytes  # as for `cut`
+    part: int  # from 0
     parts: int
-    users: int
+    users: int  # the number of people who answered
     data: bytes
 
 
 def read_part(value: bytes | None, agreement: str) -> MixedPart:
-    """Read a part of a mixed batch.
-
-    Parameters
-    ----------
-    value
-        The message's value.
-    agreement
-        The agreement's digest.
+    """Read a part of a mixed batch from the `value` of a message; `agreement` is the agreement's digest.
 
     Raises `SchemaError` if the value is no part, or a part of another agreement.
     """

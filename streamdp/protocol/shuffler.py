@@ -25,23 +25,15 @@ _ANOTHER = "the topic of messages is not the one that this shuffler has read: it
 
 
 class Mixer:
-    """Continues at the position in its store. After an error, such as an unavailable broker, make a new one.
+    """Continues at the position in its store.
 
-    Parameters
-    ----------
-    store
-        A `Store` for the shuffler alone, with the fingerprint `agreement.digest`. Its counts are: learned, messages in
-        batches that were decided on; refused, messages that came too late for their batch; dead, malformed messages,
-        messages of other jobs and repetitions.
-    wait_seconds
-        The time, from the first message of a batch, to wait for all people. After it the agreement's minimum suffices.
-    clock
-        Returns the time in seconds.
-    part_bytes
-        The most bytes of a mixed batch in one message.
-
-    Raises `SourceError` if the store is empty but batches were forwarded to `shuffled` before, if the store has read
-    another topic of the same name, and if the messages of a cohort's round are gone after it was decided on.
+    After an error, such as an unavailable broker, make a new one. `store` is a `Store` for the shuffler alone, with the
+    fingerprint `agreement.digest`. It counts as learned the messages in batches that were decided on; as refused,
+    messages that came too late for their batch; as dead, malformed messages, messages of other jobs and repetitions.
+    After `wait_seconds` from the first message of a batch, the agreement's minimum of people suffices. A message has at
+    most `part_bytes` of a mixed batch; `clock` returns seconds. Raises `SourceError` if the store is empty but batches
+    were forwarded to `shuffled` before, if the store has read another topic of the same name, and if the messages of a
+    cohort's round are gone after it was decided on.
     """
 
     def __init__(
@@ -75,14 +67,10 @@ class Mixer:
         raise TypeError("a shuffler holds people's messages: it is neither copied nor stored")
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Shuffle until told to stop, until no message has come for some time, or until a cohort's rounds are done.
+        """Shuffle until `stopping` returns True, or until a cohort's rounds are done.
 
-        Parameters
-        ----------
-        stopping
-            Returns True to stop.
-        idle_seconds
-            Stop after this time without a message, unless a batch has enough messages and waits for more; None: never.
+        Also stop after `idle_seconds` without a message, unless a batch has enough messages and waits for more; None:
+        never.
         """
         heard = self._clock()
         while not (stopping() or self._place[2] == self._agreement.rounds):
@@ -94,10 +82,7 @@ class Mixer:
     def step(self, timeout_s: float) -> bool:
         """Take the messages that have come, and forward complete batches; returns False if no message came.
 
-        Parameters
-        ----------
-        timeout_s
-            The time to wait for a message, in seconds.
+        Waits for at most `timeout_s` seconds.
         """
         entries = self._messages.poll(timeout_s)
         for entry in entries:

@@ -30,25 +30,14 @@ _SHOWN = 3
 def in_words(reason: str, column: str | None) -> str:
     """Return the reason and the column of a dead letter as words.
 
-    Parameters
-    ----------
-    reason
-        A code, such as `not_a_number`.
-    column
-        The column; None for the record as a whole.
+    `reason` is a code, such as `not_a_number`; `column` is None for the record as a whole.
     """
     words = "no positive number as budget" if reason == "bad_budget" else reason.replace("_", " ")
     return words + ("" if column is None else f" in column {column!r}")
 
 
 def by_reason(reasons: Counter[tuple[str, str | None]]) -> str:
-    """Return the most frequent reasons with their counts, as words.
-
-    Parameters
-    ----------
-    reasons
-        How many dead letters have each reason and column.
-    """
+    """Return the most frequent `reasons`, of a dead letter and its column, with their counts, as words."""
     listed = [f"{in_words(*reason)} ({count:,})" for reason, count in reasons.most_common(_SHOWN)]
     return ", ".join(listed) + (", and others" if len(reasons) > _SHOWN else "")
 
@@ -67,21 +56,11 @@ def dropped(counts: Counts) -> str | None:
 
 @dataclass(slots=True)
 class BadRecords:
-    """Counts the undecodable records of a worker.
+    """Counts the undecodable records of a worker."""
 
-    Parameters
-    ----------
-    max_in_a_row
-        The most undecodable records of a shard in a row; None for no limit.
-    max_share
-        The largest share of all polled records, in [0, 1]; None for no limit.
-    polled, bad
-        All records so far, and the undecodable ones. Records that are read again count again.
-    """
-
-    max_in_a_row: int | None
-    max_share: float | None
-    polled: int = 0
+    max_in_a_row: int | None  # of a shard; None for no limit
+    max_share: float | None  # of all polled records, in [0, 1]; None for no limit
+    polled: int = 0  # all records so far, `bad` the undecodable ones; records that are read again count again
     bad: int = 0
 
     def __post_init__(self) -> None:
@@ -93,12 +72,8 @@ class BadRecords:
     def count(self, shard: Shard, batch: Batch, in_a_row: int) -> int:
         """Count a batch, and return how many undecodable records of the shard stand in a row at its end.
 
-        Parameters
-        ----------
-        in_a_row
-            What the last call for this shard returned; 0 before the first.
-
-        Raises `TooManyBadRecordsError` above a limit.
+        `in_a_row` is what the last call for this shard returned; 0 before the first. Raises `TooManyBadRecordsError`
+        above a limit.
         """
         self.polled += len(batch) + len(batch.dead)
         if not batch.dead:
@@ -128,31 +103,17 @@ class Unlearned:
 
     A job that has learned before is not at fault if people have spent their caps, nor if its last records do not fit:
     then a record that fits counts as learned, and less than `FIRST_WARNING` others are no error.
-
-    Parameters
-    ----------
-    learned, before
-        Whether a record was learned in this run, and before it.
-    refused
-        Records that fit the schema and were refused.
-    reasons
-        How many of the others have each reason and column.
     """
 
-    learned: bool = False
-    before: bool = False
-    refused: int = 0
+    learned: bool = False  # in this run
+    before: bool = False  # before this run
+    refused: int = 0  # records that fit the schema and were refused
+    # how many of the others have each reason and column
     reasons: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     _next: int = FIRST_WARNING
 
     def note(self, batch: Batch, before: Counts, after: Counts) -> str | None:
-        """Count a batch. Returns a warning, as a sentence, if it is time for one.
-
-        Parameters
-        ----------
-        before, after
-            The counts of the batch's shard before and after it.
-        """
+        """Count a batch. Returns a warning, as a sentence, if it is time for one."""
         fit = after.learned + after.refused - before.learned - before.refused
         self.before |= before.learned > 0
         self.learned |= fit > 0 and after.learned > 0

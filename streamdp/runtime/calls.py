@@ -23,13 +23,7 @@ Wait = Callable[[Sequence[Future[Any]], float], object]
 
 
 class Reminder:
-    """Says when `REPORT_AFTER_S` have passed again.
-
-    Parameters
-    ----------
-    clock
-        Returns the time in seconds; it never goes backward.
-    """
+    """Says when `REPORT_AFTER_S` have passed again. The seconds of `clock` never go backward."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -56,25 +50,13 @@ class Calls:
         self._thread.start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Make a call, after those before it.
-
-        Parameters
-        ----------
-        call
-            Its result or its exception is the future's.
-        """
+        """Make a `call`, after those before it."""
         future: Future[T] = Future()
         self._queue.put((future, call))
         return future
 
     def shutdown(self, *, wait: bool) -> None:
-        """End the thread after the last call.
-
-        Parameters
-        ----------
-        wait
-            Whether to wait for that.
-        """
+        """End the thread after the last call, and `wait` for that or not."""
         self._queue.put(None)
         if wait:
             self._thread.join()
@@ -89,55 +71,27 @@ class Calls:
 
 
 class LongCalls:
-    """Calls on a thread that may take for ever.
-
-    Parameters
-    ----------
-    clock
-        Returns the time in seconds; it never goes backward.
-    wait
-        Waits for calls, as `concurrent.futures.wait` does, for at most a number of seconds.
-
-    Attributes
-    ----------
-    call
-        The last call, until `result` or `ends` has returned what it became; then None.
-    left
-        Whether a call that goes on was given up.
-    """
+    """Calls on a thread that may take for ever. The seconds of `clock` never go backward."""
 
     def __init__(self, clock: Callable[[], float], wait: Wait) -> None:
         self._clock = clock
         self._wait = wait
         self._calls = Calls()
         self._stopped_at: float | None = None
+        # the last call, until `result` or `ends` has returned what it became; then None
         self.call: Future[Any] | None = None
-        self.left = False
+        self.left = False  # whether a call that goes on was given up
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Begin a call, after those before it.
-
-        Parameters
-        ----------
-        call
-            Its result or its exception is the future's.
-        """
+        """Begin a `call`, after those before it."""
         self.call = future = self._calls.submit(call)
         return future
 
     def result(self, future: Future[T], first_s: float, meanwhile: Callable[[], None]) -> T:
-        """Wait for a call and return its result.
+        """Wait for a call, a future of `submit`, and return its result.
 
-        Parameters
-        ----------
-        future
-            From `submit`.
-        first_s
-            How long to wait before `meanwhile` is called for the first time, in seconds.
-        meanwhile
-            Called again and again while the call goes on.
-
-        Raises the error of the call, and `StoreUnavailableError` if it has not ended `LEAVE_AFTER_S` after `stop`.
+        After `first_s` seconds, `meanwhile` is called again and again while the call goes on. Raises the error of the
+        call, and `StoreUnavailableError` if it has not ended `LEAVE_AFTER_S` after `stop`.
         """
         timeout = first_s
         while True:
@@ -155,13 +109,7 @@ class LongCalls:
             timeout = POLL_TIMEOUT_S
 
     def ends(self, future: Future[Any]) -> bool:
-        """Wait for a call for `LEAVE_AFTER_S` at most, and return whether it has ended; else it is left.
-
-        Parameters
-        ----------
-        future
-            From `submit`.
-        """
+        """Wait for the future of a call for `LEAVE_AFTER_S` at most. Return whether it has ended; else it is left."""
         self._wait([future], LEAVE_AFTER_S)
         self.left = not future.done()
         self._forget(future)
@@ -181,13 +129,10 @@ class LongCalls:
         return 0.0 if self._stopped_at is None else self._clock() - self._stopped_at
 
     def close(self, leave: Callable[[], None]) -> None:
-        """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left.
+        """End the thread after the last call.
 
-        Parameters
-        ----------
-        leave
-            Called if a call goes on, also if an exception, such as Ctrl-C, ends the wait: the call still uses the
-            database, which must not be closed.
+        Wait for that, but no longer than `ends`, and not for a call left. `leave` is called if a call goes on, also if
+        an exception, such as Ctrl-C, ends the wait: the call still uses the database, which must not be closed.
         """
         try:
             if self.call is not None and not self.left:

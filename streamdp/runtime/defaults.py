@@ -26,14 +26,6 @@ WATCH_S = 1.0
 
 
 def check_intervals(commit_records: Any, commit_seconds: Any) -> None:
-    """Raise `ConfigError` unless these are intervals of commits.
-
-    Parameters
-    ----------
-    commit_records
-        A number of records, at least 1.
-    commit_seconds
-        A number of seconds, above 0.
-    """
+    """Raise `ConfigError` unless `commit_records` is at least 1, and `commit_seconds` above 0."""
     if not (is_number(commit_records) and is_number(commit_seconds) and commit_records >= 1 and commit_seconds > 0):
         raise ConfigError("commit_records must be at least 1 and commit_seconds positive")

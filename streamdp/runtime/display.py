@@ -50,12 +50,9 @@ class _Display:
             self._live.stop()
 
     def judged(self, quality: Quality | None) -> None:
-        """After a commit: what private answers tell about the model. A new drift is an event of its own.
+        """After a commit: what private answers tell about the model.
 
-        Parameters
-        ----------
-        quality
-            Of the committed model. None: it has no validation.
+        A new drift is an event of its own. None: the model has no validation.
         """
         before = 0 if self.quality is None else self.quality.drifts
         first, self.quality = self.quality is None, quality
@@ -100,16 +97,11 @@ def _warning(holdout: Mapping[str, Any] | None) -> str | None:
 
 
 class RunnerDisplay(_Display):
-    """Shows a `runner.Runner`. JSON lines: one object for each commit of this run, and one at the end.
+    """Shows a `runner.Runner`.
 
-    Parameters
-    ----------
-    share
-        Returns the share of the source that was read, from 0 to 1; None if that is unknown.
-    facts
-        More rows for the table, by name, such as the budget.
-    following
-        What to do after the run, as words.
+    JSON lines: one object for each commit of this run, and one at the end. `share` returns the share of the source that
+    was read, in [0, 1]; None if that is unknown. `facts` are more rows for the table, such as the budget. `following`
+    says what to do after the run.
     """
 
     def __init__(
@@ -139,10 +131,7 @@ class RunnerDisplay(_Display):
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
         """After every commit; at the start of a run that resumes, for the last commit.
 
-        Parameters
-        ----------
-        holdout
-            What the model scores on the public holdout; None without a holdout.
+        `holdout` has the scores on the public holdout; None without one.
         """
         self._holdout, self.warning = holdout, _warning(holdout)
         if self._first is None or snapshot.seq > self._first.seq:
@@ -151,27 +140,14 @@ class RunnerDisplay(_Display):
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
 
     def waiting(self, message: str) -> None:
-        """When the run waits for something that does not come.
-
-        Parameters
-        ----------
-        message
-            What it waits for.
-        """
+        """When the run waits for something that does not come; `message` says what."""
         self._waits = message
         self._write("waiting", {"message": message})
 
     def finished(self, counts: Counts, reason: str, doubts: Sequence[str] = (), waiting: int = 0) -> None:
-        """At the end of the run.
+        """At the end of the run, for this `reason`, with `doubts` about the model as sentences.
 
-        Parameters
-        ----------
-        reason
-            Why it ended.
-        doubts
-            Reasons to doubt the model, as sentences.
-        waiting
-            How many records at the end belong to a batch or window that is open, and are not learned.
+        `waiting` records belong to a batch or window that is open, and are not learned.
         """
         self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
         judged: dict[str, Any] = {} if self.quality is None else {"validation": self.quality.sentence()}
@@ -212,11 +188,6 @@ class WorkerDisplay(_Display, Observer):
 
     JSON lines: one object for each commit, change of shards, retry, measurement on the holdout, beginning and end of a
     stall; one with the port of the metrics, and one at the end.
-
-    Parameters
-    ----------
-    lag
-        How many records wait after these positions, by shard; shards of which the source does not know it are left out.
     """
 
     def __init__(self, lag: Lag) -> None:
@@ -274,25 +245,13 @@ class WorkerDisplay(_Display, Observer):
         self._write(kind, {"message": message})
 
     def metrics(self, port: int) -> None:
-        """Before the run, if it serves Prometheus metrics.
-
-        Parameters
-        ----------
-        port
-            Of the loopback address.
-        """
+        """Before the run, if it serves Prometheus metrics on this `port` of loopback."""
         url = f"http://127.0.0.1:{port}/metrics"
         self._notes["metrics"] = url
         self._write("metrics", {"url": url})
 
     def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
-        """After a commit, if the model of all shards was measured on a public holdout.
-
-        Parameters
-        ----------
-        holdout
-            Its measures; None without a holdout.
-        """
+        """After a commit, if the model of all shards was measured on a public `holdout`; None without a holdout."""
         self.warning = _warning(holdout)
         if holdout is not None:
             self._notes["holdout, all shards"] = ", ".join(map(" ".join, _measures(holdout).items()))
@@ -306,15 +265,7 @@ class WorkerDisplay(_Display, Observer):
             self._write("validation", quality.document())
 
     def finished(self, records: int, reason: str) -> None:
-        """At the end of the run.
-
-        Parameters
-        ----------
-        records
-            The number of records that were committed.
-        reason
-            Why it ended.
-        """
+        """At the end of the run: how many `records` were committed, and the `reason` of the end."""
         self._state = f"{reason}, {records:,} records"
         judged = {} if self.quality is None else {"validation": self.quality.sentence()}
         self._write("end", {"records": records, "reason": reason} | judged)

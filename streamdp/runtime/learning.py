@@ -62,12 +62,7 @@ def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
 
 
 def check_finite(state: Mapping[str, Any]) -> None:
-    """Refuse a state that must not be committed because nothing could be learned from it any more.
-
-    Parameters
-    ----------
-    state
-        The state of an estimator.
+    """Refuse the `state` of an estimator that must not be committed: nothing could be learned from it any more.
 
     Raises `ConfigError` if an array in it has a value that is not finite.
     """

@@ -29,12 +29,7 @@ SECONDS_BUCKETS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 class _Histogram(Collector):
     """A histogram that takes thousands of values at once; `prometheus_client.Histogram` takes one.
 
-    Parameters
-    ----------
-    name, documentation
-        Of the metric.
-    bounds
-        The upper bounds of its buckets, ascending.
+    The upper `bounds` of its buckets are ascending.
     """
 
     def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
@@ -68,12 +63,8 @@ class _Learned(NamedTuple):
 class Metrics(Observer):
     """Keeps the metrics of a worker in a registry of its own.
 
-    Parameters
-    ----------
-    default_spend
-        The budget (epsilon or mu) of a record that brings none.
-    lag
-        How many records wait after these positions, by shard.
+    A record that brings no budget spends `default_spend` (epsilon or mu). `lag` counts the records of each shard that
+    wait after these positions.
     """
 
     def __init__(self, default_spend: float, lag: Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]) -> None:
@@ -103,13 +94,7 @@ class Metrics(Observer):
         self._shards = Gauge("streamdp_shards", "Shards that this worker has", registry=registry)
 
     def serve(self, port: int) -> int:
-        """Answer `GET /metrics` on loopback from a thread, and return the port.
-
-        Parameters
-        ----------
-        port
-            0 for any free port.
-        """
+        """Answer `GET /metrics` on loopback from a thread, and return the `port`; 0 for any free port."""
         server, _ = start_http_server(port, "127.0.0.1", self.registry)
         return int(server.server_port)
 

@@ -94,10 +94,7 @@ class DeadLetters(Protocol):
     def resume(self, places: Mapping[Shard, Any]) -> None:
         """Discard the letters after the last commit that are not durable, and find those that are.
 
-        Parameters
-        ----------
-        places
-            What was committed with the last commit of each shard; None if it is unknown.
+        `places` has what was committed with the last commit of each shard; None if it is unknown.
         """
 
 
@@ -111,13 +108,7 @@ class Observer:
         """All shards went back to their last commit; what came after it will be learned again."""
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        """Parts of shards were committed.
-
-        Parameters
-        ----------
-        seconds
-            The duration of the commit.
-        """
+        """Parts of shards were committed in so many `seconds`."""
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """The worker's shards have changed; all that it has now come with their committed counts."""
@@ -125,33 +116,18 @@ class Observer:
     def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
         """About every second, also if nothing comes.
 
-        Parameters
-        ----------
-        positions
-            The last committed position of each shard; without those that have none.
-        stalls
-            What is not read at present, and why.
+        `positions` has the last committed position of each shard that has one.
         """
 
     def on_stall(self, stall: Stall, *, ended: bool) -> None:
-        """A shard that should be read is not read, or this has ended.
+        """A shard that should be read is not read, or this has `ended`.
 
-        Parameters
-        ----------
-        stall
-            What it waits for, or has waited for.
-        ended
-            Whether it has ended: by a record, for another reason to wait, or because the shard was taken away.
+        It ends by a record, for another reason to wait, or because the shard was taken away.
         """
 
     def on_retry(self, kind: str, message: str) -> None:
         """A transient fault occurred, and the worker tries again.
 
-        Parameters
-        ----------
-        kind
-            `fenced`, `conflict`, `store`, `publish`; `source`, once in 30 seconds for each message; or `waiting`: the
-            worker has no shard, or no answer to a call of the store, for long.
-        message
-            The text of the error, or what the worker waits for. It shows no value of a record.
+        `kind` is `fenced`, `conflict`, `store`, `publish`; `source`, once in 30 seconds for each message; or `waiting`:
+        the worker has no shard, or no answer to a call of the store, for long. `message` shows no value of a record.
         """

@@ -37,15 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The counts of a running job.
-
-    Parameters
-    ----------
-    counts
-        All records so far.
-    committed
-        Those that are committed.
-    """
+    """The counts of a running job: of all records so far, and of those that are committed."""
 
     counts: Counts
     committed: Counts

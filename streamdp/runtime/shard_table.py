@@ -13,41 +13,20 @@ from streamdp.store.snapshot import Counts, Part, Snapshot
 
 @dataclass(slots=True)
 class Lane:
-    """The estimator of a shard, and how far it has read and committed.
-
-    Parameters
-    ----------
-    estimator
-        Learns the records of this shard only.
-    counts, position
-        After the last learned record. The position is None until the source has started an uncommitted shard.
-    committed, committed_position
-        The same at the last commit; zero and None before the first.
-    origin
-        Where the source started; None before.
-    letters
-        The dead letters since the last commit. They are written when their records are committed.
-    boundary
-        The part at the last boundary; None before the first.
-    boundary_letters
-        How many of `letters` belong to that part.
-    bad_in_a_row
-        How many undecodable records came since the last good one.
-    noted
-        How many records wait after the last commit, as readers of the store see it.
-    """
+    """The estimator of a shard, and how far it has read and committed."""
 
     estimator: Estimator
-    counts: Counts
-    position: Position | None
-    committed: Counts
+    counts: Counts  # after the last learned record, as `position`
+    position: Position | None  # None until the source has started an uncommitted shard
+    committed: Counts  # at the last commit, as `committed_position`; zero and None before the first
     committed_position: Position | None
-    origin: Position | None
+    origin: Position | None  # where the source started; None before
+    # the dead letters since the last commit, written when their records are committed
     letters: list[DeadLetter] = field(default_factory=list)
-    boundary: Part | None = None
-    boundary_letters: int = 0
-    bad_in_a_row: int = 0
-    noted: int = 0
+    boundary: Part | None = None  # the part at the last boundary; None before the first
+    boundary_letters: int = 0  # how many of `letters` belong to that part
+    bad_in_a_row: int = 0  # how many undecodable records came since the last good one
+    noted: int = 0  # how many records wait after the last commit, as readers of the store see it
 
     @property
     def pending(self) -> int:
@@ -77,26 +56,14 @@ class ShardTable:
     """The shards of one worker.
 
     The thread of the loop changes it. The store's thread reads `get` and `stale`, and learns into lanes.
-
-    Parameters
-    ----------
-    build
-        Makes an empty estimator.
-
-    Attributes
-    ----------
-    to_start
-        The shards that the source does not read yet, with the position to start at (None: the source decides).
-    lost
-        The shards that were taken away during the current call on the store's thread.
-    stale
-        Whether the lanes hold what must not be committed. They must be read from the store again.
+    `build` makes an empty estimator.
     """
 
     def __init__(self, build: Callable[[], Estimator]) -> None:
+        # the shards that the source does not read yet, and where to start; None: the source decides
         self.to_start: dict[Shard, Position | None] = {}
-        self.lost: set[Shard] = set()
-        self.stale = False
+        self.lost: set[Shard] = set()  # the shards that were taken away during the current call on the store's thread
+        self.stale = False  # whether the lanes hold what must not be committed, and must be read from the store again
         self._build = build
         self._lanes: dict[Shard, Lane] = {}
         self._fenced: dict[Shard, float] = {}
@@ -136,13 +103,7 @@ class ShardTable:
         return any(lane.uncommitted for lane in self._lanes.values())
 
     def advance(self, move: Callable[[Shard, Position], Position]) -> None:
-        """Pass what cannot be read, so that the broker may delete it and nobody takes it for records to come.
-
-        Parameters
-        ----------
-        move
-            See `ShardedSource.advance`.
-        """
+        """Pass what cannot be read with `move`: the broker may delete it, and it does not count as records to come."""
         for shard, lane in self._lanes.items():
             if lane.position is not None and shard not in self.to_start:
                 lane.position = move(shard, lane.position)
@@ -180,23 +141,15 @@ class ShardTable:
     def fence(self, shard: Shard, until: float) -> None:
         """Note a shard that another worker has claimed, although the source still assigns it to this one.
 
-        Parameters
-        ----------
-        until
-            When to claim it again, on the worker's clock.
+        It is claimed again at the time `until` on the worker's clock.
         """
         self._fenced[shard] = until
 
     def take_reclaimable(self, now: float) -> list[Shard]:
-        """The fenced shards to claim again, because the source has not taken them away in the meantime.
+        """The fenced shards to claim again, because the source has not taken them away up to the time `now`.
 
         If the other worker owned the shard, the source would have revoked it here by now. Otherwise that claim was
         late: it was sent before the shard was assigned to this worker, and now the shard has no owner.
-
-        Parameters
-        ----------
-        now
-            The time on the worker's clock.
         """
         due = [shard for shard, until in self._fenced.items() if now >= until]
         for shard in due:
@@ -241,13 +194,7 @@ class ShardTable:
         return {shard: lane.pending for shard, lane in self._lanes.items() if lane.pending != lane.noted}
 
     def mark_noted(self, waiting: Mapping[Shard, int]) -> None:
-        """Note what readers of the store know now.
-
-        Parameters
-        ----------
-        waiting
-            What `waiting` was.
-        """
+        """Note what readers of the store know now, from `waiting`."""
         for shard, records in waiting.items():
             if (lane := self._lanes.get(shard)) is not None:
                 lane.noted = records

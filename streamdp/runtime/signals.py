@@ -14,15 +14,9 @@ from types import FrameType
 def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -> Iterator[None]:
     """Call `stop` on SIGINT and SIGTERM; restore the earlier handlers at the end.
 
-    Outside the main thread this does nothing, because only the main thread may install handlers.
-
-    Parameters
-    ----------
-    stop
-        Asks the run to stop.
-    stopping
-        Whether the run was asked to stop already; SIGINT then has its earlier handler, which raises
-        `KeyboardInterrupt` unless the program has another one.
+    If `stopping` returns True already, SIGINT has its earlier handler, which raises `KeyboardInterrupt` unless the
+    program has another one. Outside the main thread this does nothing, because only the main thread may install
+    handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

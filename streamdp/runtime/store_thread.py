@@ -26,16 +26,9 @@ T = TypeVar("T")
 class StoreThread(LongCalls):
     """Runs every call that uses the store or an estimator on one thread, one call after the other.
 
-    Parameters
-    ----------
-    source
-        It is paused while a call takes longer than `PAUSE_AFTER_S`.
-    stay
-        Polls the paused source, so that the group keeps this worker.
-    on_retry
-        Called with the error before a call is repeated.
-    clock, sleep, wait, randomness
-        As for `streamdp.runtime.worker.Worker`.
+    The source is paused while a call takes longer than `PAUSE_AFTER_S`; `stay` polls it then, so that the group keeps
+    this worker. `on_retry` is called with the error before a call is repeated. For `clock`, `sleep`, `wait` and
+    `randomness` see `streamdp.runtime.worker.Worker`.
     """
 
     def __init__(
@@ -56,12 +49,7 @@ class StoreThread(LongCalls):
         self._randomness = randomness
 
     def result_in_group(self, future: Future[T]) -> T:
-        """The result of a call. If it takes long, pause the source and poll it, to stay in the group.
-
-        Parameters
-        ----------
-        future
-            From `submit`.
+        """The result of a call, a future. If it takes long, pause the source and poll it, to stay in the group.
 
         Raises `StoreUnavailableError` if the call has not ended `LEAVE_AFTER_S` after `stop`.
         """
@@ -81,14 +69,7 @@ class StoreThread(LongCalls):
                 self._source.resume()
 
     def within(self, call: Callable[[], T], seconds: float) -> T:
-        """The result of a call that is waited for without a poll, because this is within one.
-
-        Parameters
-        ----------
-        call
-            It is made once.
-        seconds
-            How long to wait.
+        """The result of a `call`, waited for at most `seconds` without a poll, because this is within one.
 
         Raises `StoreUnavailableError` if it has not ended by then. It is then `call`, and goes on.
         """
@@ -100,13 +81,7 @@ class StoreThread(LongCalls):
         return future.result()
 
     def ends_well(self, call: Future[Any]) -> bool:
-        """Wait for a call without a poll, for `LEAVE_AFTER_S` at most; whether it succeeded or met a bad source.
-
-        Parameters
-        ----------
-        call
-            From `submit`.
-        """
+        """Wait for a call without a poll, for `LEAVE_AFTER_S` at most; whether it succeeded or met a bad source."""
         return self.ends(call) and isinstance(call.exception(), SourceError | None)
 
     def retry(
@@ -114,15 +89,8 @@ class StoreThread(LongCalls):
     ) -> T:
         """Call until the store or the broker answers, with random exponential delays; used on the thread itself.
 
-        Parameters
-        ----------
-        call
-            It may be repeated after `StoreUnavailableError` and `SourceUnavailableError`; after a stop these errors are
-            raised when `give_up_s` have passed.
-        give_up_s
-            How long to repeat it after a stop, in seconds.
-        longest_delay_s
-            The longest delay between two calls, in seconds.
+        `call` may be repeated after `StoreUnavailableError` and `SourceUnavailableError`; after a stop these errors are
+        raised when `give_up_s` seconds have passed. Two calls are at most `longest_delay_s` seconds apart.
         """
         backoff = wait_exponential(multiplier=0.1, max=longest_delay_s)
         trying = Retrying(

@@ -25,14 +25,9 @@ _tracer: Any = None
 
 
 def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
-    """A span of what happens within a with statement, which gets it; None while there is no tracing.
+    """A span of this `name` within a with statement, which gets it; None while there is no tracing.
 
-    Parameters
-    ----------
-    name
-        What happens.
-    attributes
-        Numbers and fixed words. No value of a record.
+    `attributes` are numbers and fixed words, and no value of a record.
     """
     if _tracer is None:
         return nullcontext()
@@ -43,27 +38,16 @@ def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
 
 
 def note_span(name: str, began_ns: int, **attributes: int | str) -> None:
-    """A span of what has just ended, for calls of which only some are worth a span.
+    """A span that has just ended, for calls of which only some are worth one.
 
-    Parameters
-    ----------
-    name, attributes
-        As for `span`.
-    began_ns
-        When it began: `time.time_ns()`.
+    It began at `began_ns`, of `time.time_ns()`. `name` and `attributes` are as for `span`.
     """
     if _tracer is not None:
         _tracer.start_span(name, start_time=began_ns, attributes=attributes).end()
 
 
 def traced(asked: bool) -> AbstractContextManager[None]:
-    """`tracing`, if an option or the environment asks for it; else nothing.
-
-    Parameters
-    ----------
-    asked
-        Whether the option `--trace` was given.
-    """
+    """`tracing`, if the option `--trace` (`asked`) or the environment asks for it; else nothing."""
     return tracing() if asked or asked_for() else nullcontext()
 
 
@@ -77,12 +61,8 @@ def asked_for() -> bool:
 def tracing(exporter: SpanExporter | None = None) -> Iterator[None]:
     """Export spans for as long as a with statement runs.
 
-    Parameters
-    ----------
-    exporter
-        Where spans go. None: by OTLP over HTTP, to where OpenTelemetry's environment variables say.
-
-    Raises `ConfigError` if the extra `otel` is not installed.
+    They go to `exporter`, or by OTLP over HTTP, to where OpenTelemetry's environment variables say. Raises
+    `ConfigError` if the extra `otel` is not installed.
     """
     global _tracer
     try:
