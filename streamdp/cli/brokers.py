@@ -18,13 +18,7 @@ def need_clients() -> None:
 
 @contextmanager
 def naming(brokers: str) -> Iterator[None]:
-    """Add the brokers to the message of a `SourceUnavailableError`, because the client does not name them.
-
-    Parameters
-    ----------
-    brokers
-        `host:port[,host:port]`.
-    """
+    """Add the `brokers` to the message of a `SourceUnavailableError`, because the client does not name them."""
     try:
         yield
     except SourceUnavailableError as error:

@@ -34,24 +34,12 @@ IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop afte
 
 
 def say(message: str) -> None:
-    """Print a message on standard error.
-
-    Parameters
-    ----------
-    message
-        The text; it is printed on one line.
-    """
+    """Print a `message` on one line of standard error."""
     print(f"streamdp: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 def warn(sentence: str) -> None:
-    """Print a warning on standard error.
-
-    Parameters
-    ----------
-    sentence
-        The text.
-    """
+    """Print a warning, a `sentence`, on standard error."""
     say(f"warning: {sentence}")
 
 
@@ -62,13 +50,7 @@ def warn_if_not_private(estimator: Estimator) -> None:
 
 
 def say_joined(store: Store) -> None:
-    """Say which jobs share people with a new job.
-
-    Parameters
-    ----------
-    store
-        The store, which was just opened.
-    """
+    """Say which jobs share people with a new job."""
     if store.joined_note is not None:
         say(store.joined_note)
 
@@ -80,14 +62,9 @@ def need_stdin() -> None:
 
 
 def ascii_delimiter(text: str) -> str:
-    r"""Check a delimiter for Python's `csv` module.
+    r"""Return the delimiter for Python's `csv` module: the `text` of one character, or `\t` for a tab.
 
-    Parameters
-    ----------
-    text
-        One character, or `\t` for a tab.
-
-    Returns the character. Raises `ConfigError` for any other text.
+    Raises `ConfigError` for any other text.
     """
     from streamdp.config.file import tab
 

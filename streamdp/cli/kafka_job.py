@@ -39,14 +39,8 @@ def run_worker(
 ) -> None:
     """Run one worker of the job's group, as `streamdp run` does, until SIGINT or SIGTERM.
 
-    Parameters
-    ----------
-    max_records
-        Stop after this many records. None: no limit.
-    idle_seconds
-        Stop after this many seconds without records. None: no limit.
-    metrics_port
-        Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
+    Stop after `max_records`, or after `idle_seconds` without records; None: no limit. Serve Prometheus metrics on
+    `metrics_port` of loopback; 0: any free port; None: no metrics.
     """
     from streamdp.privacy.guarantees import amount
     from streamdp.runtime.display import WorkerDisplay
@@ -167,17 +161,10 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
 def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int | None]:
     """Count the records that a job has not read yet.
 
-    Parameters
-    ----------
-    brokers
-        `host:port[,host:port]`.
-    options
-        Options of `kafka.KafkaConsumer`.
-    positions
-        The committed position of each shard. A partition of these topics that is missing counts from its beginning.
-
-    Returns the number of records of each partition, None where it is not known. Raises `SourceError` if the job does
-    not read Kafka, or the brokers do not have a topic.
+    The `options` are those of `kafka.KafkaConsumer`, and `brokers` is `host:port[,host:port]`. A partition of these
+    topics without a committed position in `positions` counts from its beginning. Returns the number of records of each
+    partition, None where it is not known. Raises `SourceError` if the job does not read Kafka, or the brokers do not
+    have a topic.
     """
     need_clients()
     from connectors.topiclag import unread

@@ -15,20 +15,12 @@ if TYPE_CHECKING:
 def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> JobConfig:
     """Make a job configuration from a YAML file and `--set`, or from options and `--set`.
 
-    The other options do not change a file: they have no key that the message of an error could name. A store keeps the
-    settings with which it began, whether they came from the file or from `--set`, and refuses others.
-
-    Parameters
-    ----------
-    what
-        The argument of the command: a YAML file, a data file, or `-` for standard input.
-    settings
-        Nested settings from options, with the keys of a `job.yaml`. None and empty mappings mean not given.
-    assignments
-        The values of `--set`: a dotted key of a `job.yaml`, `=`, and a YAML value. Those beside a YAML file replace its
-        settings.
-
-    Raises `ConfigError`; the message names the option or the key.
+    `what` is the argument of the command: a YAML file, a data file, or `-` for standard input. `settings` are nested,
+    from options, with the keys of a `job.yaml`; None and empty mappings mean not given. Each of `assignments` is a
+    dotted key of a `job.yaml`, `=`, and a YAML value; beside a YAML file it replaces its setting. The other options do
+    not change a file: they have no key that the message of an error could name. A store keeps the settings with which
+    it began, whether they came from the file or from `--set`, and refuses others. Raises `ConfigError`; the message
+    names the option or the key.
     """
     from streamdp.config.file import file_type
     from streamdp.config.job import load_config, make_config
@@ -86,15 +78,7 @@ def _assign(settings: dict[str, Any], assignment: str) -> tuple[tuple[str, ...],
 
 
 def parse_features(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of `--feature`.
-
-    Parameters
-    ----------
-    texts
-        `COLUMN=LOW:HIGH` or `COLUMN=A|B|C`, one for each feature.
-
-    Returns the setting `schema.features`.
-    """
+    """Parse `texts` of `--feature`, like `COLUMN=LOW:HIGH` or `COLUMN=A|B|C`. Returns the setting `schema.features`."""
     features: dict[str, Any] = {}
     for text in texts:
         column, equals, declared = text.partition("=")
@@ -107,13 +91,7 @@ def parse_features(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_classes(text: str) -> list[str]:
-    """Parse the value of `--classes`.
-
-    Parameters
-    ----------
-    text
-        `A,B,C`.
-    """
+    """Parse the `text` `A,B,C` of `--classes`."""
     classes = text.split(",")
     if len(classes) < 2:
         raise ConfigError(f"--classes: expected two or more classes as A,B, got {text!r}")
@@ -121,15 +99,7 @@ def parse_classes(text: str) -> list[str]:
 
 
 def parse_bounds(option: str, text: str) -> list[float]:
-    """Parse a pair of bounds.
-
-    Parameters
-    ----------
-    option
-        The option, for the error message.
-    text
-        `LOW:HIGH`.
-    """
+    """Parse a pair of bounds from a `text` `LOW:HIGH`; error messages name the `option`."""
     try:
         low, high = map(float, text.split(":"))
     except ValueError:

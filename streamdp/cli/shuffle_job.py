@@ -87,18 +87,10 @@ def run_devices(
     per_batch: int | None = None,
     delimiter: str | None = None,
 ) -> None:
-    """Simulate the devices of the people in a file.
+    """Simulate the devices of the people in the CSV or JSONL file `data`.
 
-    Parameters
-    ----------
-    data
-        The CSV or JSONL file.
-    notes
-        The file that records which people have answered. None: `<data>.answered`.
-    per_batch
-        How many of these people answer in a batch. None: as many as the batch needs.
-    delimiter
-        The character between CSV fields. None: a tab for `.tsv`, else a comma.
+    The file `notes` records which people have answered. None: `<data>.answered`. `per_batch` people answer in a batch.
+    None: as many as the batch needs. `delimiter` separates CSV fields. None: a tab for `.tsv`, else a comma.
     """
     from streamdp.config.file import FileSourceConfig, file_type
     from streamdp.protocol.cohort import CohortSimulator
@@ -134,13 +126,7 @@ def run_devices(
 
 
 def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
-    """Run the shuffler, with its own store.
-
-    Parameters
-    ----------
-    idle_seconds
-        Stop after this many seconds without messages. None: run until a signal.
-    """
+    """Run the shuffler, with its own store, until `idle_seconds` pass without messages. None: until a signal."""
     from streamdp.protocol.shuffler import Mixer
     from streamdp.store.store import Store
 
@@ -167,13 +153,7 @@ def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
 
 
 def run_learner(config: JobConfig, idle_seconds: float | None = None) -> None:
-    """Run the learner, with the job's store.
-
-    Parameters
-    ----------
-    idle_seconds
-        Stop after this many seconds without batches. None: run until a signal.
-    """
+    """Run the learner, with the job's store, until `idle_seconds` pass without batches. None: until a signal."""
     from streamdp.protocol.learner import Learner
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher

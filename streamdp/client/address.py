@@ -12,15 +12,7 @@ from streamdp.errors import ConfigError, check_texts, is_number
 
 
 def check_address(url: str, token: str | None) -> None:
-    """Raise `ConfigError` unless these can be the address of a service and its token. The token is not shown.
-
-    Parameters
-    ----------
-    url
-        The address.
-    token
-        The bearer token; None if there is none.
-    """
+    """Raise `ConfigError` unless `url` can be the address of a service and `token` its token, which is not shown."""
     check_texts(url=url, token=token or "")
     try:
         known = httpx.URL(url).scheme in ("http", "https")
@@ -33,13 +25,7 @@ def check_address(url: str, token: str | None) -> None:
 
 
 def check_seconds(**times: Any) -> None:
-    """Raise `ConfigError` unless all values are times in seconds that one can wait.
-
-    Parameters
-    ----------
-    times
-        The values by name, for messages.
-    """
+    """Raise `ConfigError` unless all `times` are in seconds and can be waited for; messages have their names."""
     for name, value in times.items():
         if not (is_number(value) and 0 <= value <= threading.TIMEOUT_MAX):
             raise ConfigError(f"{name}: expected a number of seconds, at least 0, got {value!r}")

@@ -18,15 +18,9 @@ _FORMAT = 1
 class ReportNotes:
     """The agreements and the reports of a device, in a file that is locked for as long as this object is open.
 
-    It holds noisy reports only, and no record.
-
-    Parameters
-    ----------
-    path
-        The file. It need not exist. None: memory only, for a device that reports once.
-
-    Raises `ConfigError` for anything else, `StoreBusyError` if another process or object has the file, `StoreError` if
-    the lock cannot be made, and `SourceError` if the file cannot be read.
+    It holds noisy reports only, and no record. The file at `path` need not exist. None: memory only, for a device that
+    reports once. Raises `ConfigError` for anything else, `StoreBusyError` if another process or object has the file,
+    `StoreError` if the lock cannot be made, and `SourceError` if the file cannot be read.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -57,26 +51,11 @@ class ReportNotes:
         self._held = tables
 
     def get(self, table: str, key: str) -> Any:
-        """Return a note, or None.
-
-        Parameters
-        ----------
-        table
-            "agreements" or "reports".
-        key
-            The name of the note.
-        """
+        """Return the note of this `key` in a `table`, "agreements" or "reports", or None."""
         return self._held[table].get(key)
 
     def set(self, table: str, key: str, value: Any) -> None:
-        """Write a note durably.
-
-        Parameters
-        ----------
-        table, key
-            As for `get`.
-        value
-            JSON values.
+        """Write a JSON `value` durably as the note of a `key` in a `table`.
 
         Raises `SourceError` if the file cannot be written; then the note is not kept.
         """

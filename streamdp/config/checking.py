@@ -28,12 +28,7 @@ _FIXES = {
 
 
 def empty_places(path: str) -> list[str]:
-    """List the places of a `job.yaml` that are still to be filled in, one sentence each.
-
-    Parameters
-    ----------
-    path
-        The file.
+    """List the places of the `job.yaml` at `path` that are still to be filled in, one sentence each.
 
     Raises `ConfigError` if it cannot be read or is not YAML.
     """
@@ -68,13 +63,8 @@ def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
 def inspect(job: JobConfig, most: int | None = None) -> Inspection:
     """Read the file of a job from its beginning, and count what does not fit.
 
-    Parameters
-    ----------
-    most
-        Read about so many records. None: all of them.
-
-    Raises `ConfigError` for another source, `SourceError` if the file cannot be read, and `SchemaError` if its header
-    does not fit.
+    About `most` records are read; None: all. Raises `ConfigError` for another source, `SourceError` if the file cannot
+    be read, and `SchemaError` if its header does not fit.
     """
     source = job.source
     if not isinstance(source, FileSourceConfig) or source.path == "-":
@@ -115,13 +105,7 @@ def stopped(job: JobConfig, inspection: Inspection) -> list[str]:
 
 
 def unended(names: Sequence[str]) -> list[str]:
-    """Say of files that their last records were not read; at most one sentence.
-
-    Parameters
-    ----------
-    names
-        The files with a last record without its end.
-    """
+    """Say that the last records of the files with these `names` were not read; at most one sentence."""
     if not names:
         return []
     more = f" and {len(names) - 3} more files" if len(names) > 3 else ""

@@ -33,21 +33,11 @@ SEEDS_ALLOWED = "STREAMDP_TEST_SEEDS"
 
 
 class Promise(Settings):
-    """What was promised to people until it was changed.
+    """What was promised to people until it was changed."""
 
-    Parameters
-    ----------
-    learned
-        How many records had been learned when it was changed.
-    budget
-        What a record spent.
-    cap
-        What a subject could spend. None: no cap.
-    """
-
-    learned: int
-    budget: str
-    cap: str | None = None
+    learned: int  # how many records had been learned when it was changed
+    budget: str  # what a record spent
+    cap: str | None = None  # what a subject could spend; None: no cap
 
     def exceeded_by(self, other: Promise) -> bool:
         """Whether another promise, with budgets of the same kinds, is weaker."""
@@ -264,20 +254,10 @@ class Definition(Settings):
 
 
 class StoredDefinition(Definition):
-    """The definition that a store keeps.
+    """The definition that a store keeps."""
 
-    Parameters
-    ----------
-    schema, model, cap
-        See `Definition`.
-    earlier
-        What was promised before the present budget and cap, oldest first.
-    losses
-        How often a loss of commits was accepted. None: never.
-    """
-
-    earlier: tuple[Promise, ...] = ()
-    losses: int | None = None
+    earlier: tuple[Promise, ...] = ()  # the promises before the present one, oldest first
+    losses: int | None = None  # how often a loss of commits was accepted; None: never
 
     def text(self) -> str:
         """See `Definition.text`."""
@@ -331,15 +311,7 @@ class StoredDefinition(Definition):
 
 
 def read_definition(text: str) -> StoredDefinition:
-    """Read a definition.
-
-    Parameters
-    ----------
-    text
-        What `Definition.text` returned.
-
-    Raises `ConfigError` for any other text.
-    """
+    """Read a definition from the `text` of `Definition.text`. Raises `ConfigError` for any other text."""
     if not text:
         raise ConfigError("this store holds no model: it belongs to a shuffler, or was made without a configuration")
     try:

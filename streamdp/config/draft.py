@@ -32,18 +32,10 @@ _BOOLEANS = frozenset(("false", "true"))
 
 @dataclass(frozen=True)
 class DraftColumn:
-    """A column of the data.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    values
-        Its values as text, null for an empty one.
-    """
+    """A column of the data."""
 
     name: str
-    values: pl.Series
+    values: pl.Series  # as text, null for an empty one
 
     @property
     def present(self) -> pl.Series:
@@ -97,22 +89,9 @@ def draft(
 ) -> str:
     """Return the text of a `job.yaml`.
 
-    Parameters
-    ----------
-    source
-        The type of the file.
-    path
-        The file, relative to the folder of the job.
-    target
-        The column to predict. None: a place to fill in.
-    subject
-        The column that identifies the person of a record. None: a comment.
-    delimiter
-        The character between the fields of a CSV file.
-    public
-        Whether the data are public, so that bounds and categories are copied from them.
-
-    Raises `ConfigError` if target or subject is no column.
+    `source` is the type of the file, and `path` is relative to the folder of the job. Without a `target` column there
+    is a place to fill in, and without a `subject` column a comment. `delimiter` separates the fields of a CSV file.
+    Bounds and categories are copied from `public` data only. Raises `ConfigError` if target or subject is no column.
     """
     by_name = {column.name: column for column in columns}
     for option, name in (("--target", target), ("--subject", subject)):
@@ -138,13 +117,7 @@ def draft(
 
 
 def text(value: str) -> str:
-    """Write a text as YAML, with quotes only if it needs them.
-
-    Parameters
-    ----------
-    value
-        The text.
-    """
+    """Write a `value` as YAML, with quotes only if it needs them."""
     plain = re.fullmatch(r"[^\W\d][\w./]*(?:[ -][\w./]+)*", value)
     words = ("true", "false", "null")
     return value if plain and value.lower() not in words else json.dumps(value, ensure_ascii=False)

@@ -31,11 +31,8 @@ _ENDINGS: dict[FileType, tuple[str, ...]] = {
 def file_type(path: str) -> FileType:
     """The type of a data file, or of the first one in a folder, from the ending of its name.
 
-    Parameters
-    ----------
-    path
-        The file, possibly compressed (`.gz` or `.zst`), or a folder. Unknown endings mean CSV; a file that ends in
-        `.json` is read as JSON lines.
+    Unknown endings of `path` mean CSV; a file that ends in `.json` is read as JSON lines. It may be compressed (`.gz`
+    or `.zst`).
     """
     if path.removesuffix(".gz").removesuffix(".zst").endswith(".json"):
         return "jsonl"  # not in `_ENDINGS`: in a folder of data, such a file may be about the data
@@ -53,10 +50,7 @@ def _known(name: str) -> FileType | None:
 def tab(value: Any) -> Any:
     r"""Convert the two characters `\t` to a tab, because they are easier to type in a shell.
 
-    Parameters
-    ----------
-    value
-        A delimiter. Other values are returned unchanged.
+    Any other `value` is returned unchanged.
     """
     return "\t" if value == r"\t" else value
 

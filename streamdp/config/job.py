@@ -38,18 +38,10 @@ _STORE_ENDINGS = ("", ".key", ".last", ".lock", "-journal", "-shm", "-wal")
 
 
 class Accepted(NamedTuple):
-    """What an operator accepts for one run.
+    """What an operator accepts for one run."""
 
-    Parameters
-    ----------
-    budget
-        Going on with a larger budget or cap than before. The statement says both.
-    loss
-        Going on with a store that has lost commits by damage. The statement says so.
-    """
-
-    budget: bool = False
-    loss: bool = False
+    budget: bool = False  # a larger budget or cap than before; the statement says both
+    loss: bool = False  # a store that has lost commits by damage; the statement says so
 
 
 NOTHING = Accepted()
@@ -284,14 +276,9 @@ class JobConfig(Definition):
 def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[tuple[str, ...], Any]] = ()) -> JobConfig:
     """Read a `job.yaml`.
 
-    Parameters
-    ----------
-    path
-        The file. Relative paths in it are relative to its folder.
-    assignments
-        Settings that replace those of the file: their keys from the outermost, and their values.
-
-    Raises `ConfigError`; the message names the file, the line and the key, and shows no value.
+    Relative paths in it are relative to its folder. `assignments` replace settings of the file at `path`: their keys
+    from the outermost, and their values. Raises `ConfigError`; the message names the file, the line and the key, and
+    shows no value.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -333,12 +320,7 @@ def _replace(settings: Any, keys: Sequence[str], value: Any) -> None:
 
 
 def make_config(settings: Mapping[str, Any]) -> JobConfig:
-    """Make a job configuration without a file.
-
-    Parameters
-    ----------
-    settings
-        Nested settings, with the keys of a `job.yaml`. Relative paths stay relative.
+    """Make a job configuration from nested `settings`, with the keys of a `job.yaml`. Relative paths stay relative.
 
     Raises `ConfigError`; the message names the key and shows no value.
     """

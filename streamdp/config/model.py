@@ -128,12 +128,7 @@ class ModelConfig(Settings):
 
 
 def build_loss(choice: str | Mapping[str, Any]) -> Loss:
-    """Build a loss.
-
-    Parameters
-    ----------
-    choice
-        The name of a loss, or a mapping with `name` and the parameters of the loss.
+    """Build a loss. `choice` is its name, or a mapping with `name` and the parameters of the loss.
 
     Raises `ConfigError` for an unknown name or parameter; the message lists the known ones.
     """

@@ -19,12 +19,7 @@ _DELIMITERS = ",;\t|"
 
 
 def delimiter_of(path: str) -> str:
-    """The character that separates the columns of a CSV file, as its header shows.
-
-    Parameters
-    ----------
-    path
-        The file, or a folder of files.
+    """The character that separates the columns of a CSV file, as its header shows. `path` may be a folder.
 
     Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
     """
@@ -37,19 +32,11 @@ def delimiter_of(path: str) -> str:
 
 
 def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[DraftColumn]:
-    """Read columns as text. Columns without a name, or with the name of another one, are left out.
+    """Read columns as text.
 
-    Parameters
-    ----------
-    path
-        The file, or a folder, of which the first file is read.
-    delimiter
-        The character between the fields of a CSV file.
-    rows
-        How many rows to read. None: all.
-
-    Raises `SourceError` if the file cannot be read, is not UTF-8 text or has no records that fit its header, and
-    `SchemaError` if it has no header.
+    Columns without a name, or with the name of another one, are left out. If `path` is a folder, its first file is
+    read. `delimiter` separates the fields of a CSV file. None as `rows`: all. Raises `SourceError` if the file cannot
+    be read, is not UTF-8 text or has no records that fit its header, and `SchemaError` if it has no header.
     """
     path = FileSourceConfig(type=source, path=path).files()[0]
     if source in ("parquet", "arrow"):

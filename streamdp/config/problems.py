@@ -14,15 +14,7 @@ BRANCHES = ("(bounds)", "(categories)", "(mapping)")
 
 
 class MisfitError(ValueError):
-    """Two settings contradict each other.
-
-    Parameters
-    ----------
-    key
-        The top-level key that the error message names.
-    message
-        What is wrong.
-    """
+    """Two settings contradict each other. The error message names the top-level `key` and has this `message`."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -30,12 +22,7 @@ class MisfitError(ValueError):
 
 
 def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tuple[str | int, ...], str]:
-    """Locate and describe the first problem.
-
-    Parameters
-    ----------
-    known
-        The names of all settings, for a hint.
+    """Locate and describe the first problem. The names of all settings, `known`, serve for a hint.
 
     Returns the path of keys to the problem, and one line that names this path and the problem.
     """

@@ -27,23 +27,12 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Prospect:
-    """The plan of `optim.planner` for a job.
-
-    Parameters
-    ----------
-    records
-        How many records are learned.
-    columns
-        The number of encoded features.
-    error
-        The root mean squared error of theta on the planner's reference model.
-    beats_constant
-        Whether a model of this error has a smaller loss on fresh records than the best constant.
-    """
+    """The plan of `optim.planner` for a job."""
 
     records: int
-    columns: int
-    error: float
+    columns: int  # the number of encoded features
+    error: float  # the root mean squared error of theta on the planner's reference model
+    # whether such a model has a smaller loss on fresh records than the best constant
     beats_constant: Literal["likely", "possible", "unlikely"]
 
 
@@ -52,16 +41,11 @@ def chance(
 ) -> Literal["likely", "possible", "unlikely"]:
     """Say whether a model of an LDP learner beats the best constant, by the information of all reports over I_0.
 
-    I_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md` simulated
-    models with less than 0.3 of it are about as good as a constant or worse. With `LIKELY` times as much nearly all
-    draws are better (docs/explanations/noise.md). Where the columns explain little of the target, it takes more.
-
-    Parameters
-    ----------
-    loss, budget, records, mechanism
-        As for `planner.plan_error`.
-    columns
-        The number of columns, without the intercept.
+    The arguments `loss`, `budget`, `records` and `mechanism` are as for `planner.plan_error`; `columns` has no
+    intercept. I_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md`
+    simulated models with less than 0.3 of it are about as good as a constant or worse. With `LIKELY` times as much
+    nearly all draws are better (docs/explanations/noise.md). Where the columns explain little of the target, it takes
+    more.
     """
     loss, budget = loss_for(loss), parse_budget(budget)
     d = loss.size(columns + 1)
@@ -72,12 +56,7 @@ def chance(
 
 
 def prospect(job: Definition, records: int) -> Prospect | None:
-    """Plan a job.
-
-    Parameters
-    ----------
-    records
-        How many records fit its schema.
+    """Plan a job of which so many `records` fit the schema.
 
     Returns None if there is no plan for the estimator or the loss, or if there are no records.
     """

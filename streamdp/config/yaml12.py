@@ -61,14 +61,7 @@ def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
 
 
 def read_value(text: str, name: str) -> Any:
-    """Read one value.
-
-    Parameters
-    ----------
-    text
-        YAML text, such as `0.1`, `huber` or `{name: huber, clip: 2}`.
-    name
-        The beginning of error messages.
+    """Read one value from YAML `text`, such as `0.1` or `{name: huber, clip: 2}`. `name` begins error messages.
 
     Raises `ConfigError` if the text is empty, a comment only, or not YAML.
     """
@@ -85,13 +78,6 @@ def read_value(text: str, name: str) -> Any:
 class Document:
     """A YAML text whose root is a mapping: `data` is its value, `line` locates its settings.
 
-    Parameters
-    ----------
-    text
-        The YAML text.
-    name
-        The name of the file, for error messages.
-
     Raises `ConfigError` with `name`, line and column if the text is not such a document.
     """
 
@@ -101,12 +87,7 @@ class Document:
             raise ConfigError(f"{name}: expected a job, a mapping of settings; `streamdp init DATA` writes one")
 
     def line(self, place: Sequence[str | int]) -> int:
-        """Locate a setting.
-
-        Parameters
-        ----------
-        place
-            The path of keys and list indices to the setting.
+        """Locate a setting by its `place`, the path of keys and list indices.
 
         Returns the line, from 1. If the setting is missing, it is the line of the innermost setting around it.
         """

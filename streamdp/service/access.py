@@ -20,12 +20,7 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 
 
 def tokens_in(text: str) -> tuple[TokenConfig, ...]:
-    """Read the tokens of the environment variable.
-
-    Parameters
-    ----------
-    text
-        `SHA256:SCOPE,SCOPE`, divided by semicolons.
+    """Read the tokens of the environment variable: `text` is `SHA256:SCOPE,SCOPE`, divided by semicolons.
 
     Raises `ConfigError` that does not show the text.
     """
@@ -43,13 +38,7 @@ def tokens_in(text: str) -> tuple[TokenConfig, ...]:
 
 @lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only.
-
-    Parameters
-    ----------
-    host
-        A name or an address.
-    """
+    """Whether the address `host` is reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -57,13 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Access:
-    """The tokens of a service.
-
-    Parameters
-    ----------
-    by_job
-        The tokens of single jobs.
-    """
+    """The tokens of a service, and those of single jobs (`by_job`)."""
 
     def __init__(self, everywhere: Sequence[TokenConfig], by_job: Mapping[str, Sequence[TokenConfig]]) -> None:
         self._by_job = by_job
@@ -74,12 +57,7 @@ class Access:
         """Whether there is no token at all, so that everybody on this machine may do everything."""
 
     def check_host(self, host: str) -> None:
-        """Refuse to be reached by other machines if anybody who reaches a job may use it.
-
-        Parameters
-        ----------
-        host
-            The address to listen on.
+        """Refuse to listen on a `host` that other machines reach if anybody who reaches a job may use it.
 
         Raises `ConfigError`.
         """
@@ -91,28 +69,17 @@ class Access:
             )
 
     def caller(self, authorization: str | None) -> str:
-        """Who sends a request: the digest of its token, which `check` knows; empty if the service has no tokens.
+        """The sender of a request: the digest of its token in the header `authorization`, which `check` knows.
 
-        Parameters
-        ----------
-        authorization
-            The header of that name.
+        It is empty if the service has no tokens.
         """
         return "" if self.open else _digest(authorization)
 
     def check(self, authorization: str | None, job: str | None, *scopes: str) -> None:
-        """Check the token of a request.
+        """Check the token of a request, in its header `authorization`, which needs one of the `scopes`.
 
-        Parameters
-        ----------
-        authorization
-            The header of that name.
-        job
-            The job that is used; None for all.
-        scopes
-            One of them is needed.
-
-        Raises `ProblemError` 401 without a known token and 403 if it does not allow this.
+        `job` is the job that is used; None for all. Raises `ProblemError` 401 without a known token and 403 if it does
+        not allow this.
         """
         if self.open:
             return

@@ -82,11 +82,6 @@ def create_app(
     A job that cannot be served says why, and the others are served. If no job can, the first error is raised, here or
     as `failure`.
 
-    Parameters
-    ----------
-    unusable
-        What is wrong with the configurations of other jobs, by the names of their files.
-
     Raises `ConfigError` for two jobs of one name or a name with /.
     """
     jobs: dict[str, Job] = {}

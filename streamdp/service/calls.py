@@ -22,14 +22,7 @@ RecordsCall = TypeVar("RecordsCall", PredictCall, LearnCall)
 
 
 def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
-    """Parse a call. It is refused as a whole if it is malformed.
-
-    Parameters
-    ----------
-    kind
-        What it should be.
-    body
-        The body of the request.
+    """Parse the `body` of a call of this `kind`. It is refused as a whole if it is malformed.
 
     Raises `ProblemError`: 400 if it is no such call or an object has a key twice, 413 for too many records, and 422 for
     the first record with an unknown field or one of another type.
@@ -63,18 +56,10 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
 def of_records(
     answers: Answers, reader: RecordReader, caller: str, body: bytes, key: str | None
 ) -> tuple[Call, dict[int, str | None]]:
-    """The call of records to learn.
+    """The call of records to learn, from its `body`.
 
-    Parameters
-    ----------
-    caller
-        Who sent it. Keys and ids of a caller are not those of another.
-    body
-        The body of the call.
-    key
-        The `Idempotency-Key`; None without one.
-
-    Returns the call; and the ids of records without features, by index. Raises the errors of `read_call`.
+    Keys and ids of a `caller` are not those of another. `key` is the `Idempotency-Key`; None without one. Returns the
+    call; and the ids of records without features, by index. Raises the errors of `read_call`.
     """
     records = read_call(LearnCall, body).records
     whole = [i for i, record in enumerate(records) if record.x is not None]
@@ -106,23 +91,14 @@ def of_reports(
     ids: Mapping[int, tuple[str, bytes]],
     dead: Mapping[int, str],
 ) -> Call:
-    """The call of reports of devices.
+    """The call of `size` reports of devices, at least 1.
+
+    `caller`, `body` and `key` are as for `of_records`. The others go by index: `received` has each report that passed
+    its checks, as the estimator absorbs it, and its subject or None; `ids` the id of each report that has one, and its
+    text; `dead` the reason why each other report is dead.
 
     Ids of reports are not apart by caller, because a report may also come by a topic, which names none. A device
-    chooses them at random, so that nobody else can send them first.
-
-    Parameters
-    ----------
-    answers, caller, body, key
-        As for `of_records`.
-    size
-        How many reports the call has, at least 1.
-    received
-        By index: each report that passed its checks, as the estimator absorbs it, and its subject or None.
-    ids
-        By index: the id of each report that has one, and the report's text.
-    dead
-        By index: the reason why each other report is dead.
+    chooses them at random, so that no other party can send them first.
     """
     digests = {
         i: (answers.digest(b"report", name.encode()), answers.digest(b"body", text)) for i, (name, text) in ids.items()

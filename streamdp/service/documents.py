@@ -15,13 +15,7 @@ from streamdp.serving.snapshots import Model
 
 
 def answer(value: Any) -> Response:
-    """A JSON answer that no cache keeps.
-
-    Parameters
-    ----------
-    value
-        Plain values.
-    """
+    """A JSON answer with a plain `value` that no cache keeps."""
     return Response(orjson.dumps(value), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 

@@ -18,13 +18,7 @@ from streamdp.estimators.features import SchemaFeatures
 
 
 class RecordReader:
-    """Encodes the records of calls. Features, target, subject and budget never share a mapping; threads may share it.
-
-    Parameters
-    ----------
-    declared
-        The schema of the job.
-    """
+    """Encodes records of calls. Features, target, subject and budget never share a mapping. Threads may share it."""
 
     def __init__(self, declared: SchemaConfig) -> None:
         # A schema encodes whole records, so features get an arbitrary target here, which nobody reads.
@@ -51,22 +45,11 @@ class RecordReader:
         self._of_records = declared.model_copy(update=update).build()
 
     def unknown(self, records: Sequence[dict[str, Any]]) -> int | None:
-        """The index of the first record with a key that no feature has; None if there is no such record.
-
-        Parameters
-        ----------
-        records
-            Features by name.
-        """
+        """The index of the first of `records` with a key that no feature has; None if there is none."""
         return next((i for i, record in enumerate(records) if not record.keys() <= self._keys), None)
 
     def read(self, records: list[dict[str, Any]]) -> tuple[np.ndarray, dict[int, Flaw]]:
-        """Encode features.
-
-        Parameters
-        ----------
-        records
-            n records of raw features by name. Other keys are ignored.
+        """Encode the features of n records, by name. Other keys are ignored.
 
         Returns (n, p), and the flaws of records that do not fit the schema, by index.
         """

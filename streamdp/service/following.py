@@ -23,21 +23,11 @@ LEFT_S = 60.0
 
 
 class Found(NamedTuple):
-    """What a look at the store found.
+    """What a look at the store found."""
 
-    Parameters
-    ----------
-    snapshot
-        The last committed snapshot, all shards combined; None if it is the known one.
-    measures
-        What the model scores on the public holdout; None without a holdout.
-    trouble
-        Why the store cannot be read, without values; None if it can.
-    """
-
-    snapshot: Snapshot | None = None
-    measures: dict[str, Any] | None = None
-    trouble: str | None = None
+    snapshot: Snapshot | None = None  # the last committed one, all shards combined; None if it is the known one
+    measures: dict[str, Any] | None = None  # scores on the public holdout; None without a holdout
+    trouble: str | None = None  # why the store cannot be read, without values; None if it can
 
 
 class Follower:

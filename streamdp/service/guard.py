@@ -27,15 +27,9 @@ error_log = logging.getLogger("streamdp.service.errors")
 class Guard:
     """The outermost part of the application.
 
-    The access log has method, path template, status and duration, and neither path, query, body nor token.
-
-    Parameters
-    ----------
-    stopping
-        Set when the service stops. Requests are refused then.
-    only_loopback
-        Whether requests must name this machine as their host. Without tokens, a page of another origin could otherwise
-        reach the service by a name that it points to this machine.
+    The access log has method, path template, status and duration, and neither path, query, body nor token. Requests are
+    refused once `stopping` is set. With `only_loopback` they must name this machine as their host: without tokens, a
+    page of another origin could otherwise reach the service by a name that it points to this machine.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, stopping: asyncio.Event, only_loopback: bool) -> None:

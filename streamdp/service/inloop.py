@@ -13,11 +13,6 @@ class InLoop:
 
     To wake a loop takes a system call, during which its thread waits for the interpreter. Functions that come before
     the loop is awake wake it once.
-
-    Parameters
-    ----------
-    loop
-        The event loop. After its end nothing is called.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -26,13 +21,7 @@ class InLoop:
         self._woken = False
 
     def __call__(self, action: Callable[[], None]) -> None:
-        """Call a function soon.
-
-        Parameters
-        ----------
-        action
-            The function. The loop logs its error, and calls the others.
-        """
+        """Call a function, `action`, soon. The loop logs its error, and calls the others."""
         self._actions.append(action)
         if not self._woken:
             self._woken = True

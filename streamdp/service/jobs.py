@@ -36,15 +36,7 @@ Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 
 
 class Job:
-    """A job, and its last committed model. All methods are called in the thread of the event loop.
-
-    Attributes
-    ----------
-    reasons
-        How often each reason of a dead record was answered since the service started.
-    reasons_over_time
-        The same at earlier times: seconds since 1970 (UTC), and the counts then.
-    """
+    """A job, and its last committed model. All methods are called in the thread of the event loop."""
 
     learns = False
     """Whether the job learns from requests."""
@@ -54,7 +46,9 @@ class Job:
         self.name = config.job
         self._trouble: str | None = None
         self._calls = Calls()  # on a thread that a silent database may keep: no request and no stop waits for it
+        # how often each reason of a dead record was answered since the service started
         self.reasons: Counter[str] = Counter()
+        # the same at earlier times: seconds since 1970 (UTC), and the counts then
         self.reasons_over_time: deque[tuple[float, dict[str, int]]] = deque(maxlen=_MOST_TIMES)
         self.listeners: set[Listener] = set()
         self.measures: dict[str, Any] | None = None
@@ -80,12 +74,7 @@ class Job:
         self._trouble = why
 
     async def ask(self, question: Callable[..., T], *given: Any) -> T:
-        """Ask the database.
-
-        Parameters
-        ----------
-        question, given
-            What is called, and with what.
+        """Ask the database a `question`, called with what is `given`.
 
         Raises `ProblemError` 503 if there is no answer within `ANSWER_S`.
         """
@@ -95,13 +84,7 @@ class Job:
         return call.result()
 
     async def look(self, follower: Follower) -> Found:
-        """Read the store. While it does not answer, the job is not ready.
-
-        Parameters
-        ----------
-        follower
-            Of the job.
-        """
+        """Read the store. While it does not answer, the job is not ready."""
         call = asyncio.wrap_future(self._calls.submit(partial(follower.look, self.snapshot)))
         if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
             self.give_up(SILENT)
@@ -109,13 +92,7 @@ class Job:
         return call.result()
 
     def give_up(self, why: str) -> None:
-        """Note that the store cannot be used, and let nobody wait for it.
-
-        Parameters
-        ----------
-        why
-            As `trouble`.
-        """
+        """Note that the store cannot be used, and `why`; nothing waits for it any longer."""
         self.trouble = why
 
     @property
@@ -128,23 +105,14 @@ class Job:
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """Show another committed snapshot, and tell the listeners.
 
-        Parameters
-        ----------
-        measures
-            What the model scores on the public holdout; None without a holdout.
+        `measures` are its scores on the public holdout; None without a holdout.
         """
         self.snapshot, self.measures = snapshot, measures
         for listener in tuple(self.listeners):
             listener(snapshot, measures)
 
     def note_reasons(self, reasons: Iterable[str]) -> None:
-        """Count the reasons of dead records.
-
-        Parameters
-        ----------
-        reasons
-            One of each dead record.
-        """
+        """Count the `reasons` of dead records, one of each."""
         before = self.reasons.total()
         self.reasons.update(reasons)
         times = self.reasons_over_time

@@ -184,13 +184,7 @@ class LearningJob(Job):
         ]
 
     def await_labels(self, caller: str, ids: list[str | None], X: np.ndarray) -> None:
-        """Remember encoded features for labels that come later.
-
-        Parameters
-        ----------
-        caller, ids, X
-            See `Waiting.add`.
-        """
+        """Remember encoded features for labels that come later. See `Waiting.add` for `caller`, `ids` and X."""
         self._labels.add(caller, ids, X)
 
     @property
@@ -234,14 +228,8 @@ class LearningJob(Job):
     async def learn(self, call: Call, caller: str, labels: dict[int, str | None]) -> dict[str, Any]:
         """Learn the records of a call, at least one, and return their outcome after the commit.
 
-        Parameters
-        ----------
-        caller
-            Who sent it: its labels join the features that it left itself.
-        labels
-            The ids of the records without features, by index.
-
-        Raises the errors of `submit`.
+        Labels join the features that the same `caller` left. `labels` has the ids of the records without features, by
+        index. Raises the errors of `submit`.
         """
         assert call.rows is not None, "a call of records"
         found = []

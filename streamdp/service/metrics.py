@@ -17,12 +17,7 @@ SECONDS_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 class Metrics(Collector):
     """The metrics, in a registry of their own.
 
-    Parameters
-    ----------
-    jobs
-        The jobs by name.
-    unusable
-        The names of jobs that are not served, because something is wrong with them.
+    `jobs` are by name; `unusable` are the names of jobs that are not served, because something is wrong with them.
     """
 
     def __init__(self, jobs: Mapping[str, Job], unusable: Iterable[str]) -> None:
@@ -41,16 +36,8 @@ class Metrics(Collector):
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request.
 
-        Parameters
-        ----------
-        method
-            The HTTP method; any but the usual ones is counted as `other`.
-        path
-            The template of the path.
-        status
-            The HTTP status; 0 if the connection broke before the answer.
-        seconds
-            The time that it took.
+        An unusual HTTP `method` counts as `other`; `path` is a template. The `status` is 0 if the connection broke
+        before the answer, which took so many `seconds`.
         """
         known = method if method in ("GET", "POST", "HEAD", "OPTIONS") else "other"
         self._of_kind(known, path, str(status)).observe(seconds)

@@ -9,13 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Origins:
-    """Adds the headers of CORS to the answers of jobs that name origins.
-
-    Parameters
-    ----------
-    by_job
-        The origins of each job.
-    """
+    """Adds the headers of CORS to the answers of jobs that name origins (`by_job`)."""
 
     def __init__(self, app: ASGIApp, by_job: Mapping[str, Sequence[str]]) -> None:
         self._app = app

@@ -41,12 +41,7 @@ async def predict(request: Request, job: JobName) -> Response:
 
 
 def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, list[str | None] | None]:
-    """The encoded features of a call (n, p), and its ids if it has any.
-
-    Parameters
-    ----------
-    body
-        The call.
+    """The encoded features (n, p) of a call with this `body`, and its ids if it has any.
 
     Raises the errors of `read_call`, and `ProblemError` 422 for the first record that does not fit the schema.
     """
@@ -64,13 +59,7 @@ def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, lis
 
 
 def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
-    """The answer for encoded records.
-
-    Parameters
-    ----------
-    X
-        (n, p), the encoded features.
-    """
+    """The answer for the encoded features X (n, p) of records."""
     model = job.model
     estimator: Any = model.estimator
     target = model.definition.schema_.target

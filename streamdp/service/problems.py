@@ -14,20 +14,11 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class ProblemError(Exception):
-    """An answer that says what went wrong.
+    """An answer with an HTTP `status` that says what went wrong.
 
-    Parameters
-    ----------
-    status
-        The HTTP status.
-    kind
-        The last part of `type`, such as `too-large`.
-    detail
-        What was expected and what to do, without a value of a record.
-    index
-        The place of the record in the call; None if the call as a whole is meant.
-    headers
-        Headers of the answer.
+    `kind` is the last part of `type`, such as `too-large`. `detail` says what was expected and what to do, without a
+    value of a record. `index` is the place of the record in the call; None: the call as a whole. `headers` are those of
+    the answer.
     """
 
     def __init__(
@@ -55,13 +46,7 @@ class ProblemError(Exception):
 
 
 def busy(detail: str) -> ProblemError:
-    """The problem of a call that may be repeated in a second.
-
-    Parameters
-    ----------
-    detail
-        Why it is refused now.
-    """
+    """The problem of a call that is refused now, as `detail` says, and may be repeated in a second."""
     # The next call comes on another connection, which a balancer may give to another service.
     return ProblemError(503, "unavailable", detail, headers={"Retry-After": "1", "Connection": "close"})
 
@@ -128,11 +113,5 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems of a route, for its description.
-
-    Parameters
-    ----------
-    statuses
-        The HTTP statuses; each is a key of `RESPONSES`.
-    """
+    """The problems of a route, for its description; each of the HTTP `statuses` is a key of `RESPONSES`."""
     return {status: RESPONSES[status] for status in statuses}

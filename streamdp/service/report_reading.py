@@ -38,18 +38,10 @@ async def read_reports(
     submit: Callable[[Call], Any],
     tell: Callable[[str | None], None],
 ) -> None:
-    """Read a topic from a position until `submit` refuses for good.
+    """Read a topic from a position until `submit`, as `HTTPSource.submit`, refuses for good.
 
-    Parameters
-    ----------
-    build
-        Opens the topic at a position.
-    call_of
-        Makes a call of reports, as JSON values, and of the position after them. Called in the thread of the event loop.
-    submit
-        As `HTTPSource.submit`.
-    tell
-        Gets the reason why the topic cannot be read, None if it can.
+    `build` opens the topic at a position. `call_of` makes a call of reports, as JSON values, and of the position after
+    them, in the thread of the event loop. `tell` gets the reason why the topic cannot be read, None if it can.
     """
     while True:
         topic: ReportTopic | None = None

@@ -18,14 +18,7 @@ T = TypeVar("T")
 
 
 def allowed(request: Request, job: str | None, *scopes: str) -> None:
-    """Check the token of a request.
-
-    Parameters
-    ----------
-    job
-        The job that is used; None for all.
-    scopes
-        One of them is needed.
+    """Check that the token of a request has one of the `scopes`. `job` is the job that is used; None for all.
 
     Raises `ProblemError` 401 or 403.
     """
@@ -51,14 +44,7 @@ def readable(request: Request) -> list[Job]:
 
 
 def job_for(request: Request, job: str, *scopes: str) -> Job:
-    """Check the token of a request, and find the job.
-
-    Parameters
-    ----------
-    job
-        The name of the job.
-    scopes
-        One of them is needed.
+    """Check that the token of a request has one of the `scopes`, and find the `job` of this name.
 
     Raises `ProblemError` 401, 403 or 404.
     """
@@ -116,14 +102,7 @@ async def read_json(request: Request) -> bytes:
 async def work_on(body: bytes, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
     """Call a function that reads a body: in the event loop if the body is small, else in a thread.
 
-    Parameters
-    ----------
-    body
-        The body.
-    work
-        The function.
-    given, named
-        What the function gets.
+    `work` gets what is `given` and `named`.
     """
     if len(body) <= FEW_BYTES:
         return work(*given, **named)

@@ -45,14 +45,7 @@ class _Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Serves an application on a socket.
-
-    Parameters
-    ----------
-    listening
-        The socket.
-    tls_cert, tls_key
-        The certificate and its key, PEM files; None: no TLS.
+    """Serves an application on a `listening` socket. `tls_cert` and `tls_key` are PEM files; None: no TLS.
 
     Raises `ConfigError` if the files are no certificate and key.
     """
@@ -122,23 +115,14 @@ def serve(
     log_level: str = "INFO",
     trace: bool = False,
 ) -> None:
-    """Serve jobs until SIGTERM or SIGINT. The address is printed on standard output when requests are answered.
+    """Serve jobs until SIGTERM or SIGINT.
 
-    Parameters
-    ----------
-    host, port
-        Where to listen; port 0 is any free port.
-    tls_cert, tls_key
-        The certificate and its key, PEM files; None: no TLS.
-    unusable
-        See `create_app`.
-    log_level
-        The least level, of `logging`, of the lines on standard error: calls are INFO, failures are ERROR.
-    trace
-        Whether to export OpenTelemetry spans; its environment variables ask for it, too: see `tracing.asked_for`.
-
-    Raises `ConfigError` for settings that contradict each other, an address that cannot be used, and files that are no
-    certificate; and the errors of the jobs' stores.
+    The address, of `host` and `port`, is printed on standard output when requests are answered. Port 0 is any free
+    port. `tls_cert` and `tls_key` are PEM files; None: no TLS. See `create_app` for `unusable`. `log_level` is the
+    least level of the lines on standard error: calls are INFO, failures are ERROR. OpenTelemetry spans are exported
+    with `trace`, or if its environment variables ask for it: see `tracing.asked_for`. Raises `ConfigError` for settings
+    that contradict each other, an address that cannot be used, and files that are no certificate; and the errors of the
+    jobs' stores.
     """
     sys.setswitchinterval(_SWITCH_S)
     with _log_to_standard_error(log_level), traced(trace):
@@ -149,12 +133,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a socket that listens.
-
-    Parameters
-    ----------
-    host, port
-        Where; port 0 is any free port.
+    """Open a socket that listens on `host` and `port`; port 0 is any free port.
 
     Raises `ConfigError` if that is not possible.
     """

@@ -25,16 +25,8 @@ from streamdp.store.store import Store
 class ShardStore:
     """One shard of a store, whose commits remember what they answer; `runtime.protocols.Committing`.
 
-    Parameters
-    ----------
-    store
-        It has claimed the shard.
-
-    Attributes
-    ----------
-    version
-        The version of the job that the last commit has answered: the numbers of the last commits of all shards, added
-        up, as far as they were known here.
+    The store has claimed it. `version` is the version of the job that the last commit has answered: the numbers of the
+    last commits of all shards, added up, as far as they were known here.
     """
 
     def __init__(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource, follower: Follower) -> None:

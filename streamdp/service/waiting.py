@@ -15,18 +15,10 @@ _NOTHING: OrderedDict[str, tuple[float, np.ndarray]] = OrderedDict()
 
 
 class Waiting:
-    """Encoded features by caller and id: a bounded number of each caller, for a bounded time.
+    """Encoded features by caller and id: at most `records` of each caller, for at most so many `seconds`.
 
-    The oldest of a caller are forgotten first. No caller changes, reads or forgets what another one left.
-
-    Parameters
-    ----------
-    seconds
-        How long features wait.
-    records
-        How many of a caller wait at most.
-    clock
-        Returns the time in seconds; it never goes backward.
+    The oldest of a caller are forgotten first. No caller changes, reads or forgets what another one left. The seconds
+    of `clock` never go backward.
     """
 
     def __init__(self, seconds: float, records: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,16 +26,10 @@ class Waiting:
         self._callers: dict[str, OrderedDict[str, tuple[float, np.ndarray]]] = {}
 
     def add(self, caller: str, names: Iterable[str | None], X: np.ndarray) -> None:
-        """Remember the features of the records that have an id.
+        """Remember the features X (n, p) of the records that have an id.
 
-        Parameters
-        ----------
-        caller
-            Who sent them: see `Access.caller`. The number of callers is bounded.
-        names
-            n ids; None for a record without one.
-        X
-            (n, p), the encoded features.
+        `names` are the n ids; None for a record without one. See `Access.caller` for `caller`: the number of callers is
+        bounded.
         """
         now = self._clock()
         own = self._callers.setdefault(caller, OrderedDict())
@@ -56,24 +42,12 @@ class Waiting:
             own.popitem(last=False)
 
     def find(self, caller: str, name: str) -> np.ndarray | None:
-        """The encoded features (p,) that a caller left under an id; None if they are unknown or too old.
-
-        Parameters
-        ----------
-        caller, name
-            Who left them, and under which id.
-        """
+        """The encoded features (p,) that a `caller` left under this `name`; None if they are unknown or too old."""
         at, row = self._callers.get(caller, _NOTHING).get(name, (0.0, None))
         return row if row is not None and at >= self._clock() - self._seconds else None
 
     def forget(self, caller: str, names: Iterable[str]) -> None:
-        """Forget features whose label was committed.
-
-        Parameters
-        ----------
-        caller, names
-            Who left them, and under which ids.
-        """
+        """Forget the features that a `caller` left under these `names`, because their label was committed."""
         own = self._callers.get(caller, _NOTHING)
         for name in names:
             own.pop(name, None)

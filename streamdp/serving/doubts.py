@@ -16,12 +16,9 @@ _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half t
 
 
 def doubts(estimator: Any, counts: Counts) -> list[str]:
-    """List the reasons, as sentences. What they say follows from the state, public numbers and counts.
+    """List the reasons, as sentences.
 
-    Parameters
-    ----------
-    estimator
-        The model as it was committed.
+    What they say follows from the state of `estimator` as it was committed, public numbers and counts.
     """
     found = []
     if (bad := dropped(counts)) is not None:

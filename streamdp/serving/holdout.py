@@ -16,15 +16,10 @@ HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends n
 
 
 class Holdout:
-    """A public file with records to measure committed models on.
+    """A public file, the `holdout` of a job, with records to measure committed models on.
 
-    Parameters
-    ----------
-    config
-        The job; its `holdout` is the file. The file needs the job's columns, except those of the subject and the
-        budget.
-
-    Raises `SourceError` if the file cannot be read or has no records, and `SchemaError` if it does not fit the schema.
+    It needs the job's columns, except those of the subject and the budget. Raises `SourceError` if the file cannot be
+    read or has no records, and `SchemaError` if it does not fit the schema.
     """
 
     def __init__(self, config: JobConfig) -> None:
@@ -48,12 +43,7 @@ class Holdout:
             raise SourceError(f"{path}: the holdout has no records")
 
     def measure(self, estimator: Any) -> dict[str, Any]:
-        """Measure a model.
-
-        Parameters
-        ----------
-        estimator
-            An estimator of the job.
+        """Measure an `estimator` of the job.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
         and the root mean squared error of a regressor, in the unit of the target column. If all of them are worse than

@@ -29,12 +29,7 @@ _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#777777"
 
 
 def measured(lines: Iterable[str]) -> dict[str, list[tuple[int, float]]]:
-    """Read the measures of the JSON lines that a run printed.
-
-    Parameters
-    ----------
-    lines
-        The lines. Others than commits with measures are ignored.
+    """Read the measures of the JSON lines that a run printed. Other `lines` than commits with measures are ignored.
 
     Returns for each measure the number of learned records and the value, by commit.
     """
@@ -52,16 +47,7 @@ def measured(lines: Iterable[str]) -> dict[str, list[tuple[int, float]]]:
 
 
 def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[int, float]]], level: float) -> Figure:
-    """Draw a model.
-
-    Parameters
-    ----------
-    history
-        Its last commits, oldest first.
-    errors
-        What `measured` returned.
-    level
-        The level of the intervals.
+    """Draw a model, its last commits, oldest first, the `errors` of `measured` and the intervals of this `level`.
 
     Raises `ConfigError` without the extra `plots`.
     """
@@ -145,14 +131,7 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
 
 
 def write(figure: Figure, path: str, below: str) -> None:
-    """Write a picture.
-
-    Parameters
-    ----------
-    path
-        The file; its ending is one of `FORMATS`.
-    below
-        The text below it on a page of HTML.
+    """Write a picture to `path`, whose ending is one of `FORMATS`. `below` is the text below it on a page of HTML.
 
     Raises `ConfigError` for another ending, and `StoreError` if the file cannot be written.
     """

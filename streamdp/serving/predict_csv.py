@@ -21,22 +21,13 @@ from streamdp.serving.snapshots import Model
 def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
     """Write the rows of a CSV file with predictions added; return how many rows have none.
 
-    Parameters
-    ----------
-    path
-        The file, or `-` for standard input. It needs the declared feature columns only.
-    out
-        Where the rows are written. Must encode with `surrogateescape`, for rows that are not UTF-8.
-    delimiter
-        One ASCII character between fields, of the file and of `out`.
-    column
-        The name of the added column. A classifier adds a column `<column>_<class>` of probabilities for each class.
-
-    A row that is unusable or does not fit the schema gets empty predictions. A row with too few fields is filled up
-    with empty ones; a line whose quotes do not match becomes one field; the text of a row over 1 MiB is dropped.
-
-    Raises `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError`
-    if the file cannot be read.
+    The file at `path`, or `-` for standard input, needs the declared feature columns only. `out` must encode with
+    `surrogateescape`, for rows that are not UTF-8. `delimiter` is one ASCII character between fields, of both. A
+    classifier adds to the `column` of predictions a column `<column>_<class>` of probabilities for each class. A row
+    that is unusable or does not fit the schema gets empty predictions. A row with too few fields is filled up with
+    empty ones; a line whose quotes do not match becomes one field; the text of a row over 1 MiB is dropped. Raises
+    `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError` if the
+    file cannot be read.
     """
     predictor = Predictor(model)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]

@@ -11,17 +11,7 @@ from streamdp.serving.snapshots import Model
 
 
 class Predictor:
-    """Encodes the feature columns of raw records and predicts.
-
-    Attributes
-    ----------
-    columns
-        The raw columns that it reads.
-    labels
-        The classes that it has probabilities for; empty if it has none.
-    classes
-        The classes of a classifier. None for a regression.
-    """
+    """Encodes the feature columns of raw records and predicts."""
 
     def __init__(self, model: Model) -> None:
         declared = model.definition.schema_
@@ -31,19 +21,16 @@ class Predictor:
         self._scale = declared.target.scale or 1.0
         estimator: Any = model.estimator
         self._estimator = estimator
-        self.classes = declared.target.classes
-        self.columns = self._schema.feature_columns
-        self.labels: list[str] = []
+        self.classes = declared.target.classes  # of a classifier; None for a regression
+        self.columns = self._schema.feature_columns  # the raw columns that it reads
+        self.labels: list[str] = []  # the classes that it has probabilities for; empty if it has none
         if self.classes is not None and estimator.probabilistic:
             self.labels = self.classes
 
     def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
         """Return the rows that fit the schema (m,), their m predictions, and probabilities (m, K) or None.
 
-        Parameters
-        ----------
-        frame
-            n rows with `columns`, as for an `Encoder`.
+        The `frame` has n rows with `columns`, as for an `Encoder`.
         """
         whole = frame.with_columns(self._target.alias(self._schema.target))
         batch = self._schema.encode(whole, np.arange(frame.height), {})

@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 
 
 def committed(store_path: str, job: str | None = None) -> Model:
-    """Read the last committed model of a job. The job may be running.
+    """Read the last committed model of a job.
 
-    Parameters
-    ----------
-    store_path
-        The path of the store's file, or the URL of its database.
-    job
-        The name of the job; needed if the store is a database with several jobs.
-
-    Raises `NotAvailableError` before the first commit.
+    The job may be running. `store_path` is the store's file, or the URL of its database, which needs the name of the
+    `job` if it has several. Raises `NotAvailableError` before the first commit.
     """
     snapshots = stored_snapshots(store_path, job)
     if not snapshots:
@@ -41,42 +35,21 @@ def committed(store_path: str, job: str | None = None) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One coefficient of a model.
+    """One coefficient of a model."""
 
-    Parameters
-    ----------
-    name
-        The name of the feature.
-    value
-        The estimate.
-    low, high
-        Its confidence interval. None if there is none.
-    settled
-        Whether there are enough records for an interval. None if the estimator has no intervals.
-    label
-        The class that it belongs to, if there are more than two. Else None.
-    settles_at
-        About how many records in all give most such weights an interval. None if it is settled, or not yet known.
-    """
-
-    name: str
+    name: str  # of the feature
     value: float
-    low: float | None = None
+    low: float | None = None  # the confidence interval is from `low` to `high`; None if there is none
     high: float | None = None
+    # whether there are enough records for an interval; None if the estimator has no intervals
     settled: bool | None = None
-    label: str | None = None
+    label: str | None = None  # the class that it belongs to, if there are more than two
+    # about how many records in all give most such weights an interval; None if settled or not yet known
     settles_at: int | None = None
 
 
 def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
-    """List the coefficients of a model.
-
-    Parameters
-    ----------
-    estimator
-        The model.
-    level
-        The level of the confidence intervals, such as 0.95.
+    """List the coefficients of the model `estimator`, with confidence intervals of a `level` such as 0.95.
 
     Returns the coefficients in the order of theta. Raises `ConfigError` for a level out of range.
     """
@@ -113,15 +86,7 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
 
 
 def needs(estimator: Any, shown: Sequence[Weight]) -> list[str]:
-    """Say in sentences what the weights without an interval need: narrower bounds of columns, and records.
-
-    Parameters
-    ----------
-    estimator
-        The model.
-    shown
-        Its `weights`.
-    """
+    """Say what the weights of an `estimator` that have no interval need: narrower bounds of columns, and records."""
     blind = getattr(estimator, "unresolved", [])
     found = []
     if blind:
@@ -145,13 +110,8 @@ def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:
 def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, Any]:
     """Describe a committed model by plain values that fit into JSON.
 
-    Parameters
-    ----------
-    holdout
-        Its measures, from `Holdout.measure`. None: none.
-
-    Returns the job, the commit, the counts, the weights, the guarantee, the statement, the private validation, and
-    the measures.
+    `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
+    guarantee, the statement, the private validation, and the measures.
     """
     snapshot = model.snapshot
     out = {
@@ -173,15 +133,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
 
 
 def check_place(path: str) -> None:
-    """Check that `Publisher` can write a file.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises `StoreError` if it cannot.
-    """
+    """Check that `Publisher` can write the file at `path`. Raises `StoreError` if it cannot."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise StoreError(f"cannot publish to {path}: it is not a regular file")
     try:
@@ -193,16 +145,8 @@ def check_place(path: str) -> None:
 class Publisher:
     """A listener for committed snapshots: it measures the model, writes the JSON file, and calls other listeners.
 
-    Parameters
-    ----------
-    path
-        The JSON file. None: no file.
-    holdout
-        The public records to measure on. None: no measures.
-    listeners
-        Functions of the snapshot and its measures, called after the file is written.
-
-    Raises `StoreError` if the file cannot be written.
+    None as `path` or `holdout`: no file, no measures. The `listeners` get the snapshot and its measures, after the file
+    is written. Raises `StoreError` if the file cannot be written.
     """
 
     def __init__(
@@ -219,13 +163,7 @@ class Publisher:
         self._model: Model | None = None
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Publish a snapshot.
-
-        Parameters
-        ----------
-        snapshot
-            The committed snapshot. Raises `StoreError` if the file cannot be written.
-        """
+        """Publish a committed snapshot. Raises `StoreError` if the file cannot be written."""
         measures = None
         if self._path is not None or self._holdout is not None:
             model = self._model = restore(snapshot, self._model)

@@ -26,21 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A committed model, for reading.
+    """A committed model, for reading."""
 
-    Parameters
-    ----------
-    definition
-        The schema, the model and the cap of the job.
-    estimator
-        The estimator with the committed state.
-    snapshot
-        The snapshot that it was restored from.
-    """
-
-    definition: StoredDefinition
-    estimator: Estimator
-    snapshot: Snapshot
+    definition: StoredDefinition  # the schema, the model and the cap of the job
+    estimator: Estimator  # with the committed state
+    snapshot: Snapshot  # from which it was restored
 
     @property
     def quality(self) -> Quality | None:
@@ -84,12 +74,7 @@ def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:
 def restore(snapshot: Snapshot, reuse: Model | None = None) -> Model:
     """Restore the model of a snapshot.
 
-    Parameters
-    ----------
-    reuse
-        A model of the same job that is not read any more: its estimator takes the state, if the configuration is the
-        same. None: a new estimator.
-
+    The estimator of `reuse`, a model that is not read any more, takes the state if the configuration is the same.
     Raises `ConfigError` if the snapshot has no valid configuration, and `StoreDamagedError` if the configuration does
     not have the fingerprint of the snapshot.
     """
@@ -159,15 +144,7 @@ def snapshot_to_json(snapshot: Snapshot) -> str:
 
 
 def snapshot_from_json(text: str | bytes) -> Snapshot:
-    """Read a snapshot from JSON text.
-
-    Parameters
-    ----------
-    text
-        What `snapshot_to_json` returned.
-
-    Raises `StoreDamagedError` for any other text.
-    """
+    """Read a snapshot from the JSON `text` of `snapshot_to_json`. Raises `StoreDamagedError` for any other text."""
     try:
         item = json.loads(text)
         if item["format"] != 1:
@@ -190,17 +167,10 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
 
 
 def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
-    """Select the newest snapshot of each shard of a job.
+    """Select the newest snapshot of each shard of the `job` of this name.
 
     A late snapshot of an earlier owner has an earlier epoch and an earlier time. A snapshot of a store that was created
-    again has an earlier epoch but a later time.
-
-    Parameters
-    ----------
-    job
-        The name of the job.
-
-    Returns the snapshots in the order of their shards.
+    again has an earlier epoch but a later time. Returns the snapshots in the order of their shards.
     """
     last: dict[Shard, Snapshot] = {}
     for snapshot in snapshots:

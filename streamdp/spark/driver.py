@@ -85,18 +85,12 @@ class _Batch(NamedTuple):
 
 
 class Driver:
-    """The store of a job that Spark learns, and its shards. Close it.
+    """The store of a job that Spark learns, and its shards.
 
-    Parameters
-    ----------
-    publish
-        Each function is called with the snapshots of all shards after every commit.
-    stream
-        Whether batches come one after another. Then the records of a window with too few users are refused, because
-        Spark cannot hold a batch back.
-
-    Raises the errors of `JobConfig.open_store`; `ConfigError` if the store has learned from another source, or has
-    another number of shards than the job.
+    Close it. Each function of `publish` is called with the snapshots of all shards after every commit. With `stream`,
+    batches come one after another, and the records of a window with too few users are refused, because Spark cannot
+    hold a batch back. Raises the errors of `JobConfig.open_store`; `ConfigError` if the store has learned from another
+    source, or has another number of shards than the job.
     """
 
     def __init__(
@@ -158,14 +152,9 @@ class Driver:
     def learn(self, frame: DataFrame, mark: Mapping[str, Any]) -> None:
         """Learn a batch and commit it; or raise, and be as after the last commit.
 
-        Parameters
-        ----------
-        mark
-            The position after them, for all shards.
-
-        Raises `SchemaError` for a missing column, `SourceError` if Spark fails, `TooFewUsersError` for a window that is
-        too small, `FencedError` if another driver has taken over the store, and the `StoreError`s of
-        `Store.commit_parts`.
+        `mark` is the position after the batch, for all shards. Raises `SchemaError` for a missing column, `SourceError`
+        if Spark fails, `TooFewUsersError` for a window that is too small, `FencedError` if another driver has taken
+        over the store, and the `StoreError`s of `Store.commit_parts`.
         """
         try:
             parts = self._parts(frame, mark)

@@ -63,26 +63,16 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Gather(ShardTask):
-    """Admits and gathers the records of the shards of a partition; a function for `mapInArrow` of Spark.
-
-    Parameters
-    ----------
-    shards
-        How many shards there are.
-    """
+    """Admits and gathers the records of the shards of a partition; a function for `mapInArrow` of Spark."""
 
     shards: int
 
     @classmethod
     def of(cls, config: JobConfig, public: bytes, key: bytes | None, shards: int) -> Gather:
-        """Return the task of a job. Its window does not end by a number of records: it ends with the batch of Spark.
+        """Return the task of a job with so many `shards`.
 
-        Parameters
-        ----------
-        public, key
-            As for `ShardTask`.
-        shards
-            How many shards there are.
+        Its window does not end by a number of records: it ends with the batch of Spark. `public` and `key` are as for
+        `ShardTask`.
         """
         if issubclass(config.model.kind.learns, Windows):
             model = config.model.model_copy(update={"window": MOST_WINDOW})
@@ -155,31 +145,17 @@ class Ask(Protocol):
     def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return a sum over users.
 
-        Parameters
-        ----------
-        learner
-            A learner of the job, without records.
-        X, y, sizes
-            Records (N, p) and (N,), sorted by user, and how many each user has (n,).
+        A `learner` of the job, without records, sums over the records X (N, p) and y (N,), sorted by user, of which
+        each user has `sizes` (n,).
         """
 
 
 @dataclass(frozen=True)
 class Question(Task):
-    """Asks the users of a partition for a sum; a function for `mapInArrow` of Spark.
+    """Asks the users of a partition for a sum; a function for `mapInArrow` of Spark."""
 
-    Parameters
-    ----------
-    definition
-        The text of the job's definition.
-    public
-        The key that the answer is sealed with.
-    ask
-        What is asked.
-    """
-
-    definition: str
-    public: bytes
+    definition: str  # the text of the job's definition
+    public: bytes  # the key that the answer is sealed with
     ask: Ask
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -204,14 +180,9 @@ def _learner(definition: str) -> Any:
 
 
 class GatheredRecords:
-    """The driver's way to the records that executors hold.
+    """The driver's way to the records that executors hold: `rows` of `Gather`, in Spark's cache.
 
-    Parameters
-    ----------
-    rows
-        What `Gather` returned, in Spark's cache.
-    definition
-        The text of the job's definition.
+    `definition` is the text of the job's definition.
     """
 
     def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
@@ -229,12 +200,7 @@ class GatheredRecords:
                 self._digests[batch].append(digest)
 
     def ask(self, ask: Ask, batch: int = 0) -> Iterator[np.ndarray]:
-        """Yield the partial sums over the users of a batch, each when it is opened.
-
-        Parameters
-        ----------
-        batch
-            The number of the batch.
+        """Yield the partial sums over the users of the batch of this number, each when it is opened.
 
         Raises `SourceError` if the records are not those of the first pass.
         """
@@ -251,15 +217,9 @@ class GatheredRecords:
 
 @dataclass(frozen=True)
 class BatchSum:
-    """Asks for the part of a batch of an estimator of `streamdp.learners.divided`.
+    """Asks for the part of a batch of an estimator of `streamdp.learners.divided`."""
 
-    Parameters
-    ----------
-    state
-        The state of the estimator before the batch, which was released.
-    """
-
-    state: Mapping[str, Any]
+    state: Mapping[str, Any]  # of the estimator before the batch, which was released
 
     def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """As `Ask`: see `Batches.part`."""
@@ -278,18 +238,11 @@ def learn_batches(records: GatheredRecords, learner: Any) -> None:
 
 @dataclass(frozen=True)
 class UserSum:
-    """Asks the users of a window.
+    """Asks the users of a window."""
 
-    Parameters
-    ----------
-    name, arguments
-        A method of `WindowRecords` that returns a sum over users, and its arguments.
-    scaled
-        The columns (k,) that are scaled, and their centres and scales (2, k); None before they are known.
-    """
-
-    name: str
+    name: str  # a method of `WindowRecords` that returns a sum over users
     arguments: tuple[Any, ...]
+    # the columns (k,) that are scaled, and their centres and scales (2, k); None before they are known
     scaled: tuple[np.ndarray, np.ndarray] | None
 
     def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -313,12 +266,9 @@ class ClusterUsers:
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        """Raise `NotImplementedError`: gradients of single users stay on the executors.
+        """See `windows.task.Users.gradients`.
 
-        Parameters
-        ----------
-        theta, users, radius
-            As for `windows.task.Users.gradients`.
+        Raise `NotImplementedError`: gradients of single users stay on the executors.
         """
         raise NotImplementedError
 

@@ -235,12 +235,7 @@ class StreamLearner:
 
 
 def job_config(job: Job, store: str | os.PathLike[str] | None) -> JobConfig:
-    """Return the configuration of a job for Spark.
-
-    Parameters
-    ----------
-    job, store
-        As for `learn`.
+    """Return the configuration of a `job` for Spark, with this `store`, as for `learn`.
 
     Raises `ConfigError` if it is malformed or has another source.
     """

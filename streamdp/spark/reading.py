@@ -30,15 +30,9 @@ KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
     """Start a session, or take the one of this process; returns it, and whether it is new.
 
-    Parameters
-    ----------
-    master
-        The address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A local one
-        listens on the loopback address only.
-    settings
-        Further settings of Spark.
-
-    Raises `SourceError` if Spark does not start.
+    `master` is the address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A
+    local one listens on the loopback address only. `settings` are further ones of Spark. Raises `SourceError` if Spark
+    does not start.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return active, False

@@ -34,12 +34,9 @@ SHARD, PLACE, LOAD = "shard", "place", "load"
 
 
 def column_name(number: int) -> str:
-    """Return the name of a column of the schema while it is between machines: no name of a user's can clash with it.
+    """Return the name of a column between machines; no user's name can clash with it.
 
-    Parameters
-    ----------
-    number
-        Its place in `Schema.columns`.
+    `number` is its place in `Schema.columns`.
     """
     return f"c{number}"
 
@@ -47,18 +44,9 @@ def column_name(number: int) -> str:
 def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, salt: int) -> DataFrame:
     """Select the columns of the schema, as texts and numbers, with `SHARD` and `PLACE`.
 
-    Parameters
-    ----------
-    frame
-        The records; no stream.
-    shards
-        How many shards there are.
-    key
-        The key for the hashes of subjects, if the job has a cap. Else None.
-    salt
-        A random number for the hashes of subjects without a cap.
-
-    Raises `SchemaError` for a column that is missing or of a type without text.
+    The `frame` is no stream; it goes to so many `shards`. `key` is for the hashes of subjects if the job has a cap,
+    else None; `salt` is a random number for those without a cap. Raises `SchemaError` for a column that is missing or
+    of a type without text.
     """
     columns = texts_and_numbers(frame, schema.columns, schema.numeric_columns, schema.subject)
     place = sf.monotonically_increasing_id()
@@ -77,16 +65,8 @@ def texts_and_numbers(
 ) -> dict[str, Column]:
     """Return columns by name: Float64 or valid text, the two kinds that an `Encoder` reads.
 
-    Parameters
-    ----------
-    names
-        Names of columns, or paths with dots.
-    numeric
-        Those that may be numbers.
-    subject
-        The column of subjects.
-
-    Raises `SchemaError` for a column that is missing or of a type without text, and for subjects that are floats.
+    The `names` may be paths with dots; those in `numeric` may be numbers. `subject` is the column of subjects. Raises
+    `SchemaError` for a column that is missing or of a type without text, and for subjects that are floats.
     """
     return {name: _column(frame, name, name in numeric, name == subject) for name in names}
 
@@ -122,12 +102,7 @@ def _type(kind: st.DataType, parts: Sequence[str], name: str, known: Sequence[st
 def canonical(subjects: pl.Series, subject_type: str) -> list[str | None]:
     """Return subjects in the form in which the schema passes them on; None for those that do not fit.
 
-    Parameters
-    ----------
-    subjects
-        Texts.
-    subject_type
-        As in `Schema`.
+    `subject_type` is that of `Schema`.
     """
     faults = Faults(len(subjects))
     found = people(subjects, subject_type == "integer", faults).to_list()

@@ -20,29 +20,15 @@ from streamdp.errors import SourceError
 
 
 class Seal:
-    """The keys of one attempt of a batch. It is never pickled.
-
-    Attributes
-    ----------
-    public
-        The key for `seal`, 32 bytes. It opens nothing.
-    """
+    """The keys of one attempt of a batch. It is never pickled."""
 
     def __init__(self) -> None:
         private = PrivateKey.generate()
         self._box = SealedBox(private)
-        self.public = bytes(private.public_key)
+        self.public = bytes(private.public_key)  # for `seal`, 32 bytes; it opens nothing
 
     def open(self, sealed: bytes) -> bytes:
-        """Return what was sealed for this attempt.
-
-        Parameters
-        ----------
-        sealed
-            What `seal` returned.
-
-        Raises `SourceError` for anything else.
-        """
+        """Return what was `sealed` for this attempt. Raises `SourceError` for anything else."""
         try:
             return self._box.decrypt(sealed)
         except (CryptoError, ValueError, TypeError):
@@ -53,13 +39,5 @@ class Seal:
 
 
 def seal(content: bytes, public: bytes) -> bytes:
-    """Return a ciphertext that only the driver can open.
-
-    Parameters
-    ----------
-    content
-        Any bytes.
-    public
-        `Seal.public`.
-    """
+    """Return a ciphertext of `content` that only the driver can open; `public` is `Seal.public`."""
     return SealedBox(PublicKey(public)).encrypt(content)

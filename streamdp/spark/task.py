@@ -43,34 +43,16 @@ RESULT = f"{SHARD} long, {SEALED} binary"
 
 @dataclass(frozen=True)
 class Result:
-    """What was learned of a shard's records of one batch.
+    """What was learned of a shard's records of one batch."""
 
-    Parameters
-    ----------
-    state
-        The state of the estimator; of users that were gathered, what `gathering.Gather` says about them.
-    counts
-        The records of this batch.
-    dead
-        How many dead letters there are of each reason and column.
-    keys, rows
-        The people whose spends have changed: hashes (m, 2) uint64 under the key of the loan, and rows (m, ROW).
-    """
-
-    state: Mapping[str, Any]
-    counts: Counts
-    dead: Mapping[str, int]
-    keys: np.ndarray
-    rows: np.ndarray
+    state: Mapping[str, Any]  # of the estimator; of users that were gathered, what `gathering.Gather` says about them
+    counts: Counts  # the records of this batch
+    dead: Mapping[str, int]  # how many dead letters there are of each reason and column
+    keys: np.ndarray  # the people whose spends have changed: hashes (m, 2) uint64 under the key of the loan
+    rows: np.ndarray  # their spends (m, ROW)
 
     def encode(self, shard: int) -> bytes:
-        """Return the result as bytes.
-
-        Parameters
-        ----------
-        shard
-            The number of the shard.
-        """
+        """Return the result of a `shard` as bytes."""
         return encode_state(
             {
                 "shard": shard,
@@ -84,14 +66,9 @@ class Result:
 
     @classmethod
     def decode(cls, content: bytes, shard: int) -> Result:
-        """Return the result that `encode` wrote.
+        """Return the result that `encode` wrote, from its `content`.
 
-        Parameters
-        ----------
-        content
-            What `encode` returned.
-        shard
-            The number of the shard whose result is expected. Raises `SourceError` if it is of another one.
+        Raises `SourceError` if it is of another `shard`.
         """
         item = decode_state(content.decode())
         if item["shard"] != shard:
@@ -100,16 +77,10 @@ class Result:
 
 
 def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndarray, mark: str) -> bytes:
-    """Return the load of a shard as bytes. Its state is committed, and so are its spends.
+    """Return the load of a shard as bytes.
 
-    Parameters
-    ----------
-    state
-        The state of the estimator; None before its first record.
-    keys, rows
-        The people and what they have spent, from `Loan.rows`.
-    mark
-        `Loan.mark`.
+    Its `state` is committed, and so are its spends. The state is None before the first record. `keys` and `rows` are
+    those of `Loan.rows`, and `mark` is `Loan.mark`.
     """
     some = None if state is None else dict(state)
     return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows, "mark": mark}).encode()
@@ -119,12 +90,7 @@ class Task:
     """A function for `mapInArrow` of Spark. A subclass defines `results`."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a partition.
-
-        Parameters
-        ----------
-        batches
-            The rows of the partition.
+        """Yield the results of a partition, whose rows come in `batches`.
 
         Raises `SourceError` in place of an unexpected error, whose text could quote a record.
         """
@@ -138,13 +104,7 @@ class Task:
             _forget_zip_files()
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a partition.
-
-        Parameters
-        ----------
-        batches
-            As for `__call__`.
-        """
+        """See `__call__`."""
         raise NotImplementedError
 
 
@@ -161,21 +121,11 @@ def _forget_zip_files() -> None:
 
 @dataclass(frozen=True)
 class ShardTask(Task):
-    """Learns the shards of a partition; a function for `mapInArrow` of Spark.
+    """Learns the shards of a partition; a function for `mapInArrow` of Spark."""
 
-    Parameters
-    ----------
-    definition
-        The text of the job's definition.
-    public
-        The key that results are sealed with.
-    key
-        The key of the loan; None without a cap.
-    """
-
-    definition: str
-    public: bytes
-    key: bytes | None
+    definition: str  # the text of the job's definition
+    public: bytes  # the key that results are sealed with
+    key: bytes | None  # the key of the loan; None without a cap
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Task.results`: the rows of each shard."""
@@ -196,13 +146,7 @@ class ShardTask(Task):
             yield from self.rows(lane)
 
     def lane(self, shard: int, load: bytes | None) -> Lane:
-        """Return a shard before its first record.
-
-        Parameters
-        ----------
-        shard, load
-            As for `Lane`.
-        """
+        """Return a shard before its first record, with its `load`."""
         return Lane(shard, load, self.definition, self.key)
 
     def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
@@ -214,27 +158,14 @@ class ShardTask(Task):
 
 @lru_cache(maxsize=4)
 def definition_of(text: str) -> StoredDefinition:
-    """Return the definition of a job, which a Python worker reads once for all its tasks.
-
-    Parameters
-    ----------
-    text
-        `JobConfig.text()`.
-    """
+    """Return the definition of a job from its `text`, which a Python worker reads once for all its tasks."""
     return read_definition(text)
 
 
 class Lane:
     """A shard while its records are learned.
 
-    Parameters
-    ----------
-    shard
-        Its number.
-    load
-        What `encode_load` returned. Raises `SourceError` for None.
-    definition, key
-        As for `ShardTask`.
+    Its `load` is of `encode_load`. Raises `SourceError` for None. `definition` and `key` are as for `ShardTask`.
     """
 
     def __init__(self, shard: int, load: bytes | None, definition: str, key: bytes | None) -> None:
@@ -255,13 +186,7 @@ class Lane:
         self._counts, self._dead = Counts(), Counter[str]()
 
     def learn(self, rows: pa.RecordBatch) -> None:
-        """Learn records.
-
-        Parameters
-        ----------
-        rows
-            Rows of `records.prepared`.
-        """
+        """Learn `rows` of `records.prepared`."""
         if rows.num_rows:
             frame, places = decoded(rows, self._schema)
             batch = self._schema.encode(frame, places, {})
@@ -269,25 +194,13 @@ class Lane:
             self._counts = learn(self.estimator, batch, self._counts)
 
     def result(self, state: Mapping[str, Any]) -> Result:
-        """Return what was learned, with this state.
-
-        Parameters
-        ----------
-        state
-            See `Result`.
-        """
+        """Return what was learned, with this `state`."""
         keys, rows = (np.empty((0, 2), np.uint64), np.empty((0, ROW))) if self._rows is None else self._rows.changed()
         return Result(state, self._counts, self._dead, keys, rows)
 
 
 def decoded(rows: pa.RecordBatch, schema: Schema) -> tuple[pl.DataFrame, np.ndarray]:
-    """Return records as the frame that a schema encodes, and the places of the records (n,) int64.
-
-    Parameters
-    ----------
-    rows
-        n rows of `records.prepared`.
-    """
+    """Return n `rows` of `records.prepared` as the frame that a schema encodes, and their places (n,) int64."""
     names = {column_name(i): name for i, name in enumerate(schema.columns)}
     table = pa.Table.from_batches([rows.select(list(names))]).rename_columns(list(names.values()))
     return pl.DataFrame(pl.from_arrow(table)), rows.column(PLACE).to_numpy()
