@@ -180,21 +180,12 @@ def produce(
 ) -> int:
     """Send the rows of a CSV file as JSON objects of text; return how many.
 
-    Parameters
-    ----------
-    path
-        The file, or `-` for standard input. Empty lines are skipped.
-    topic, brokers
-        Where to send them; brokers as HOST:PORT[,HOST:PORT].
-    key
-        The column that becomes the message's key, so that a subject's records share a partition.
-    partitions
-        Make the topic first with so many partitions, if it does not exist.
-    delimiter
-        One ASCII character between fields. None: a tab if the name ends in `.tsv`, else a comma.
-
-    Raises `SchemaError` for a column that is not there and for a row that is unusable by the rules of
-    `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be sent.
+    The file at `path`, or `-` for standard input, may have empty lines, which are skipped. `brokers` are
+    HOST:PORT[,HOST:PORT]. The column `key` becomes the message's key, so that a subject's records share a partition. A
+    `topic` that does not exist is made with `partitions`. `delimiter` is one ASCII character between fields; None: a
+    tab if the name ends in `.tsv`, else a comma. Raises `SchemaError` for a column that is not there and for a row that
+    is unusable by the rules of `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be
+    sent.
     """
     need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all

@@ -49,10 +49,7 @@ def _source(config: JobConfig) -> ShuffleSourceConfig:
 
 
 def agreement(config: JobConfig) -> Agreement:
-    """Derive what the parties of a job agree on.
-
-    Raises `ConfigError` if the estimator cannot keep its promise for `minimum_share`.
-    """
+    """Derive what the parties of a job agree on; `ConfigError` if `minimum_share` gives no guarantee."""
     from streamdp.protocol.agreement import Agreement
 
     about = json.dumps([config.job, config.fingerprint()])
@@ -63,10 +60,7 @@ def agreement(config: JobConfig) -> Agreement:
 
 
 def make_topics(config: JobConfig) -> None:
-    """Create the topics of a job that do not exist, with one partition each.
-
-    Messages have no time limit, because the shuffler deletes them after it has forwarded them.
-    """
+    """Create missing topics, with one partition and no time limit: the shuffler deletes what it has forwarded."""
     from connectors.kafkasink import make_topic
 
     source = _source(config)

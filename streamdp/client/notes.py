@@ -55,10 +55,7 @@ class ReportNotes:
         return self._held[table].get(key)
 
     def set(self, table: str, key: str, value: Any) -> None:
-        """Write a JSON `value` durably as the note of a `key` in a `table`.
-
-        Raises `SourceError` if the file cannot be written; then the note is not kept.
-        """
+        """Write a JSON `value` durably as the note of a `key` in a `table`, or raise `SourceError`."""
         tables = self._held | {table: self._held[table] | {key: value}}
         if self._path is not None:
             try:

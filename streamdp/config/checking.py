@@ -28,10 +28,7 @@ _FIXES = {
 
 
 def empty_places(path: str) -> list[str]:
-    """List the places of the `job.yaml` at `path` that are still to be filled in, one sentence each.
-
-    Raises `ConfigError` if it cannot be read or is not YAML.
-    """
+    """List the places of `path` that are to be filled in, one sentence each; `ConfigError` if it is no YAML file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -61,10 +61,7 @@ def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
 
 
 def read_value(text: str, name: str) -> Any:
-    """Read one value from YAML `text`, such as `0.1` or `{name: huber, clip: 2}`. `name` begins error messages.
-
-    Raises `ConfigError` if the text is empty, a comment only, or not YAML.
-    """
+    """Read one value from YAML `text`, or raise `ConfigError`; `name` begins error messages."""
     hint = "put quotes around special characters"
     try:
         root, value = _load(text, name)

@@ -109,10 +109,7 @@ class Agreement:
         return following
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:
-        """What a device needs for its answer.
-
-        Everything but the `point` (d,) of the gradient comes from this agreement.
-        """
+        """What a device needs for its answer: all from this agreement, except the `point` (d,)."""
         found: ShuffleRandomizer = replace(self._go(place).randomizer, point=point)
         return found
 

@@ -201,10 +201,7 @@ class DeviceSimulator:
             self.step(_POLL_S)
 
     def step(self, timeout_s: float) -> bool:
-        """Take up a new announcement, and let the next people answer; returns False if nobody could answer.
-
-        Waits for an announcement or for records for at most `timeout_s` seconds.
-        """
+        """Let the next people answer the newest announcement within `timeout_s` seconds; False if none could."""
         self._announced.look(0.0 if self._wanted() else timeout_s)
         wanted, randomizer, notes = self._wanted(), self._announced.randomizer, self._notes
         if not wanted or randomizer is None:

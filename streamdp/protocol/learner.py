@@ -51,10 +51,7 @@ class Learner:
         self._start()
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Learn until `stopping` returns True, or until a cohort's rounds are done.
-
-        Also stop after `idle_seconds` without a message; None: never.
-        """
+        """Learn until `stopping` returns True, a cohort's rounds are done, or no message came for `idle_seconds`."""
         heard = time.monotonic()
         while not (stopping() or self._estimator.finished):
             if self.step(_POLL_S):
@@ -63,10 +60,7 @@ class Learner:
                 return
 
     def step(self, timeout_s: float) -> bool:
-        """Learn the batches that have come, within `timeout_s` seconds; returns False if no message came.
-
-        Raises `SourceError` if a batch is missing.
-        """
+        """Learn batches that come within `timeout_s` seconds; False if none came. `SourceError` if one is missing."""
         entries = self._shuffled.poll(timeout_s)
         for entry in entries:
             try:

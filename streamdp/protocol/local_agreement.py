@@ -82,11 +82,7 @@ class WireSchema(Wire):
     subject: Literal["text", "integer"] | None  # what a report must name its person by; None: it need not
 
     def build(self) -> Schema:
-        """The encoder of records.
-
-        Raises `SchemaError` for declarations that contradict each other, and `ConfigError` for bounds that are too
-        large or too close.
-        """
+        """The encoder of records. Raises `SchemaError` for contradictions, `ConfigError` for unusable bounds."""
         from streamdp.data.schema import Schema
 
         for feature in self.features:
@@ -146,10 +142,7 @@ class Agreement(Wire):
 
     @classmethod
     def of(cls, job: str, definition: Definition) -> Agreement:
-        """The agreement of the job of this name.
-
-        Raises `ConfigError` if the model has no local half on the wire, or no noise.
-        """
+        """The agreement of a `job`. Raises `ConfigError` if the model has no local half on the wire, or no noise."""
         learner: Any = definition.build_estimator()
         if not isinstance(learner.learner, LocalReports):
             raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: expected LDPSGD* or LDPASGD*")

@@ -24,10 +24,7 @@ from streamdp.protocol.reports import Document, interval, read_document
 
 
 def check_spend(spend: Budget, agreed: Budget) -> Budget:
-    """Return what a report spends, if the agreed budget allows it.
-
-    Raises `ConfigError` if it is of another kind, has another delta, or is larger than agreed.
-    """
+    """Return what a report spends. Raises `ConfigError` unless it is of the agreed kind and delta, and no more."""
     if type(spend) is not type(agreed) or with_amount(agreed, amount(spend)) != spend or amount(spend) > amount(agreed):
         raise ConfigError(f"budget: expected at most the agreed {agreed}, of the same kind")
     return spend

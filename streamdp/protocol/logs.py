@@ -42,10 +42,7 @@ class Log(Protocol):
         """What another log of the same name does not have; None if that is unknown."""
 
     def seek(self, offset: int) -> int:
-        """Continue at an `offset`, or at the oldest message if that is later; returns where it continues.
-
-        Raises `SourceError` for an offset past the end.
-        """
+        """Continue at an `offset`, or at the oldest message if later, and return where; `SourceError` past the end."""
 
     def end(self) -> int:
         """The offset that the next message will have."""
@@ -58,10 +55,7 @@ class Log(Protocol):
 
 
 def check_log(log: Log, position: Mapping[str, Any]) -> None:
-    """Check that a log is the one to which a committed `position` belongs, by its `topic_id` if it has one.
-
-    Raises `SourceError` if it is another log.
-    """
+    """Raise `SourceError` unless a committed `position` belongs to this log, by its `topic_id` if it has one."""
     before = position.get("topic_id")
     if None not in (before, log.id) and before != log.id:
         raise SourceError(

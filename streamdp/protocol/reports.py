@@ -74,10 +74,7 @@ class Document(Agreement):
 
 
 def read_document(text: bytes) -> Document:
-    """Read a randomizer document from JSON `text`.
-
-    Raises `SchemaError` if the text is too long or no document of this version.
-    """
+    """Read a randomizer document from JSON `text`. Raises `SchemaError` if it is too long or none."""
     if len(text) > MOST_BYTES:
         raise SchemaError(f"randomizer: expected at most {MOST_BYTES} bytes")
     found: Document | None = None
@@ -104,10 +101,7 @@ class WireReport(Wire):
 
 
 def read_report(item: Any) -> WireReport:
-    """Read a report from a JSON value `item`.
-
-    Raises `RefusedReportError` if it is no report, or has not exactly one of gradient and bit.
-    """
+    """Read a report from a JSON value `item`, or raise `RefusedReportError`."""
     found: WireReport | None = None
     with_faults = False
     try:

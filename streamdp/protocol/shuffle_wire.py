@@ -137,10 +137,7 @@ def message_key(agreement: str, place: Place) -> bytes:
 
 
 def read_key(key: bytes | None, agreement: str) -> Place:
-    """The batch of a device's message with this `key`; `agreement` is the agreement's digest.
-
-    Raises `SchemaError` if the message has no batch or is of another agreement.
-    """
+    """The batch of a message's `key`. Raises `SchemaError` without a batch or for another `agreement` (a digest)."""
     try:
         digest, *numbers = (key or b"").decode("ascii").split("/")
         epoch, phase, step = (int(text) for text in numbers if text.isdigit() and len(text) < 19)
@@ -153,10 +150,7 @@ def read_key(key: bytes | None, agreement: str) -> Place:
 
 
 def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
-    """The random bytes and the packed bits (d w bytes) of the `value` of a device's message.
-
-    Raises `SchemaError` if the bits are not of this sum.
-    """
+    """The random bytes and packed bits (d w bytes) in a `value`. Raises `SchemaError` if they are of another sum."""
     if value is None or len(value) != NONCE_BYTES + params.message_bytes:
         raise SchemaError(f"expected a message of {NONCE_BYTES + params.message_bytes} bytes")
     bits = value[NONCE_BYTES:]
@@ -195,10 +189,7 @@ class MixedPart:
 
 
 def read_part(value: bytes | None, agreement: str) -> MixedPart:
-    """Read a part of a mixed batch from the `value` of a message; `agreement` is the agreement's digest.
-
-    Raises `SchemaError` if the value is no part, or a part of another agreement.
-    """
+    """Read a part of a mixed batch from a `value`. Raises `SchemaError` for another `agreement` (a digest)."""
     if value is None or len(value) < _HEAD.size:
         raise SchemaError("expected a part of a mixed batch")
     magic, digest, epoch, phase, step, name, part, parts, users = _HEAD.unpack_from(value)
@@ -217,10 +208,7 @@ class Assembly:
         self._found: dict[bytes, list[bytes]] = {}
 
     def add(self, part: MixedPart) -> Shuffled | None:
-        """Add a part; returns the whole batch after its last part, else None.
-
-        Raises `SchemaError` for a part that does not fit.
-        """
+        """Add a part, or raise `SchemaError` if it does not fit; returns the batch after its last part, else None."""
         params = self._params
         width = (part.users * (params.g + params.b) + 7) // 8
         pieces = self._found.setdefault(part.name, [])

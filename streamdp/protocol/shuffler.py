@@ -80,10 +80,7 @@ class Mixer:
                 return
 
     def step(self, timeout_s: float) -> bool:
-        """Take the messages that have come, and forward complete batches; returns False if no message came.
-
-        Waits for at most `timeout_s` seconds.
-        """
+        """Take messages that come within `timeout_s` seconds, and forward complete batches; False if none came."""
         entries = self._messages.poll(timeout_s)
         for entry in entries:
             if self._take(entry) and len(self._batch) == self._agreement.params(self._place).users:

@@ -28,10 +28,7 @@ _SHOWN = 3
 
 
 def in_words(reason: str, column: str | None) -> str:
-    """Return the reason and the column of a dead letter as words.
-
-    `reason` is a code, such as `not_a_number`; `column` is None for the record as a whole.
-    """
+    """Return the `reason`, such as `not_a_number`, and the `column` of a dead letter as words. None: the record."""
     words = "no positive number as budget" if reason == "bad_budget" else reason.replace("_", " ")
     return words + ("" if column is None else f" in column {column!r}")
 

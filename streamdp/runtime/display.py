@@ -129,10 +129,7 @@ class RunnerDisplay(_Display):
         self._progress, self._waits = progress, ""
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
-        """After every commit; at the start of a run that resumes, for the last commit.
-
-        `holdout` has the scores on the public holdout; None without one.
-        """
+        """After every commit, and after a resume; with scores on the public `holdout`, or None."""
         self._holdout, self.warning = holdout, _warning(holdout)
         if self._first is None or snapshot.seq > self._first.seq:
             more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}

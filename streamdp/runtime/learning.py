@@ -62,10 +62,7 @@ def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
 
 
 def check_finite(state: Mapping[str, Any]) -> None:
-    """Refuse the `state` of an estimator that must not be committed: nothing could be learned from it any more.
-
-    Raises `ConfigError` if an array in it has a value that is not finite.
-    """
+    """Raise `ConfigError` if an array of a `state` is not finite: nothing could be learned from it any more."""
     if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
         raise ConfigError(
             "the model is no longer finite; the last commit is kept; set a smaller eta, or a bounded domain"

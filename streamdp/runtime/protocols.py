@@ -114,10 +114,7 @@ class Observer:
         """The worker's shards have changed; all that it has now come with their committed counts."""
 
     def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
-        """About every second, also if nothing comes.
-
-        `positions` has the last committed position of each shard that has one.
-        """
+        """About every second, with the last committed `positions` of shards that have one."""
 
     def on_stall(self, stall: Stall, *, ended: bool) -> None:
         """A shard that should be read is not read, or this has `ended`.

@@ -139,10 +139,7 @@ class ShardTable:
             self._fenced.pop(shard, None)
 
     def fence(self, shard: Shard, until: float) -> None:
-        """Note a shard that another worker has claimed, although the source still assigns it to this one.
-
-        It is claimed again at the time `until` on the worker's clock.
-        """
+        """Note a shard that another worker has claimed; it is claimed again at `until` on the worker's clock."""
         self._fenced[shard] = until
 
     def take_reclaimable(self, now: float) -> list[Shard]:

@@ -20,10 +20,7 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 
 
 def tokens_in(text: str) -> tuple[TokenConfig, ...]:
-    """Read the tokens of the environment variable: `text` is `SHA256:SCOPE,SCOPE`, divided by semicolons.
-
-    Raises `ConfigError` that does not show the text.
-    """
+    """Read tokens, `SHA256:SCOPE,SCOPE;...`, from a `text`. Raises `ConfigError`, which does not show the text."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(";"))):
         digest, _, scopes = part.partition(":")
@@ -57,10 +54,7 @@ class Access:
         """Whether there is no token at all, so that everybody on this machine may do everything."""
 
     def check_host(self, host: str) -> None:
-        """Refuse to listen on a `host` that other machines reach if anybody who reaches a job may use it.
-
-        Raises `ConfigError`.
-        """
+        """Raise `ConfigError` if other machines reach `host` and a job may be used without a token."""
         unguarded = [job for job, tokens in self._by_job.items() if not tokens and not self._everywhere]
         if unguarded and not is_loopback(host):
             raise ConfigError(
@@ -69,10 +63,7 @@ class Access:
             )
 
     def caller(self, authorization: str | None) -> str:
-        """The sender of a request: the digest of its token in the header `authorization`, which `check` knows.
-
-        It is empty if the service has no tokens.
-        """
+        """The digest of a token that `check` knows, from the header `authorization`; empty without tokens."""
         return "" if self.open else _digest(authorization)
 
     def check(self, authorization: str | None, job: str | None, *scopes: str) -> None:

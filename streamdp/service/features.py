@@ -49,10 +49,7 @@ class RecordReader:
         return next((i for i, record in enumerate(records) if not record.keys() <= self._keys), None)
 
     def read(self, records: list[dict[str, Any]]) -> tuple[np.ndarray, dict[int, Flaw]]:
-        """Encode the features of n records, by name. Other keys are ignored.
-
-        Returns (n, p), and the flaws of records that do not fit the schema, by index.
-        """
+        """Encode `records` of features by name as (n, p). Also return the flaws of those that do not fit, by index."""
         X = np.zeros((len(records), self._levels))
         if self._packer is not None and self._packer.pack_rows(records, X):
             return X, {}

@@ -59,10 +59,7 @@ class Follower:
         return newest([*self._read, *([] if self._mine is None else [self._mine])], self._config.job)
 
     def add(self, mine: Snapshot) -> Snapshot:
-        """Take a commit of this process, which is known before the next look.
-
-        Returns the snapshot of the job, all shards combined.
-        """
+        """Take a commit of this process before the next look; return the snapshot of all shards combined."""
         with self._lock:
             self._mine = mine
             return combined(self._known())

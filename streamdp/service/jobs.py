@@ -74,10 +74,7 @@ class Job:
         self._trouble = why
 
     async def ask(self, question: Callable[..., T], *given: Any) -> T:
-        """Ask the database a `question`, called with what is `given`.
-
-        Raises `ProblemError` 503 if there is no answer within `ANSWER_S`.
-        """
+        """Ask the database a `question` with what is `given`. Raises `ProblemError` 503 after `ANSWER_S`."""
         call = asyncio.wrap_future(self._calls.submit(partial(question, *given)))
         if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
             raise busy(SILENT)
@@ -103,10 +100,7 @@ class Job:
         return self._model
 
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
-        """Show another committed snapshot, and tell the listeners.
-
-        `measures` are its scores on the public holdout; None without a holdout.
-        """
+        """Show another committed snapshot and its `measures` on the holdout (None without one); tell the listeners."""
         self.snapshot, self.measures = snapshot, measures
         for listener in tuple(self.listeners):
             listener(snapshot, measures)
@@ -152,10 +146,7 @@ class Job:
         return []
 
     async def start(self) -> None:
-        """Begin to learn or to follow. Returns after `START_S` at the latest.
-
-        Raises the errors of the store. The job goes on trying until `stop`.
-        """
+        """Begin to learn or to follow, for at most `START_S`. Raises the store's errors, and retries until `stop`."""
 
     async def stop(self) -> None:
         """End what `start` began.

@@ -43,10 +43,7 @@ async def learn(request: Request, job: JobName) -> Response:
 
 
 def learning_job(request: Request, job: str, scope: str) -> LearningJob:
-    """As `requests.job_for`, for a job that learns from requests.
-
-    Raises `ProblemError` 401, 403, 404, and 409 for a job that learns elsewhere.
-    """
+    """As `requests.job_for`; `ProblemError` 409 for a job that learns elsewhere."""
     found = job_for(request, job, scope)
     if not isinstance(found, LearningJob):
         raise ProblemError(409, "learns-elsewhere", "this job learns from its own source, and not from requests")
@@ -59,10 +56,7 @@ def nothing(job: LearningJob) -> Response:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The `Idempotency-Key` of a request; None without one.
-
-    Raises `ProblemError` 400 for one that is empty or too long.
-    """
+    """The `Idempotency-Key` of a request; None without one. Raises `ProblemError` 400 if it is empty or too long."""
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= MOST_KEY_BYTES:
         raise ProblemError(400, "bad-key", f"expected an Idempotency-Key of 1 to {MOST_KEY_BYTES} characters")

@@ -34,11 +34,7 @@ class Metrics(Collector):
         registry.register(self)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Count a request.
-
-        An unusual HTTP `method` counts as `other`; `path` is a template. The `status` is 0 if the connection broke
-        before the answer, which took so many `seconds`.
-        """
+        """Count a request by `method`, template `path`, `status` (0: the connection broke) and `seconds`."""
         known = method if method in ("GET", "POST", "HEAD", "OPTIONS") else "other"
         self._of_kind(known, path, str(status)).observe(seconds)
 

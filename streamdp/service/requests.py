@@ -18,18 +18,12 @@ T = TypeVar("T")
 
 
 def allowed(request: Request, job: str | None, *scopes: str) -> None:
-    """Check that the token of a request has one of the `scopes`. `job` is the job that is used; None for all.
-
-    Raises `ProblemError` 401 or 403.
-    """
+    """Raise `ProblemError` 401 or 403 unless the token of a request has one of the `scopes` for `job` (None: all)."""
     request.app.state.access.check(request.headers.get("authorization"), job, *scopes)
 
 
 def readable(request: Request) -> list[Job]:
-    """The jobs that the token of a request may read.
-
-    Raises `ProblemError` 401 or 403 if there is none.
-    """
+    """The jobs that the token of a request may read. Raises `ProblemError` 401 or 403 if there is none."""
     jobs: dict[str, Job] = request.app.state.jobs
     found, refused = [], None
     for name, job in jobs.items():
@@ -44,10 +38,7 @@ def readable(request: Request) -> list[Job]:
 
 
 def job_for(request: Request, job: str, *scopes: str) -> Job:
-    """Check that the token of a request has one of the `scopes`, and find the `job` of this name.
-
-    Raises `ProblemError` 401, 403 or 404.
-    """
+    """Return the `job` of this name if `allowed` permits one of the `scopes`. Raises `ProblemError` 401, 403 or 404."""
     allowed(request, job, *scopes)
     found: Job | None = request.app.state.jobs.get(job)
     if found is None:
@@ -100,10 +91,7 @@ async def read_json(request: Request) -> bytes:
 
 
 async def work_on(body: bytes, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Call a function that reads a body: in the event loop if the body is small, else in a thread.
-
-    `work` gets what is `given` and `named`.
-    """
+    """Call `work` with what is `given` and `named`: in the event loop if the `body` is small, else in a thread."""
     if len(body) <= FEW_BYTES:
         return work(*given, **named)
     return await asyncio.to_thread(work, *given, **named)

@@ -89,10 +89,7 @@ class Server(uvicorn.Server):
             print(self.address, flush=True)
 
     def stop(self) -> None:
-        """Stop accepting, commit, answer, and return. Any thread may call it.
-
-        Streams of events are told at once, because they would never end.
-        """
+        """Stop accepting, end streams of events, commit, answer, and return. Any thread may call it."""
         self._app.state.stop()
         self.should_exit = True
 
@@ -133,10 +130,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a socket that listens on `host` and `port`; port 0 is any free port.
-
-    Raises `ConfigError` if that is not possible.
-    """
+    """Open a socket that listens on `host` and `port` (0: any free port). Raises `ConfigError` if it cannot."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(address[:2], family=family, backlog=2048)

@@ -23,10 +23,9 @@ from streamdp.store.store import Store
 
 
 class ShardStore:
-    """One shard of a store, whose commits remember what they answer; `runtime.protocols.Committing`.
+    """A claimed shard, whose commits remember what they answer; `runtime.protocols.Committing`.
 
-    The store has claimed it. `version` is the version of the job that the last commit has answered: the numbers of the
-    last commits of all shards, added up, as far as they were known here.
+    `version` adds up the numbers of the last commits of all shards, as far as they were known here.
     """
 
     def __init__(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource, follower: Follower) -> None:
@@ -41,10 +40,7 @@ class ShardStore:
         return self._store.load(self._shard)
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
-        """See `Committing.commit`.
-
-        Raises the errors of `Store.commit_parts`, and `ConflictError` if another service has answered the same calls.
-        """
+        """See `Committing.commit`. Raises `ConflictError` if another service has answered the same calls, too."""
         others = [snapshot.seq for snapshot in self._follower.shards if snapshot.shard != self._shard]
 
         def within(connection: Any, number: int) -> None:

@@ -26,11 +26,7 @@ class Waiting:
         self._callers: dict[str, OrderedDict[str, tuple[float, np.ndarray]]] = {}
 
     def add(self, caller: str, names: Iterable[str | None], X: np.ndarray) -> None:
-        """Remember the features X (n, p) of the records that have an id.
-
-        `names` are the n ids; None for a record without one. See `Access.caller` for `caller`: the number of callers is
-        bounded.
-        """
+        """Remember features X (n, p) of a `caller` (see `Access.caller`) by `names`; None: the record has no id."""
         now = self._clock()
         own = self._callers.setdefault(caller, OrderedDict())
         for name, row in zip(names, X, strict=True):

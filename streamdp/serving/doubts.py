@@ -16,10 +16,7 @@ _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half t
 
 
 def doubts(estimator: Any, counts: Counts) -> list[str]:
-    """List the reasons, as sentences.
-
-    What they say follows from the state of `estimator` as it was committed, public numbers and counts.
-    """
+    """List the reasons, as sentences, from the committed state of `estimator`, public numbers and counts."""
     found = []
     if (bad := dropped(counts)) is not None:
         found.append(bad)

@@ -72,10 +72,7 @@ class Holdout:
         return out | {"note": HOLDOUT_NOTE}
 
     def constant(self) -> dict[str, float]:
-        """Return the same measures of the best constant: the mean, the median, or the shares of the classes.
-
-        Each measure has the constant that is best for it.
-        """
+        """Return the same measures, each of the best constant for it: mean, median, or shares of the classes."""
         if self._classes is None:
             y = self._y * self._scale
             absolute = float(np.mean(np.abs(y - np.median(y))))

@@ -29,9 +29,9 @@ _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#777777"
 
 
 def measured(lines: Iterable[str]) -> dict[str, list[tuple[int, float]]]:
-    """Read the measures of the JSON lines that a run printed. Other `lines` than commits with measures are ignored.
+    """For each measure in JSON lines of a run: the numbers of learned records and the values.
 
-    Returns for each measure the number of learned records and the value, by commit.
+    Other lines are ignored.
     """
     out: dict[str, list[tuple[int, float]]] = {}
     for line in lines:

@@ -28,10 +28,7 @@ class Predictor:
             self.labels = self.classes
 
     def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
-        """Return the rows that fit the schema (m,), their m predictions, and probabilities (m, K) or None.
-
-        The `frame` has n rows with `columns`, as for an `Encoder`.
-        """
+        """From a `frame` of `columns`: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""
         whole = frame.with_columns(self._target.alias(self._schema.target))
         batch = self._schema.encode(whole, np.arange(frame.height), {})
         if not len(batch):

@@ -49,9 +49,9 @@ class Weight:
 
 
 def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
-    """List the coefficients of the model `estimator`, with confidence intervals of a `level` such as 0.95.
+    """List the coefficients of `estimator` in the order of theta, with intervals of a `level` in (0, 1).
 
-    Returns the coefficients in the order of theta. Raises `ConfigError` for a level out of range.
+    Raises `ConfigError` for a level out of range.
     """
     interval: list[list[float]] | None = None
     records: list[float] = []

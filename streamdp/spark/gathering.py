@@ -69,11 +69,7 @@ class Gather(ShardTask):
 
     @classmethod
     def of(cls, config: JobConfig, public: bytes, key: bytes | None, shards: int) -> Gather:
-        """Return the task of a job with so many `shards`.
-
-        Its window does not end by a number of records: it ends with the batch of Spark. `public` and `key` are as for
-        `ShardTask`.
-        """
+        """Return a job's task for `shards`. Its window ends with Spark's batch. See `ShardTask` for `public`, `key`."""
         if issubclass(config.model.kind.learns, Windows):
             model = config.model.model_copy(update={"window": MOST_WINDOW})
             config = config.model_copy(update={"model": model})
@@ -87,10 +83,7 @@ class Gather(ShardTask):
         return lane
 
     def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
-        """As `ShardTask.rows`: the result, and the records in blocks.
-
-        The state of the result has the number of users of each batch, `users`, and the digests of the blocks.
-        """
+        """As `ShardTask.rows`; the state has the numbers of `users` of batches and the digests of blocks."""
         blocks, users = [], []
         for batch, (X, y, sizes) in enumerate(_batches(lane.estimator)):
             users.append(len(sizes))
@@ -143,11 +136,7 @@ class Ask(Protocol):
     """What is asked of records; it goes to executors."""
 
     def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return a sum over users.
-
-        A `learner` of the job, without records, sums over the records X (N, p) and y (N,), sorted by user, of which
-        each user has `sizes` (n,).
-        """
+        """Return a sum of a `learner` over users with `sizes` (n,) records of X (N, p) and y (N,), sorted by user."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +169,7 @@ def _learner(definition: str) -> Any:
 
 
 class GatheredRecords:
-    """The driver's way to the records that executors hold: `rows` of `Gather`, in Spark's cache.
-
-    `definition` is the text of the job's definition.
-    """
+    """The records that executors hold: `rows` of `Gather`, in Spark's cache, of a job of this `definition`."""
 
     def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
         self._rows = rows.select(BATCH, "features", "targets", "sizes")
@@ -200,10 +186,7 @@ class GatheredRecords:
                 self._digests[batch].append(digest)
 
     def ask(self, ask: Ask, batch: int = 0) -> Iterator[np.ndarray]:
-        """Yield the partial sums over the users of the batch of this number, each when it is opened.
-
-        Raises `SourceError` if the records are not those of the first pass.
-        """
+        """Yield a batch's partial sums as they are opened. Raises `SourceError` if its records have changed."""
         rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH)
         table = rows.mapInArrow(Question(self._definition, self._seal.public, ask), f"{SEALED} binary").toArrow()
         digests = list[str]()
@@ -229,10 +212,7 @@ class BatchSum:
 
 
 def learn_batches(records: GatheredRecords, learner: Any) -> None:
-    """Learn the batches of an estimator, the `learner`, at the boundary from which the records were gathered.
-
-    Raises `SourceError` as `GatheredRecords.ask` does; then load a state.
-    """
+    """Learn the batches of `learner`, at the boundary of its records. After a `SourceError`, load a state."""
     learner.learn_parts(records.sizes, lambda batch, state: records.ask(BatchSum(state), batch))
 
 
@@ -266,10 +246,7 @@ class ClusterUsers:
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        """See `windows.task.Users.gradients`.
-
-        Raise `NotImplementedError`: gradients of single users stay on the executors.
-        """
+        """See `windows.task.Users.gradients`; `NotImplementedError`: they stay on the executors."""
         raise NotImplementedError
 
     def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:

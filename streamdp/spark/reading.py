@@ -54,10 +54,7 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
 
 
 def read(spark: SparkSession, config: JobConfig) -> DataFrame:
-    """Return the DataFrame of a job with `source.format`.
-
-    Raises `ConfigError` for a job without a format, and `SourceError` if Spark cannot read it.
-    """
+    """The DataFrame of a job with `source.format`, or `ConfigError`; `SourceError` if Spark cannot read it."""
     source = config.source
     if not isinstance(source, SparkSourceConfig) or source.format is None:
         raise ConfigError("source.format: missing setting; a job without it is for programs that have a DataFrame")

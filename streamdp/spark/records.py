@@ -34,10 +34,7 @@ SHARD, PLACE, LOAD = "shard", "place", "load"
 
 
 def column_name(number: int) -> str:
-    """Return the name of a column between machines; no user's name can clash with it.
-
-    `number` is its place in `Schema.columns`.
-    """
+    """Return the name of the column of this `number` between machines: no user's name can clash with it."""
     return f"c{number}"
 
 
@@ -100,10 +97,7 @@ def _type(kind: st.DataType, parts: Sequence[str], name: str, known: Sequence[st
 
 
 def canonical(subjects: pl.Series, subject_type: str) -> list[str | None]:
-    """Return subjects in the form in which the schema passes them on; None for those that do not fit.
-
-    `subject_type` is that of `Schema`.
-    """
+    """Return subjects in the form of the schema's `subject_type`; None for those that do not fit."""
     faults = Faults(len(subjects))
     found = people(subjects, subject_type == "integer", faults).to_list()
     return [text if good else None for text, good in zip(found, faults.good.tolist(), strict=True)]

@@ -66,10 +66,7 @@ class Result:
 
     @classmethod
     def decode(cls, content: bytes, shard: int) -> Result:
-        """Return the result that `encode` wrote, from its `content`.
-
-        Raises `SourceError` if it is of another `shard`.
-        """
+        """Return the result in the `content` of `encode`. Raises `SourceError` if it is of another `shard`."""
         item = decode_state(content.decode())
         if item["shard"] != shard:
             raise SourceError("an executor returned the result of another shard")
@@ -77,11 +74,7 @@ class Result:
 
 
 def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndarray, mark: str) -> bytes:
-    """Return the load of a shard as bytes.
-
-    Its `state` is committed, and so are its spends. The state is None before the first record. `keys` and `rows` are
-    those of `Loan.rows`, and `mark` is `Loan.mark`.
-    """
+    """Return a shard's committed `state` (None: empty), `keys` and `rows` of `Loan.rows` and `Loan.mark` as bytes."""
     some = None if state is None else dict(state)
     return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows, "mark": mark}).encode()
 
@@ -163,9 +156,9 @@ def definition_of(text: str) -> StoredDefinition:
 
 
 class Lane:
-    """A shard while its records are learned.
+    """A shard while its records are learned. Its `load` is of `encode_load`; None raises `SourceError`.
 
-    Its `load` is of `encode_load`. Raises `SourceError` for None. `definition` and `key` are as for `ShardTask`.
+    `definition` and `key` are as for `ShardTask`.
     """
 
     def __init__(self, shard: int, load: bytes | None, definition: str, key: bytes | None) -> None:
