@@ -61,12 +61,7 @@ class _ConflictError(Exception):
 
 
 def read_schema(path: str) -> AvroSchema:
-    """Return the schema of a file. Named types that it lacks are searched for beside it.
-
-    Parameters
-    ----------
-    path
-        An .avsc file.
+    """Return the schema of an .avsc file. Named types that it lacks are searched for beside its path.
 
     Raises `ConfigError` if it cannot be read or is no Avro schema.
     """
@@ -83,11 +78,7 @@ def read_schema(path: str) -> AvroSchema:
 def read_schemas(schemas: str | Mapping[int, str]) -> dict[int, AvroSchema]:
     """Return the schemas of files by their ids.
 
-    Parameters
-    ----------
-    schemas
-        A path for each id, or a folder with `<id>.avsc` files. Other files in it are those of named types.
-
+    `schemas` is a path for each id, or a folder with `<id>.avsc` files; other files in it are those of named types.
     Raises `ConfigError` as `read_schema`, and for a folder without such files.
     """
     if isinstance(schemas, str):
@@ -103,16 +94,9 @@ def read_schemas(schemas: str | Mapping[int, str]) -> dict[int, AvroSchema]:
 
 
 def parsed(where: str, texts: Iterable[str]) -> AvroSchema:
-    """Return the schema of JSON texts.
+    """Return the schema of JSON texts: the last one. The others have named types that those after them refer to.
 
-    Parameters
-    ----------
-    where
-        Where they are from, for messages.
-    texts
-        The schema is the last one. The others have named types that those after them refer to.
-
-    Raises `ConfigError` if they are no Avro schema.
+    Raises `ConfigError`, which says where they are from, if they are no Avro schema.
     """
     names: dict[str, Any] = {}
     return _checked(where, lambda: [parse_schema(json.loads(text), names) for text in texts])
@@ -132,14 +116,7 @@ def _checked(where: str, parse: Callable[[], list[Any]]) -> AvroSchema:
 
 
 def record_layout(written: AvroSchema, expected: AvroSchema | None = None) -> Layout:
-    """Return the layout of values of a record.
-
-    Parameters
-    ----------
-    written
-        The schema of the bytes.
-    expected
-        The schema to resolve it to. None: the values are read as they were written.
+    """Return the layout of values of a record: as they were written, or resolved to the expected schema.
 
     Two rules are stricter than Avro's, which would change values in silence: moments of different units, such as
     timestamp-millis and timestamp-micros, cannot be resolved, and the scale of a decimal is that of its writer.
@@ -160,13 +137,7 @@ def record_layout(written: AvroSchema, expected: AvroSchema | None = None) -> La
 
 
 class _Resolution:
-    """Resolves the types of one schema to those of another one.
-
-    Attributes
-    ----------
-    named
-        The named types of the layouts.
-    """
+    """Resolves the types of one schema to those of another one. `named` has the named types of the layouts."""
 
     def __init__(self, written: AvroSchema, expected: AvroSchema) -> None:
         self._written, self._expected = written.names, expected.names

@@ -32,14 +32,9 @@ _ELSEWHERE = "the reports answer documents of another service of this job; repea
 
 
 class HTTPSource:
-    """Calls of a service; a `records.Source`.
+    """Calls of a service; a `records.Source`. If more than `queue_records` records wait, a call is refused.
 
     The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
-
-    Parameters
-    ----------
-    queue_records
-        How many records may wait. A longer queue is refused.
     """
 
     def __init__(self, encoder: RowEncoder, memory: Memory, queue_records: int) -> None:
@@ -83,13 +78,7 @@ class HTTPSource:
         return self._queued
 
     def answers(self, version: int) -> dict[bytes, Answered]:
-        """What the transaction of a commit must remember of the calls that were polled before it.
-
-        Parameters
-        ----------
-        version
-            The number of the commit.
-        """
+        """What the transaction of a commit, `version`, must remember of the calls that were polled before it."""
         self._copy_outcomes()
         found: dict[bytes, Answered] = {}
         for call in self._open:
@@ -101,13 +90,7 @@ class HTTPSource:
         return found
 
     def acknowledge(self, version: int) -> None:
-        """Answer all calls that were polled. Call it after their commit.
-
-        Parameters
-        ----------
-        version
-            The number of the commit.
-        """
+        """Answer all calls that were polled before a commit, `version`. Call it after the commit."""
         self._copy_outcomes()
         calls = self._forget()
         self._several = len(calls) > 1

@@ -35,18 +35,10 @@ def encode_json(
     encoder: Encoder,
     given: Given | None = None,
 ) -> Batch:
-    """Decode and encode JSON texts.
+    """Decode and encode n JSON texts, `raw`; None is a message without a value.
 
-    Parameters
-    ----------
-    raw
-        n texts; None for a message without a value.
-    positions
-        (n,) int64, ascending: the position of each record.
-    position
-        The source's position after the last record.
-    given
-        Columns of the encoder that come from elsewhere: n values for each name. Keys with these names are ignored.
+    `positions` (n,) int64, ascending, are those of the records, and `position` is the source's after the last one.
+    `given` has n values for each of the encoder's columns that come from elsewhere; keys with these names are ignored.
 
     Returns the batch. A number may come as text; a boolean counts as the text `true` or `false`; keys that the encoder
     does not know are ignored. Dead letters beside the encoder's have these reasons: `empty_line`; `not_utf8`;
@@ -88,15 +80,7 @@ def encode_framed_json(
 
 
 def encode_json_lines(records: Records, rows: np.ndarray, encoder: Encoder) -> Batch:
-    """Decode and encode the lines of a file, with the results of `encode_json`.
-
-    Parameters
-    ----------
-    records
-        n lines.
-    rows
-        (n,) int64: the number of each line.
-    """
+    """Decode and encode n lines of a file, with the results of `encode_json`; `rows` (n,) int64 are their numbers."""
     return _encode(records, records.raw, rows, {}, encoder, {})
 
 
@@ -195,18 +179,9 @@ def encode_objects(
     given: Given,
     dead: Sequence[DeadLetter] = (),
 ) -> Batch:
-    """Encode decoded objects.
+    """Encode decoded objects, whose values are None, text, booleans, numbers, dicts and lists.
 
-    Parameters
-    ----------
-    objects
-        n objects; their values are None, text, booleans, numbers, dicts and lists.
-    positions
-        (n,) int64: the position of each record.
-    position
-        The source's position after the last record.
-    dead
-        Dead letters to add to the batch, such as those of records that could not be decoded.
+    `positions`, `position` and `given` are as for `encode_json`. The letters in `dead` are added to the batch.
     """
     frame, nested = _frame(objects, encoder, given)
     letters = [*dead, *(DeadLetter(int(positions[i]), "nested", column) for i, column in nested.items())]
@@ -257,15 +232,7 @@ def _not_json(text: bytes) -> str:
 
 
 def has_duplicate_key(text: bytes, inside: bool) -> bool:
-    """Whether a key occurs twice in the outermost object, or in any object inside of it.
-
-    Parameters
-    ----------
-    text
-        Valid JSON.
-    inside
-        Whether the objects inside of it are meant, too.
-    """
+    """Whether a key occurs twice in the outermost object of valid JSON text; if `inside`, in any object of it."""
     twice: list[bool] = []
 
     def note(found: list[tuple[str, Any]]) -> None:

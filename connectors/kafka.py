@@ -43,12 +43,8 @@ class KafkaSource:
 
     Parameters
     ----------
-    topic
-        The topic's name.
     bootstrap_servers
         `host:port`, several of them separated by commas, or a list.
-    group
-        The consumer group.
     key_is_subject
         True: the message's key is the record's subject (see `kafkakeys`), and a message whose key names none is a dead
         letter. False: the encoder finds the subject among the fields.
@@ -68,15 +64,13 @@ class KafkaSource:
     client
         What reads the messages: `kafka-python`, or `confluent`, which is several times as fast (extra `kafka-fast`).
     options
-        Other options of `kafka.KafkaConsumer`: SASL, TLS, client ids, fetch sizes. They have these names for both
-        clients.
+        Other options of `kafka.KafkaConsumer`, by its names for both clients.
 
     Raises the errors of `kafkaclient.connect` and of `kafkafast.FastGroup`, and `ConfigError` for another value of
     `client`, `start` or `on_missing`.
 
-    A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The brokers give each
-    topic an id, so that another topic of the same name is recognised. Brokers before Kafka 2.8 do not, and positions of
-    earlier versions have none.
+    A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The id tells the topic
+    from another one of the same name. Brokers before Kafka 2.8 give none, and positions of earlier versions have none.
     """
 
     def __init__(

@@ -75,17 +75,10 @@ logging.getLogger("kafka.admin.client").addFilter(lambda record: "configuration"
 def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:
     """Make a consumer that commits no offsets by itself, and reads no records of open or aborted transactions.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        `host:port`, several of them separated by commas, or a list.
-    group
-        The consumer group; None for a consumer without one.
-    options
-        Other options of `kafka.KafkaConsumer`.
-
-    Raises `ConfigError` for an option that is unknown or in `OURS`; `SourceError` if the broker rejects the login or
-    the certificate; `SourceUnavailableError` if no broker answers within `CONNECT_TIMEOUT_S`.
+    `bootstrap_servers` is `host:port`, several of them separated by commas, or a list; `group` is None for a consumer
+    without a group; `options` are other options of `kafka.KafkaConsumer`. Raises `ConfigError` for an option that is
+    unknown or in `OURS`; `SourceError` if the broker rejects the login or the certificate; `SourceUnavailableError` if
+    no broker answers within `CONNECT_TIMEOUT_S`.
     """
     if taken := OURS.intersection(options):
         raise ConfigError(f"the consumer option {sorted(taken)[0]!r} is set by streamdp and cannot be given")
@@ -119,14 +112,8 @@ def _check_protocol(options: Mapping[str, Any]) -> None:
 def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> KafkaAdminClient:
     """Make a client that asks about topics, creates them and deletes records. It raises the errors of `kafka.errors`.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        See `connect`.
-    options
-        Other options of `kafka.KafkaAdminClient`.
-
-    Raises `ConfigError` for an unknown `security_protocol`.
+    For `bootstrap_servers` see `connect`; `options` are those of `kafka.KafkaAdminClient`. Raises `ConfigError` for an
+    unknown `security_protocol`.
     """
     _check_protocol(options)
     settings = {
@@ -140,11 +127,6 @@ def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]
 def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
     """The numbers of a topic's partitions.
 
-    Parameters
-    ----------
-    topic
-        The topic's name.
-
     Raises `SourceError` if there is no such topic, or if the broker hides it from this login.
     """
     with kafka_errors(topic):
@@ -157,11 +139,6 @@ def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
 def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     """The id that the brokers gave a topic when it was created: another topic of the same name has another id.
 
-    Parameters
-    ----------
-    topic
-        The topic's name.
-
     Returns None if the brokers know no such topic, or if they are older than Kafka 2.8. Raises the errors of
     `kafka_errors`.
     """
@@ -171,11 +148,6 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
 
 def leaderless(consumer: KafkaConsumer, topic: str) -> set[int]:
     """The partitions of a topic that cannot be read at present, because no broker leads them.
-
-    Parameters
-    ----------
-    topic
-        The topic's name.
 
     Raises the errors of `kafka_errors`.
     """
@@ -200,12 +172,8 @@ def _described(consumer: KafkaConsumer, topic: str) -> Any:
 def explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
     """Raise a `SourceError` that says why a broker that listens rejects us: the clients report only silence.
 
-    Parameters
-    ----------
-    bootstrap_servers, options
-        See `connect`.
-
-    Raises `SourceUnavailableError` if a broker listens and does not answer. Returns if none listens, or all let us in.
+    `bootstrap_servers` and `options` are those of `connect`. Raises `SourceUnavailableError` if a broker listens and
+    does not answer. Returns if none listens, or all accept us.
     """
     protocol = options.get("security_protocol", "PLAINTEXT")
     servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
@@ -275,14 +243,10 @@ def _with_tls(plain: socket.socket, server: str, host: str, options: Mapping[str
 
 @contextlib.contextmanager
 def kafka_errors(topic: str = "") -> Iterator[None]:
-    """Turn the client's errors into ours: `SourceUnavailableError` only where a repeated call may succeed.
+    """Turn the client's errors into ours: `SourceUnavailableError` only if a repeated call may succeed.
 
-    Messages of the client that may hold a setting's value are not repeated.
-
-    Parameters
-    ----------
-    topic
-        The topic in question, for the message about an invalid name.
+    Messages of the client that may hold a setting's value are not repeated. The topic is for the message about an
+    invalid name.
     """
     try:
         yield

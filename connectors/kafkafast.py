@@ -87,16 +87,7 @@ class Codes:
 
 
 def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of librdkafka.
-
-    Parameters
-    ----------
-    bootstrap_servers
-        `host:port`, several of them separated by commas, or a list.
-    group
-        The consumer group.
-    options
-        Options of `kafka.KafkaConsumer`.
+    """The settings of librdkafka for options of `kafka.KafkaConsumer`; `bootstrap_servers`, `group`: see `kafkaclient`.
 
     Raises `ConfigError` for an option that librdkafka does not have.
     """
@@ -131,14 +122,10 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
 
 
 class FastGroup:
-    """A `kafkagroup.GroupClient` by confluent-kafka.
+    """A `kafkagroup.GroupClient` by confluent-kafka, with the settings of `fast_settings`.
 
-    Parameters
-    ----------
-    bootstrap_servers, group, options
-        See `fast_settings`. A broker was reached with them, which tells what is wrong with them in words.
-
-    Raises `ConfigError` if librdkafka does not accept the options.
+    A broker was reached with the same bootstrap_servers, group and options, which tells what is wrong with them in
+    words. Raises `ConfigError` if librdkafka does not accept the options.
     """
 
     def __init__(self, bootstrap_servers: str | list[str], group: str, options: Mapping[str, Any]) -> None:

@@ -72,12 +72,8 @@ def _batch(given: Iterable[tuple[int, Entry]], features: tuple[str, ...], positi
 class MemorySource:
     """Records from a list; a `records.Source`. The position is {"index": number of items read}.
 
-    Parameters
-    ----------
-    items
-        Records, (x, y, subject, budget) tuples and sentinels. A feature that `x` lacks is 0.
-    features
-        The p names of the encoded features.
+    Items are records, (x, y, subject, budget) tuples, and sentinels. A feature of the encoded `features` that `x` lacks
+    is 0.
 
     >>> source = MemorySource([({"a": 1.0}, 2.0, "ann", None), BAD, END], features=["a"])
     >>> batch = source.poll(10, 0.0)
@@ -141,22 +137,9 @@ class MemoryShards:
     """Shards from lists; a `records.ShardedSource` for a group of one worker, which gets all of them.
 
     The position of a shard is {"index": number of items read}. `rebalance` takes shards away and assigns them again.
-
-    Parameters
-    ----------
-    streams
-        The items of each shard: records, (x, y, subject, budget) tuples and `BAD`. A feature that `x` lacks is 0.
-    features
-        The p names of the encoded features.
-    sizes
-        For each shard in each poll, the most items to return; the default has no such limit.
-    sleep
-        Sleeps for a number of seconds, as a poll does if there is nothing to return.
-
-    Attributes
-    ----------
-    committed
-        The last position of each shard that was given to `commit`.
+    `streams` has the items of each shard: as for `MemorySource`, without `END`. For each shard in each poll, `sizes`
+    gives the most items to return; the default has no such limit. A poll calls `sleep` with a number of seconds if
+    there is nothing to return. `committed` has the last position of each shard that was given to `commit`.
 
     >>> shard = Shard("clicks", 0)
     >>> source = MemoryShards({shard: [({"a": 1.0}, 2.0, "ann", None), BAD]}, features=["a"])
@@ -196,12 +179,8 @@ class MemoryShards:
     ) -> None:
         """Have the next poll change the shards, as a group does when workers come and go. Any thread may call it.
 
-        Parameters
-        ----------
-        revoked, lost
-            Shards to take away, in an orderly way and without notice.
-        assigned
-            Shards to assign, after that.
+        Shards in `revoked` are taken in an orderly way, those in `lost` without notice; then those in `assigned` are
+        assigned.
         """
         self._rebalances.append((set(revoked), set(lost), list(assigned)))
 

@@ -22,24 +22,12 @@ MAX_RECORD_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """n complete records.
+    """n complete records."""
 
-    Parameters
-    ----------
-    data
-        The records with their line ends; it ends with the last of them.
-    ends
-        (n,) int64, the places in `data` that follow the records.
-    flaws
-        The reasons why some records cannot be decoded, by index.
-    in_order
-        For CSV: every quote in `data` is at a place that the grammar allows.
-    """
-
-    data: bytes
-    ends: np.ndarray
-    flaws: dict[int, str]
-    in_order: bool = True
+    data: bytes  # the records with their line ends; it ends with the last of them
+    ends: np.ndarray  # (n,) int64, the places in `data` that follow the records
+    flaws: dict[int, str]  # the reasons why some records cannot be decoded, by index
+    in_order: bool = True  # for CSV: every quote in `data` is at a place that the grammar allows
 
     @property
     def starts(self) -> np.ndarray:
@@ -47,25 +35,13 @@ class Records:
         return np.concatenate(([0], self.ends[:-1]))
 
     def raw(self, rows: Iterable[int]) -> list[bytes]:
-        """Some records without their line ends.
-
-        Parameters
-        ----------
-        rows
-            The indices of the records.
-        """
+        """Some records without their line ends; `rows` are their indices."""
         some = np.fromiter(rows, np.int64)
         edges = zip(self.starts[some].tolist(), (self.ends[some] - 1).tolist(), strict=True)
         return [self.data[start:end].removesuffix(b"\r") for start, end in edges]
 
     def after(self, count: int) -> Records:
-        """The records that follow the first `count`.
-
-        Parameters
-        ----------
-        count
-            In [1, n].
-        """
+        """The records that follow the first `count`, which is in [1, n]."""
         begin = self.ends[count - 1]
         flaws = {i - count: reason for i, reason in self.flaws.items() if i >= count}
         return replace(self, data=self.data[begin:], ends=self.ends[count:] - begin, flaws=flaws)
@@ -80,28 +56,16 @@ class Grammar(Protocol):
     """The fingerprint of the header that was read last."""
 
     def read_header(self, data: bytes, ended: bool) -> int | None:
-        """Read the header.
+        """Read the header in the first bytes of a file. Returns its length in bytes, or None if it needs more bytes.
 
-        Parameters
-        ----------
-        data
-            The first bytes of the file.
-        ended
-            No bytes follow. A header without its line end is then checked, but not read.
-
-        Returns the length of the header in bytes, or None if it needs more bytes. Raises `SourceError` or
-        `SchemaError` if there is no usable header.
+        If `ended`, no bytes follow `data`, and a header without its line end is checked, but not read. Raises
+        `SourceError` or `SchemaError` if there is no usable header.
         """
 
     def split(self, data: bytes, ended: bool) -> Records:
-        """Find the complete records of `data`. The result depends on nothing but the arguments.
+        """Find the complete records of `data`, which begins with a record. If `ended`, no bytes follow.
 
-        Parameters
-        ----------
-        data
-            Bytes that begin with a record.
-        ended
-            No bytes follow.
+        The result depends on nothing but the arguments.
         """
 
 
@@ -135,19 +99,10 @@ class Blocks(Protocol):
 
 
 class RecordBlocks:
-    """A file as blocks of complete records.
+    """A file as blocks of complete records. `path` and `follow` are as for `files.CSVSource`.
 
-    Parameters
-    ----------
-    path
-        A file, plain or gzip, or `-` for standard input.
-    follow
-        Wait for more at the end of a plain file.
-    whole
-        The file is known to be complete: a last line without its end is a record.
-
-    Raises `SourceError` if the file cannot be opened, and what `Grammar.read_header` raises. The header of standard
-    input is read when it arrives.
+    If the file is known to be `whole`, a last line without its end is a record. Raises `SourceError` if the file cannot
+    be opened, and what `Grammar.read_header` raises. The header of standard input is read when it arrives.
     """
 
     def __init__(self, path: str, grammar: Grammar, *, follow: bool = False, whole: bool = False) -> None:
@@ -186,13 +141,7 @@ class RecordBlocks:
         return self._ended and (self._waiting or not (self._tail or self._in_overlong))
 
     def next(self, timeout_s: float) -> Records | None:
-        """The next complete records, one or more; None if none came in time or the stream has ended.
-
-        Parameters
-        ----------
-        timeout_s
-            Wait for them at most so many seconds.
-        """
+        """The next complete records, one or more; None if none came within `timeout_s`, or the stream has ended."""
         deadline = time.monotonic() + timeout_s
         while True:
             progress = self._fill(max(0.0, deadline - time.monotonic()))
@@ -264,27 +213,13 @@ class RecordBlocks:
 
 
 def find_byte(data: bytes, byte: bytes) -> np.ndarray:
-    """The places of a byte, (k,) int64.
-
-    Parameters
-    ----------
-    data
-        Where to look.
-    byte
-        The byte, of length 1.
-    """
+    """The places of a byte in `data`, (k,) int64."""
     found = [np.flatnonzero(hits) + start for start, hits in _hits(data, byte)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def count_byte(data: bytes, byte: bytes) -> int:
-    """How often a byte occurs; faster than `bytes.count` if it is frequent.
-
-    Parameters
-    ----------
-    data, byte
-        As for `find_byte`.
-    """
+    """How often a byte occurs in `data`; faster than `bytes.count` if it is frequent."""
     return sum(int(np.count_nonzero(hits)) for _, hits in _hits(data, byte))
 
 
@@ -296,13 +231,7 @@ def _hits(data: bytes, byte: bytes) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def cut_lines(data: bytes) -> Records:
-    """Records that are lines.
-
-    Parameters
-    ----------
-    data
-        Bytes; what follows the last line end is left out.
-    """
+    """Records that are lines. What follows the last line end in `data` is left out."""
     ends = find_byte(data, b"\n") + 1
     if len(ends) == 0:
         return Records(b"", ends, {})

@@ -38,15 +38,9 @@ class _Block:
 class RecordFile(ABC):
     """A file of records, one after another; a `records.Source`. Subclasses know the format.
 
-    A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint
-    of the header, "first": keyed digest of the first records, if `recognise` was called}.
-
-    Parameters
-    ----------
-    path
-        A file, plain or gzip, or `-` for standard input.
-    follow, max_bad_share, min_bad, keep_payload
-        See `files.CSVSource`.
+    A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint of
+    the header, "first": keyed digest of the first records, if `recognise` was called}. For `path`, `follow`,
+    `max_bad_share`, `min_bad` and `keep_payload` see `files.CSVSource`.
     """
 
     _grammar: Grammar
@@ -83,12 +77,8 @@ class RecordFile(ABC):
     def recognise(self, key: bytes) -> None:
         """Tell this file from others with the same header: positions get a digest of its first `FIRST` records.
 
-        Without the key, nobody can compare the digest with a guess of the records.
-
-        Parameters
-        ----------
-        key
-            32 to 64 secret bytes, the same in every run. Call this before the first poll or seek.
+        Call it before the first poll or seek, with the same key in every run: 32 to 64 secret bytes, without which
+        nobody can compare the digest with a guess of the records.
         """
         self._key = key
 

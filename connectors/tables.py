@@ -33,27 +33,13 @@ _DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class TableRows(Records):
-    """n rows of a table; see `recordblocks.Records`.
-
-    Parameters
-    ----------
-    data, ends, flaws, in_order
-        As in `Records`; the data are empty.
-    frame
-        The rows, with the encoder's columns.
-    """
+    """n rows of a table with the encoder's columns; see `recordblocks.Records`, of which the data are empty."""
 
     frame: pl.DataFrame = field(kw_only=True)
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> TableRows:
-        """The rows of a frame.
-
-        Parameters
-        ----------
-        frame
-            The rows.
-        """
+        """The rows of a frame."""
         return cls(b"", np.arange(1, frame.height + 1), {}, frame=frame)
 
     def raw(self, rows: Iterable[int]) -> list[bytes]:
@@ -278,18 +264,10 @@ def _iso(moments: pl.Expr, name: str, kind: pl.Datetime) -> pl.Expr:
 
 
 def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
-    """Read the columns that hold numbers, texts or dates, as text; nested ones under their paths.
+    """Read the columns of a file that hold numbers, texts or dates, as text; nested ones under their paths.
 
-    Parameters
-    ----------
-    path
-        The file.
-    kind
-        `parquet` or `arrow`.
-    rows
-        How many rows to read. None: all.
-
-    Raises `SourceError` if the file cannot be read.
+    `kind` is `parquet` or `arrow`; None for `rows` reads all. Raises `SourceError` if the file at `path` cannot be
+    read.
     """
     table, types, _, _ = _open(path, kind)
     columns = []
@@ -310,20 +288,11 @@ def _paths(types: Iterable[tuple[str, Any]], before: str = "") -> list[str]:
 
 
 class TableSource(RecordFile):
-    """A Parquet or Arrow IPC file; a `records.Source`. A row number counts rows from 1.
+    """A Parquet or Arrow IPC file, by its kind `parquet` or `arrow`; a `records.Source`.
 
-    Parameters
-    ----------
-    path
-        The file.
-    encoder
-        What the records mean, such as a `streamdp.data.schema.Schema`. A column may be a path into a nested one.
-    kind
-        `parquet` or `arrow`.
-    max_bad_share, min_bad, keep_payload
-        See `files.CSVSource`. A payload is the encoder's columns as a JSON array.
-
-    Raises `SourceError` if the file cannot be opened and `SchemaError` if it lacks a column.
+    A row number counts rows from 1. A column of the encoder may be a path into a nested one. For `max_bad_share`,
+    `min_bad` and `keep_payload` see `files.CSVSource`; a payload is the encoder's columns as a JSON array. Raises
+    `SourceError` if the file cannot be opened and `SchemaError` if it lacks a column.
     """
 
     def __init__(

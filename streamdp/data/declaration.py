@@ -33,17 +33,7 @@ _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
 
 def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
-    """Return public bounds as two finite numbers, the lower one first.
-
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    bounds
-        The declaration.
-
-    Raises `SchemaError` if it is not that.
-    """
+    """Return public bounds as two finite numbers, the lower one first. Raises `SchemaError`, with the name, otherwise."""
     try:
         low, high = (float(b) for b in bounds)
     except (TypeError, ValueError, OverflowError):
@@ -56,14 +46,7 @@ def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
 def decimal_places(name: str, places: Any) -> int:
     """Return how many decimal places numbers in base64 have.
 
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    places
-        The declaration.
-
-    Raises `SchemaError` unless it is a whole number from 0 to 76.
+    Raises `SchemaError`, with the name, unless `places` is a whole number from 0 to 76.
     """
     if isinstance(places, bool) or not isinstance(places, int) or not 0 <= places <= 76:
         raise SchemaError(f"{name!r}: expected the number of decimal places, from 0 to 76, as decimal")
@@ -71,17 +54,7 @@ def decimal_places(name: str, places: Any) -> int:
 
 
 def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
-    """Return public categories as two or more distinct, non-empty texts.
-
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    categories
-        The declaration.
-
-    Raises `SchemaError` if it is not that.
-    """
+    """Return public categories: two or more distinct, non-empty texts. Raises `SchemaError`, with the name, otherwise."""
     if isinstance(categories, set | frozenset):  # each process has its own order, and the first is the baseline
         raise SchemaError(f"{name!r}: expected a list of categories, got a set, which has no order")
     listed = (
@@ -96,13 +69,7 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
 
 
 def spellings(labels: tuple[str, ...]) -> dict[str, int]:
-    """Return the index of each label by its text; for a pair of false and true, by each of their spellings.
-
-    Parameters
-    ----------
-    labels
-        Declared classes or categories.
-    """
+    """Return the index of each of `labels` by its text; for a pair of false and true, by each of their spellings."""
     if len(labels) == 2:
         for first, second in ((_FALSE, _TRUE), (_TRUE, _FALSE)):
             if labels[0] in first and labels[1] in second:
@@ -112,39 +79,17 @@ def spellings(labels: tuple[str, ...]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a feature may be, and how it is read.
-
-    Parameters
-    ----------
-    name
-        The name of the feature.
-    column
-        The raw column; a path with dots in nested JSON.
-    values
-        Bounds, or the categories with those of gaps and of other values.
-    codes
-        The index of each category by its text. Empty for a number.
-    typical
-        The declared centre and spread of most values. None: not known.
-    part
-        The part of a date that is the value. None: the column is the value.
-    format
-        How dates are written. None: ISO 8601.
-    decimal
-        How many decimal places a number has that is written in base64: see `columns.decimals`. None: it is not.
-    fill
-        The text that takes the place of a missing value. None: the record is left out.
-    """
+    """What a feature may be, and how it is read."""
 
     name: str
-    column: str
-    values: Bounds | tuple[str, ...]
-    codes: Mapping[str, int]
-    typical: tuple[float, float] | None = None
-    part: str | None = None
-    format: str | None = None
-    decimal: int | None = None
-    fill: str | None = None
+    column: str  # the raw column; a path with dots in nested JSON
+    values: Bounds | tuple[str, ...]  # bounds, or the categories with those of gaps and of other values
+    codes: Mapping[str, int]  # the index of each category by its text; empty for a number
+    typical: tuple[float, float] | None = None  # the declared centre and spread of most values
+    part: str | None = None  # the part of a date that is the value
+    format: str | None = None  # how dates are written; None: ISO 8601
+    decimal: int | None = None  # the decimal places of a number in base64: see `columns.decimals`
+    fill: str | None = None  # the text that replaces a missing value; None: the record is left out
 
     @property
     def is_number(self) -> bool:
@@ -163,15 +108,7 @@ class Declaration:
         return given == (str(self.name), None, None, None, False)
 
     def read(self, column: pl.Series, blanks: frozenset[str], faults: Faults) -> pl.Series:
-        """Return the values of n records; null if missing.
-
-        Parameters
-        ----------
-        column
-            The raw column.
-        blanks
-            Texts that mean a missing value.
-        """
+        """Return the n values of the raw column; null if missing, as are the texts in `blanks`."""
         column = without_blanks(column, blanks)
         if self.decimal is not None:
             return decimals(column, self.decimal, faults)
@@ -181,13 +118,7 @@ class Declaration:
         return part_of(column, self.part, self.format, named, faults)
 
     def complete(self, column: pl.Series) -> pl.Series:
-        """Return the values (n) with the declared ones in place of gaps and of other values.
-
-        Parameters
-        ----------
-        column
-            What `read` returned.
-        """
+        """Return the values (n) of `read` with the declared ones in place of gaps and of other values."""
         if self.fill is None and not self.other:
             return column
         if column.dtype != pl.String:
@@ -200,32 +131,18 @@ class Declaration:
 
 
 def without_blanks(column: pl.Series, blanks: frozenset[str]) -> pl.Series:
-    """Return a column with null for the texts that mean a missing value.
-
-    Parameters
-    ----------
-    column
-        A column of n texts or numbers.
-    blanks
-        The texts.
-    """
+    """Return a column with null for the texts that mean a missing value, `blanks`."""
     if not blanks or column.dtype != pl.String:
         return column
     return column.set(column.str.strip_chars().is_in(list(blanks)).fill_null(False), None)
 
 
 def declaration(name: str, declared: Any) -> Declaration:
-    """Read the declaration of a feature.
+    """Read the declaration of the feature `name`.
 
-    Parameters
-    ----------
-    name
-        The feature.
-    declared
-        Bounds (low, high), a list of categories, or a mapping with one of the two and with `typical`, `column`, `part`,
-        `format`, `decimal`, `missing` and `other`.
-
-    Raises `SchemaError` for a declaration that contradicts itself.
+    `declared` is bounds (low, high), a list of categories, or a mapping with one of the two and with `typical`,
+    `column`, `part`, `format`, `decimal`, `missing` and `other`. Raises `SchemaError` for a declaration that
+    contradicts itself.
     """
     if isinstance(declared, Mapping):
         return _mapped(name, {key: value for key, value in declared.items() if value is not None})

@@ -36,24 +36,13 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Stall:
-    """Why a shard is not read, since when the source knows it.
-
-    Attributes
-    ----------
-    topic, partition
-        The shard. The partition is None if it is the whole topic, and the worker has no shard of it.
-    reason
-        A word of the source; for Kafka `no_answer`, `no_leader`, `no_topic`, `open_transaction` or `not_fetched`.
-    message
-        What the worker waits for: words that follow the name of the shard. They show no value of a record.
-    seconds
-        How long it has been so.
-    """
+    """Why a shard is not read, since when the source knows it."""
 
     topic: str
-    partition: int | None
+    partition: int | None  # None: the whole topic, and the worker has no shard of it
+    # a word of the source; for Kafka `no_answer`, `no_leader`, `no_topic`, `open_transaction` or `not_fetched`
     reason: str
-    message: str
+    message: str  # words that follow the name of the shard, and show no value of a record
     seconds: float
 
     @property
@@ -71,45 +60,21 @@ MOST_RECORDS = 10**18
 
 
 def check_poll(max_records: Any, timeout_s: Any) -> None:
-    """Check the arguments of a poll.
-
-    Parameters
-    ----------
-    max_records, timeout_s
-        See `Source.poll`.
-
-    Raises `ConfigError` unless they are a whole number and a number of seconds.
-    """
+    """Raise `ConfigError` unless `max_records` is a whole number, and `timeout_s` a number of seconds."""
     check_whole("max_records", max_records, 0, MOST_RECORDS)
     if not (is_number(timeout_s) and timeout_s < threading.TIMEOUT_MAX):
         raise ConfigError(f"timeout_s: expected a number of seconds, got {timeout_s!r}")
 
 
 def check_record(x: Any) -> Mapping[Any, Any]:
-    """Return a record.
-
-    Parameters
-    ----------
-    x
-        Values by name.
-
-    Raises `SchemaError` for anything else.
-    """
+    """Return a record, `x`: values by name. Raises `SchemaError` for anything else."""
     if not isinstance(x, Mapping):
         raise SchemaError(f"record: expected a mapping of values by name, got {type(x).__name__}")
     return x
 
 
 def lookup(record: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column of a record; None if it has none.
-
-    Parameters
-    ----------
-    record
-        Values by column, possibly nested.
-    column
-        A key of the record; otherwise a path of keys with dots between them.
-    """
+    """Return the value of a record under a column: a key or a path of keys with dots between them. None if it has none."""
     if column in record or "." not in column:
         return record.get(column)
     value: Any = record

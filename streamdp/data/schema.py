@@ -173,15 +173,7 @@ class Schema:
         return self._complete(self._features(frame, faults), frame, positions, position, faults)
 
     def complete(self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
-        """As `encode`, for records whose features are encoded already.
-
-        Parameters
-        ----------
-        X
-            (n, p), the encoded features.
-        frame
-            n rows with the columns of target, subject, budget and time.
-        """
+        """As `encode`, for records whose features are encoded already: X (n, p). The frame has the other columns."""
         return self._complete(X, frame, positions, position, Faults(frame.height))
 
     def _complete(
@@ -211,12 +203,7 @@ class Schema:
         )
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
-        """Return the encoded features only, (n, p) float64, for predictions.
-
-        Parameters
-        ----------
-        frame
-            n rows with the raw columns of the features.
+        """Return the encoded features only, (n, p) float64, for predictions; the frame has their n rows.
 
         Raises `SchemaError` that names the column if a column is missing or a value does not fit.
         """
@@ -229,14 +216,10 @@ class Schema:
         return X
 
     def encode_raw(self, raw: Mapping[str, Any]) -> list[float]:
-        """Return the p encoded features of one record.
+        """Return the p encoded features of one record, of text or JSON values by column, possibly nested.
 
-        Parameters
-        ----------
-        raw
-            Text or JSON values by column, possibly nested. Missing columns are None, and NaN is missing.
-
-        Raises `SchemaError` that names the column if a value does not fit.
+        Columns that `raw` lacks are None, and NaN is missing. Raises `SchemaError` that names the column if a value
+        does not fit.
         """
         check_record(raw)
         values = {c: lookup(raw, c) for c in self.feature_columns}
@@ -249,12 +232,7 @@ class Schema:
     def encode_one(self, raw: Mapping[str, Any]) -> tuple[dict[str, float], float | None]:
         """Return the encoded features of one record by name, and its target, or None if it has no target.
 
-        Parameters
-        ----------
-        raw
-            Text or JSON values by column. Missing columns are None.
-
-        Raises `SchemaError` that names the column if a value does not fit.
+        `raw` is as for `encode_raw`, and the errors are the same.
         """
         x = dict(zip(self.feature_names, self.encode_raw(raw), strict=True))
         target = text_series(self.target, lookup(raw, self.target))

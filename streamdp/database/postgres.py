@@ -68,21 +68,10 @@ class PostgresLock:
     """An advisory lock of a database session: PostgreSQL releases it when the session ends.
 
     A session can end while its process lives on, so commits are fenced by epochs as well. PostgreSQL keeps advisory
-    locks apart by database, and the lock is named after schema and job: the names of the host do not
-    matter.
-
-    Parameters
-    ----------
-    engine
-        The engine of the database. The lock holds one connection of it.
-    job
-        The schema and the name of the job.
-    name
-        The database, for messages.
-    shared
-        Whether other holders that ask for a shared lock are allowed.
-
-    Raises `StoreBusyError` if another holder still excludes this one after `LOCK_TIMEOUT_MS`.
+    locks apart by database, and the lock is named after `job`, the schema and the name of the job: the names of the
+    host do not matter. The lock holds one connection of the engine. Other holders that ask for a `shared` lock are
+    allowed beside a shared one. Raises `StoreBusyError`, with the name of the database, if another holder still
+    excludes this one after `LOCK_TIMEOUT_MS`.
     """
 
     def __init__(self, engine: Engine, job: str, name: str, shared: bool) -> None:
@@ -108,14 +97,8 @@ class PostgresLock:
 class PostgresNamespace:
     """See `interface.Database`; its tables are in one schema of the PostgreSQL database at `url`.
 
-    Parameters
-    ----------
-    url
-        The URL. Its parameter `schema` names the schema.
-    job
-        The name of the job. None: the schema is used as a whole.
-
-    Raises `ConfigError` for the name of a schema that PostgreSQL would cut, or if psycopg is not installed.
+    The parameter `schema` of the URL names the schema. Without a job, the schema is used as a whole. Raises
+    `ConfigError` for the name of a schema that PostgreSQL would cut, or if psycopg is not installed.
     """
 
     key_file: str | None = None

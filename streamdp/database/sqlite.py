@@ -34,14 +34,9 @@ A commit of many subjects changes most pages of the spends, and the default of 4
 
 
 class SQLiteFile:
-    """See `interface.Database`; its tables are in the file at `path`.
+    """See `interface.Database`; its tables are in the file at `path`, which need not exist.
 
-    Parameters
-    ----------
-    path
-        The file, which need not exist. Symbolic links are resolved, so that two names of a file share one lock.
-    job
-        The job that uses the file, beside others. None: the file is used as a whole.
+    Symbolic links are resolved, so that two names of a file share one lock. Without a job, the file is used as a whole.
     """
 
     def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:

@@ -105,13 +105,7 @@ class PagedRows:
             self._charged = with_caps(self._known, self._charged)
 
     def charge(self, cap: Cap, own: bool = False) -> None:
-        """Note a cap under which something is charged.
-
-        Parameters
-        ----------
-        own
-            Whether it is the cap of a single subject.
-        """
+        """Note a cap under which something is charged; `own` if it is the cap of a single subject."""
         if own or cap is not self._noted:
             self._charged = with_caps(self._charged, frozenset([(str(cap), own)]))
             self._noted = None if own else cap
@@ -155,12 +149,8 @@ class PagedRows:
     def admit(self, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
         """Admit records in order and return (n,) bool; a refused record adds nothing.
 
-        Parameters
-        ----------
-        slots
-            (f, n) int64, from `find`: the row of each record in each filter of the cap.
-        terms
-            (n, 4) or (1, 4), from `spend_numbers`.
+        `slots` (f, n) int64, from `find`, is the row of each record in each filter of the cap; `terms` is (n, 4) or (1,
+        4), from `spend_numbers`.
         """
         if not self._alone:
             self.cache.remember(slots)
@@ -169,13 +159,8 @@ class PagedRows:
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
 
-        Parameters
-        ----------
-        keys, present
-            (n, 2) uint64 and (n,) bool, from `hash_subjects`.
-
-        Raises `StoreError` if the database cannot be read, and `StoreMismatchError` if a subject's own cap is of
-        another kind than the ledger's. Then nothing has changed.
+        `keys` and `present` are those of `hash_subjects`. Raises `StoreError` if the database cannot be read, and
+        `StoreMismatchError` if a subject's own cap is of another kind than the ledger's. Then nothing has changed.
         """
         if self._version < 0:
             self.refresh()
@@ -212,12 +197,8 @@ class PagedRows:
         return int(np.count_nonzero(self.cache.pending))
 
     def check_kept(self, oldest: int) -> None:
-        """Raise `LedgerConflictError` if a row that the next commit writes is of a period that may be deleted already.
-
-        Parameters
-        ----------
-        oldest
-            The oldest period that is kept, with a cap that renews.
+        """Raise `LedgerConflictError` if the next commit writes a row of a period before `oldest`, which may be
+        deleted.
         """
         periods = period_of(self.cache.keys[self.cache.pending])
         if np.any((periods > 0) & (periods < oldest)):
@@ -229,13 +210,8 @@ class PagedRows:
     def write_pending(self, connection: Connection, oldest: int = 0) -> None:
         """Write the rows that have changed since the last commit, inside the caller's transaction.
 
-        Parameters
-        ----------
-        oldest
-            Delete the rows of periods before this one (see `periods`). 0: delete none.
-
-        Raises `LedgerConflictError` if a subject would be over its cap by what others have written, and
-        `StoreMismatchError` if the ledger has another cap now.
+        Rows of periods before `oldest` are deleted. Raises `LedgerConflictError` if a subject would be over its cap by
+        what others have written, and `StoreMismatchError` if the ledger has another cap now.
         """
         cache, self._deleted = self.cache, oldest
         changed = np.flatnonzero(cache.pending[: cache.n])

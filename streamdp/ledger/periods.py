@@ -59,22 +59,11 @@ _GRAMMAR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RenewingCap:
-    """A budget for each subject in each period, and perhaps a total over all time.
+    """A budget for each subject in each period of `length` seconds, and perhaps a total over all time.
 
-    The guarantee is at the head of this module.
-
-    Parameters
-    ----------
-    budget
-        What a subject may spend in a period.
-    length
-        The length of a period in seconds, from a minute to a century.
-    late, ahead
-        How far a record's time may be before and after the moment at which it is admitted, in seconds.
-    total
-        What a subject may spend over all time, a budget of the same kind. None: no bound.
-
-    Raises `BudgetError` for numbers out of range, and for a total of another kind.
+    The guarantee is at the head of this module. A period lasts a minute to a century. A record's time may be up to
+    `late` seconds before and `ahead` seconds after the moment at which it is admitted. Raises `BudgetError` for numbers
+    out of range, and for a total of another kind than the budget.
 
     >>> str(RenewingCap(PureDP(8), 30 * DAY, total=PureDP(40)))
     'eps=8 per 30 days, late 7 days, ahead 1 hour, total eps=40'
@@ -100,37 +89,19 @@ class RenewingCap:
         return f"{self.budget} per {in_units(self.length)}, {limits}{total}"
 
     def codes(self, times: np.ndarray) -> np.ndarray:
-        """Return the number of the period of each time, from 1, (n,) int64.
-
-        Parameters
-        ----------
-        times
-            (n,) float64, seconds since 1970 (UTC), at least 0.
+        """Return the number of the period of each time, from 1, (n,) int64; times are in seconds since 1970, at least
+        0.
         """
         found: np.ndarray = np.floor_divide(times, self.length).astype(np.int64) + 1
         return found
 
     def timely(self, times: np.ndarray, now: float) -> np.ndarray:
-        """Return which times are within the limits, (n,) bool.
-
-        Parameters
-        ----------
-        times
-            (n,) float64, seconds since 1970 (UTC).
-        now
-            The present in the same unit.
-        """
+        """Return which times are within the limits at the present, `now`, (n,) bool; all in seconds since 1970 (UTC)."""
         found: np.ndarray = (times >= max(0.0, now - self.late)) & (times <= now + self.ahead)
         return found
 
     def oldest(self, now: float) -> int:
-        """Return the number of the oldest period to keep.
-
-        Parameters
-        ----------
-        now
-            The present, in seconds since 1970 (UTC).
-        """
+        """Return the number of the oldest period to keep at the present, `now`, in seconds since 1970 (UTC)."""
         return int(max(0.0, now - self.late) // self.length)
 
     def in_span(self) -> Budget:
@@ -154,16 +125,11 @@ Cap = Budget | RenewingCap
 
 
 def parse_cap(text: str | Cap) -> Cap:
-    """Read a cap from text.
+    """Read a cap from text; a cap is returned unchanged.
 
-    Parameters
-    ----------
-    text
-        A budget, as `parse_budget` reads it; or one with its period: `eps=8 per 30 days`, and then, each if it is
-        wanted and in this order, `, late 7 days`, `, ahead 1 hour` and `, total eps=40`. Units are seconds, minutes,
-        hours, days and weeks. A cap is returned unchanged.
-
-    Raises `BudgetError` for anything else.
+    The text is a budget, as `parse_budget` reads it; or one with its period: `eps=8 per 30 days`, and then, each if it
+    is wanted and in this order, `, late 7 days`, `, ahead 1 hour` and `, total eps=40`. Units are seconds, minutes,
+    hours, days and weeks. Raises `BudgetError` for anything else.
 
     >>> parse_cap("eps=8 per 30 days").length
     2592000
@@ -190,12 +156,7 @@ def _seconds(text: str) -> int:
 
 
 def in_units(seconds: int) -> str:
-    """Return a length of time in words, in the largest unit up to days that gives a whole number.
-
-    Parameters
-    ----------
-    seconds
-        A whole number of seconds.
+    """Return whole seconds in words, in the largest unit up to days that gives a whole number.
 
     >>> in_units(7 * DAY)
     '7 days'
@@ -227,13 +188,7 @@ def for_all_time(cap: Cap) -> Budget:
 
 
 def own_cap(own: Budget | str, cap: Cap) -> Cap:
-    """Return all that holds for a subject with a cap of its own.
-
-    Parameters
-    ----------
-    own
-        What it may spend over all time, or its text.
-    """
+    """Return all that holds for a subject with a cap of its own, `own`, over all time."""
     own = parse_budget(own)
     return replace(cap, total=own) if isinstance(cap, RenewingCap) else own
 
@@ -275,13 +230,7 @@ def allows_more(cap: Cap, than: Cap) -> bool:
 
 
 def refusals(cap: Cap, over: str = "") -> str:
-    """Return which records a cap refuses, as a phrase for a statement.
-
-    Parameters
-    ----------
-    over
-        What the spends are added over, such as " over all jobs".
-    """
+    """Return which records a cap refuses, as a phrase for a statement. Spends are added over `over`: " over all jobs"."""
     head = f"records with a subject are refused once the person's total{over}"
     if not isinstance(cap, RenewingCap):
         return f"{head} would pass {cap}"
@@ -290,13 +239,7 @@ def refusals(cap: Cap, over: str = "") -> str:
 
 
 def promises(cap: Cap, several: str = "records") -> list[str]:
-    """Return what a cap that renews promises, as phrases for a statement; none for another cap.
-
-    Parameters
-    ----------
-    several
-        What spends, such as "reports".
-    """
+    """Return what a cap that renews promises to `several` reports or records, as phrases; none for another cap."""
     if not isinstance(cap, RenewingCap):
         return []
     length = in_units(cap.length)
