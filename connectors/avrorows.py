@@ -121,11 +121,6 @@ class AvroDecoder:
     def subject(self, key: bytes) -> Subject | NoSubject | None:
         """Return the subject of a framed key: a text or a whole number, alone or as the one field of a record.
 
-        Parameters
-        ----------
-        key
-            A key with its frame.
-
         Returns None for a key that holds something else, and the reason for one whose schema is unknown or not an Avro
         schema: those of values. An unknown one is asked for again with the next batch.
         """

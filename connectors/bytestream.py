@@ -26,16 +26,10 @@ _FOLLOW_SLEEP_S = 0.05
 
 
 class ByteStream:
-    """The unpacked bytes of a file: plain, gzip or Zstandard (its first bytes tell which).
+    """The unpacked bytes of a file (plain, gzip or Zstandard, as its first bytes say) or of standard input, path `-`.
 
-    Parameters
-    ----------
-    path
-        A file, or `-` for standard input.
-    follow
-        The end of a plain file is not the end of the stream; a packed file is refused.
-
-    Raises `SourceError` if the file cannot be opened, read or unpacked.
+    With `follow`, the end of a plain file is not the end of the stream, and a packed file is refused. Raises
+    `SourceError` if the file cannot be opened, read or unpacked.
     """
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
@@ -93,16 +87,10 @@ class ByteStream:
             raise SourceError(f"{self.name} is a {other} file: unpack it first, or pack it by gzip or Zstandard")
 
     def read(self, size: int, timeout_s: float) -> bytes | None:
-        """Read the next bytes.
+        """Read the next bytes: b"" at the end of the stream, and None if nothing came within `timeout_s`.
 
-        Parameters
-        ----------
-        size
-            At most so many bytes, 1 or more. It bounds the memory that a packed file can take.
-        timeout_s
-            Wait at most so many seconds for a growing file or for standard input.
-
-        Returns b"" at the end of the stream, and None if nothing came in time.
+        There are at most `size` of them, which bounds the memory that a packed file can take. Only a growing file or
+        standard input is waited for.
         """
         try:
             if self._follow:

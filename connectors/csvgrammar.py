@@ -23,12 +23,9 @@ _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
 
 def usual_delimiter(path: str) -> str:
-    """Return the delimiter of a file that nobody has declared: a tab if its name ends in `.tsv`, else a comma.
+    """Return the delimiter of a file that nobody has declared: a tab if `path` ends in `.tsv`, else a comma.
 
-    Parameters
-    ----------
-    path
-        The file, possibly compressed (`.gz` or `.zst`), or `-`.
+    The file may be compressed (`.gz` or `.zst`).
     """
     return "\t" if path.removesuffix(".gz").removesuffix(".zst").endswith(".tsv") else ","
 
@@ -41,19 +38,12 @@ class CSVGrammar:
     not fit is malformed; it ends with its first line. Lines end in LF or CRLF; a CR elsewhere is a plain character, but
     none is in the header.
 
-    The header is UTF-8, may begin with a byte order mark, and names columns, without the blanks around each name.
+    The header is UTF-8, may begin with a byte order mark, and must name each of `columns` exactly once, in any order
+    and among others. Blanks around a name do not count.
 
-    Parameters
-    ----------
-    delimiter
-        One ASCII character, no quote and no line end.
-    columns
-        The columns that the header must name exactly once, in any order and among others.
-    whole
-        The file is known to be complete: a quote that is open at its end is malformed. Otherwise the record may still
-        be written, and is left, unless a line after it is a record by itself.
-
-    Raises `ConfigError` for another delimiter.
+    If the file is known to be `whole`, a quote that is open at its end is malformed. Otherwise the record may still be
+    written, and is left, unless a line after it is a record by itself. Raises `ConfigError` unless the delimiter is one
+    ASCII character, no quote and no line end.
     """
 
     header_rows = 1
@@ -134,18 +124,11 @@ class CSVGrammar:
         return Records(data[: ends[-1]] if found else b"", ends, flaws, in_order=False)
 
     def read(self, raw: bytes, flaw: str | None) -> tuple[list[str], str | None]:
-        """Read the fields of a record, and the reason why it cannot be used: None if it can.
+        """Read the fields of a record without its line end, and the reason why it cannot be used: None if it can.
 
-        Parameters
-        ----------
-        raw
-            The record without its line end.
-        flaw
-            The reason if it is known already, as from `Records.flaws`. The record is then one field, empty if it is
-            `too_long`.
-
-        Other reasons: `empty_line`, `not_utf8` (the bytes that are not UTF-8 are lone surrogates in the fields),
-        `too_few_fields`, `too_many_fields`.
+        With a `flaw`, as from `Records.flaws`, the `raw` record is one field, empty if it is `too_long`. Other reasons:
+        `empty_line`, `not_utf8` (the bytes that are not UTF-8 are lone surrogates in the fields), `too_few_fields`,
+        `too_many_fields`.
         """
         if flaw is not None:
             return ["" if flaw == "too_long" else raw.decode(errors="surrogateescape")], flaw

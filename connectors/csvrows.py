@@ -26,35 +26,19 @@ _WAIT_S = 60.0
 
 
 class CSVRow(NamedTuple):
-    """A record of a CSV file.
+    """A record of a CSV file."""
 
-    Parameters
-    ----------
-    number
-        How many records precede it, plus 1; the header counts.
-    fields
-        Its fields; see `CSVGrammar.read` for those of an unusable record.
-    reason
-        Why it is unusable; None if it is not.
-    """
-
-    number: int
-    fields: list[str]
-    reason: str | None
+    number: int  # how many records precede it, plus 1; the header counts
+    fields: list[str]  # see `CSVGrammar.read` for those of an unusable record
+    reason: str | None  # why it is unusable; None if it is not
 
 
 class CSVRows:
     """The rows of a CSV file, in lists as they arrive. Empty lines are skipped.
 
-    Parameters
-    ----------
-    path, delimiter
-        As for `files.CSVSource`.
-    columns
-        The columns that the header must name exactly once, in any order and among others.
-
-    Waits for the header. Raises `SourceError` if the file cannot be read, and `SchemaError` if there is no header or
-    it does not fit.
+    `path` and `delimiter` are as for `files.CSVSource`; the header must name `columns` exactly once, in any order and
+    among others. Waits for the header. Raises `SourceError` if the file cannot be read, and `SchemaError` if there is
+    no header or it does not fit.
     """
 
     def __init__(self, path: str, delimiter: str | None = None, columns: Sequence[str] = ()) -> None:

@@ -13,20 +13,12 @@ from streamdp.errors import SourceError
 
 
 class FileList:
-    """Files that are read one after another; a `records.Source`.
+    """Files that are read one after another, each opened by `build`; a `records.Source`.
 
     A position is {"file": how many files were read to their end, "rows": their rows, "names": a digest of their names
     and that of the present one, "inside": the position in the present one}. New files may be added after the present
-    one. The row of a record is counted over all files.
-
-    Parameters
-    ----------
-    paths
-        The files, at least one.
-    build
-        Opens a file.
-
-    Raises the errors of `build` for the first file; those of another file are raised when it is reached.
+    one. The row of a record is counted over all files. There is at least one of `paths`. Raises the errors of `build`
+    for the first file; those of another file are raised when it is reached.
     """
 
     def __init__(self, paths: Sequence[str], build: Callable[[str], RecordFile]) -> None:

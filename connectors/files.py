@@ -166,13 +166,9 @@ def _utf8(records: Records) -> np.ndarray:
 class JSONLSource(RecordFile):
     """A file of JSON objects, one a line; each has the encoder's columns as keys. A `records.Source`.
 
-    Parameters
-    ----------
-    path, follow, max_bad_share, min_bad, keep_payload
-        As for `CSVSource`.
-
-    A row number is a line number. Raises `SourceError` if the file cannot be opened. A line that cannot be used is a
-    dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
+    The parameters are those of `CSVSource`. A row number is a line number. Raises `SourceError` if the file cannot be
+    opened. A line that cannot be used is a dead letter; its reasons are those of `jsonrows.encode_json`, of the
+    encoder, and `too_long`.
     """
 
     _grammar = Lines()

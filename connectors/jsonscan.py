@@ -35,15 +35,9 @@ def read(
 ) -> tuple[pl.DataFrame | None, np.ndarray]:
     """Read the records whose meaning is certain.
 
-    Parameters
-    ----------
-    records
-        n JSON texts, each followed by a line end. Records with a flaw are not certain.
-    given
-        Columns that do not come from the texts: n values for each name.
-
-    Returns the encoder's columns for the certain records, and (n,) bool, True for the certain records. If there are
-    too few of them for a batch of their own, returns None and no True.
+    Records with a flaw are not certain. `given` has n values for each column that does not come from the texts. Returns
+    the encoder's columns for the certain records, and (n,) bool, True for the certain records. If there are too few of
+    them for a batch of their own, returns None and no True.
     """
     n, data = len(records.ends), records.data
     numeric = [c for c in encoder.columns if c in encoder.numeric_columns and c not in given]

@@ -241,25 +241,12 @@ def scan(
 ):
     """Write the declared fields of the certain records to `table`; return the number of rows and of bytes.
 
-    A line end is part of no token, so the scan of a token does not run into the next record.
-
-    Parameters
-    ----------
-    text
-        The records, each followed by a line end.
-    starts, ends
-        (n,): record r is `text[starts[r]:ends[r]]`.
-    plain
-        256 flags: which bytes may be in a string.
-    keys, bounds
-        The declared keys one after the other, and (m + 1,) the places where they begin. The space that is left is used
-        for undeclared keys.
-    numeric, declared
-        The first `numeric` keys belong to numeric columns, and the first `declared` keys are declared.
-    certain
-        (n,), zeros. Set for the certain records.
-    table
-        Space for the bytes of all records, and for `declared` + 2 more for each.
+    A line end is part of no token, so the scan of a token does not run into the next record. Record r is
+    `text[starts[r]:ends[r]]`, followed by a line end. `plain` has 256 flags: which bytes may be in a string. `keys` are
+    the declared keys one after the other, and `bounds` (m + 1,) the places where they begin; the space that is left is
+    used for undeclared keys. The first `numeric` keys belong to numeric columns, and the first `declared` keys are
+    declared. `certain` (n,), zeros, is set for the certain records. `table` has space for the bytes of all records, and
+    for `declared` + 2 more for each.
     """
     cdef const uint8_t* source = text
     cdef const uint8_t* flags = plain

@@ -28,18 +28,10 @@ class GroupClient(Protocol):
     """One member of a consumer group. All calls but those that read messages are made by one thread."""
 
     def subscribe(self, topic: str, assigned: Told, revoked: Told, lost: Told) -> None:
-        """Join the group.
+        """Join the group, for a topic that exists.
 
-        Parameters
-        ----------
-        topic
-            The topic. It exists.
-        assigned
-            Is told of new partitions. They are held.
-        revoked
-            Is told of partitions that go to other members when it returns.
-        lost
-            Is told of partitions that may have other owners already.
+        `assigned` is told of new partitions, which are held; `revoked` of partitions that go to other members when it
+        returns; `lost` of partitions that may have other owners already.
         """
 
     @property
@@ -51,38 +43,17 @@ class GroupClient(Protocol):
         """The partitions that are assigned."""
 
     def read_from(self, partition: int, offset: int) -> None:
-        """Begin, or continue elsewhere.
-
-        Parameters
-        ----------
-        partition
-            One of `partitions`.
-        offset
-            The offset of the next message.
-        """
+        """Begin a partition, or continue elsewhere; `offset` is that of the next message."""
 
     def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
-        """Return the next messages by partition.
-
-        Parameters
-        ----------
-        max_records
-            The most messages to return.
-        timeout_s
-            How long to wait for the first, in seconds.
+        """Return the next messages by partition, at most `max_records`, and wait `timeout_s` for the first.
 
         Raises `kafka.errors.OffsetOutOfRangeError` with the offsets by `TopicPartition` if the broker does not have
         them.
         """
 
     def position(self, partition: int) -> int | None:
-        """Where a partition is read on: after markers and aborted records, too. None if that is not known.
-
-        Parameters
-        ----------
-        partition
-            One that `read_from` has begun.
-        """
+        """Where a partition is read on: after markers and aborted records, too. None if that is not known."""
 
     def pause(self) -> None:
         """Let `poll` return no messages."""
@@ -91,25 +62,13 @@ class GroupClient(Protocol):
         """End `pause`."""
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Tell the broker, without waiting for it; an error is ignored.
-
-        Parameters
-        ----------
-        offsets
-            The next offset by partition.
-        """
+        """Tell the broker the next offsets by partition, without waiting for it; an error is ignored."""
 
     def close(self) -> None:
         """Leave the group. The listener may be called."""
 
     def offsets(self, messages: Sequence[Any]) -> np.ndarray:
-        """The offsets of messages, (n,).
-
-        Parameters
-        ----------
-        messages
-            Of one partition, as `poll` returned them.
-        """
+        """The offsets of messages of one partition, (n,)."""
 
     def times(self, messages: Sequence[Any]) -> np.ndarray:
         """As `offsets`, for their times in milliseconds since 1970, (n,)."""
@@ -125,13 +84,7 @@ class GroupClient(Protocol):
 
 
 class PythonGroup:
-    """A `GroupClient` by kafka-python.
-
-    Parameters
-    ----------
-    consumer
-        Connected by `kafkaclient.connect` with a group.
-    """
+    """A `GroupClient` by kafka-python. The consumer is connected by `kafkaclient.connect` with a group."""
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer

@@ -29,42 +29,23 @@ _WHOLE = re.compile(rb"-?(0|[1-9][0-9]{0,299})")
 
 
 class NoSubject(NamedTuple):
-    """Why a key names no subject, as a dead letter says it.
-
-    Parameters
-    ----------
-    reason
-        The reason.
-    column
-        What it is about.
-    """
+    """Why a key names no subject, as a dead letter says it: the reason, and the column that it is about."""
 
     reason: str
     column: str
 
 
 def framed_json(key: bytes) -> Subject | None:
-    """Return the subject of a key that has JSON in a frame; None if it names none.
-
-    Parameters
-    ----------
-    key
-        A key with its frame.
-    """
+    """Return the subject of a key that has JSON in a frame; None if it names none."""
     return _of_json(key[FRAME_BYTES:])
 
 
 def subjects_of(
     keys: Sequence[bytes | None], framed: Callable[[bytes], Subject | NoSubject | None] = framed_json
 ) -> list[Subject | NoSubject | None]:
-    """Return the subject of each key; None for a key without one, or why. Plain keys take no call for each.
+    """Return the subject of each of `keys`; None for a key without one, or why. Plain keys take no call for each.
 
-    Parameters
-    ----------
-    keys
-        Keys of messages.
-    framed
-        Returns the subject of a key with a frame.
+    `framed` returns the subject of a key with a frame.
     """
     if None not in keys and b"" not in keys:
         lines = b"\n".join([b"", *keys, b""])  # type: ignore[list-item]

@@ -29,16 +29,8 @@ _SENT_AT_ONCE = 10_000
 class TopicWriter:
     """Writes messages to a topic; `flush` returns when the broker has acknowledged all of them.
 
-    Parameters
-    ----------
-    topic
-        The topic's name.
-    bootstrap_servers
-        `host:port`, several of them separated by commas, or a list.
-    options
-        Other options of `kafka.KafkaProducer`.
-
-    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`.
+    For `bootstrap_servers` see `kafkaclient.connect`; `options` are those of `kafka.KafkaProducer`. Raises the errors
+    of `kafkaclient.connect` and `kafkaclient.partitions_of`.
     """
 
     def __init__(
@@ -71,16 +63,8 @@ class TopicWriter:
         *,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue a message.
-
-        Parameters
-        ----------
-        key, value
-            None: without a key, or without a value.
-        headers
-            Names and values.
-        timestamp_ms
-            Milliseconds since 1970 (UTC); None: now.
+        """Queue a message. Its key and value may be None, `headers` are names and values, and `timestamp_ms` may be
+        None.
         """
         with kafka_errors():
             future = self._producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
@@ -108,12 +92,8 @@ class SnapshotTopic:
 
     The topic should be compacted. `streamdp.load_snapshot` reads the snapshots and takes those of the last claim. The
     epoch of the claim is in the key, so that compaction cannot keep a late message of an earlier owner instead of a
-    newer model. A new owner deletes the snapshot of the claim before.
-
-    Parameters
-    ----------
-    topic, bootstrap_servers, options
-        See `TopicWriter`.
+    newer model. A new owner deletes the snapshot of the claim before. For `bootstrap_servers` and `options` see
+    `TopicWriter`.
     """
 
     def __init__(
@@ -123,14 +103,7 @@ class SnapshotTopic:
         self._owned: set[tuple[str, Shard, int]] = set()
 
     def publish(self, job: str, texts: Mapping[tuple[Shard, int], str]) -> None:
-        """Send snapshots, and wait until the broker has them.
-
-        Parameters
-        ----------
-        job
-            The job's name.
-        texts
-            The JSON text of each shard's snapshot, by shard and epoch.
+        """Send a job's snapshots, JSON `texts` by shard and epoch, and wait until the broker has them.
 
         Raises `SourceUnavailableError` if the broker does not acknowledge them.
         """
@@ -152,15 +125,9 @@ class SnapshotTopic:
 def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, Any]) -> Iterator[bytes]:
     """Read the values of a topic from its first message to its present end.
 
-    Parameters
-    ----------
-    bootstrap_servers, topic
-        See `TopicWriter`.
-    options
-        Other options of `kafka.KafkaConsumer`.
-
-    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceUnavailableError` if the
-    broker sends nothing for `ANSWER_TIMEOUT_S`.
+    For `bootstrap_servers` see `TopicWriter`; `options` are those of `kafka.KafkaConsumer`. Raises the errors of
+    `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceUnavailableError` if the broker sends nothing for
+    `ANSWER_TIMEOUT_S`.
     """
     with contextlib.closing(TopicReader(topic, bootstrap_servers, options)) as reader:
         yield from (m.value for m in reader.read({}) if m.value is not None)
@@ -169,12 +136,8 @@ def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[
 class TopicReader:
     """Reads a topic from given offsets to its present end, as often as it is asked to.
 
-    Parameters
-    ----------
-    topic, bootstrap_servers, options
-        See `read_topic`.
-
-    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`.
+    For `bootstrap_servers` and `options` see `read_topic`. Raises the errors of `kafkaclient.connect` and
+    `kafkaclient.partitions_of`.
     """
 
     def __init__(self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
@@ -196,12 +159,7 @@ class TopicReader:
             return {key.partition: end for key, end in self._consumer.end_offsets(self._partitions).items()}
 
     def read(self, start: Mapping[int, int]) -> Iterator[Any]:
-        """Read to the present end.
-
-        Parameters
-        ----------
-        start
-            The first offset, by partition; a partition that is missing is read from its first message.
+        """Read to the present end, from the offsets in `start` by partition; other partitions from their beginning.
 
         Raises `SourceUnavailableError` if the broker sends nothing for `ANSWER_TIMEOUT_S`.
         """
@@ -230,18 +188,10 @@ def make_topic(
     options: Mapping[str, Any] | None = None,
     **config: str,
 ) -> None:
-    """Create a topic, with the brokers' default replication, unless it exists.
+    """Create a topic of some partitions, with the brokers' default replication, unless it exists.
 
-    Parameters
-    ----------
-    topic, bootstrap_servers
-        See `TopicWriter`.
-    partitions
-        The number of partitions, at least 1.
-    options
-        Other options of `kafka.KafkaAdminClient`.
-    config
-        Settings of the topic, such as `retention.ms`.
+    For `bootstrap_servers` see `TopicWriter`; `options` are those of `kafka.KafkaAdminClient`, and `config` has
+    settings of the topic, such as `retention.ms`.
     """
     with kafka_errors(topic), contextlib.closing(connect_admin(bootstrap_servers, options or {})) as admin:
         settings = {"num_partitions": partitions, "replication_factor": -1, "configs": config}
@@ -250,13 +200,7 @@ def make_topic(
 
 
 def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
-    """Send messages, and wait for the broker after each batch; returns the number of messages.
-
-    Parameters
-    ----------
-    messages
-        Keys and values.
-    """
+    """Send messages, keys and values, and wait for the broker after each batch; returns the number of messages."""
     sent = 0
     for sent, (key, value) in enumerate(messages, start=1):
         writer.send(key, value)

@@ -28,14 +28,8 @@ class DeadLetterFile:
     """Dead letters appended to a file as JSON lines: position, reason, column, and the payload (base64) if kept.
 
     Letters of a partition have its topic and number too. Letters are on the disk after `commit()`. Only the owner can
-    read the file, because payloads are personal data.
-
-    Parameters
-    ----------
-    path
-        The file; it is made if it does not exist.
-
-    Raises `SourceError` if it cannot be written, and if it is a symbolic link.
+    read the file, because payloads are personal data. Raises `SourceError` if the file at `path` cannot be made or
+    written, and if it is a symbolic link.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -89,10 +83,7 @@ class DeadLetterFile:
     def resume(self, places: Mapping[Shard, int | None]) -> None:
         """Go back to the last commit: discard what was not appended, and find what was appended after it.
 
-        Parameters
-        ----------
-        places
-            What `commit` returned before the last commit of each shard; None if it is unknown.
+        `places` is what `commit` returned before the last commit of each shard; None if it is unknown.
         """
         self._waiting = [(shard, line) for shard, line in self._waiting if shard not in places]
         self._found |= {shard: Counter() for shard in places}

@@ -25,15 +25,9 @@ class DeadLetterTopic:
     """Writes dead letters as JSON: topic, partition, offset, reason, column, and the payload (base64) if there is one.
 
     A payload of more than `MAX_PAYLOAD` bytes is left out, as brokers refuse such messages by default; `payload_bytes`
-    is its length.
-
-    Parameters
-    ----------
-    topic, bootstrap_servers, options
-        See `TopicWriter`; the options are those that `kafka.KafkaProducer` and `kafka.KafkaConsumer` share. The login
-        needs the rights to write and to read the topic.
-
-    Raises the errors of `TopicWriter`.
+    is its length. For `bootstrap_servers` see `TopicWriter`; `options` are those that `kafka.KafkaProducer` and
+    `kafka.KafkaConsumer` share. The login needs the rights to write and to read the topic. Raises the errors of
+    `TopicWriter`.
     """
 
     def __init__(
@@ -73,10 +67,7 @@ class DeadLetterTopic:
     def resume(self, places: Mapping[Shard, Mapping[str, int] | None]) -> None:
         """Go back to the last commit: discard what was not sent, and find what was sent after it.
 
-        Parameters
-        ----------
-        places
-            What `commit` returned before the last commit of each shard; None if it is unknown.
+        `places` is what `commit` returned before the last commit of each shard; None if it is unknown.
         """
         self._waiting = [(shard, message) for shard, message in self._waiting if shard not in places]
         resumed = {shard: {int(key): at for key, at in (place or {}).items()} for shard, place in places.items()}

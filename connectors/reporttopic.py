@@ -17,15 +17,10 @@ _TOPIC = "topic"
 
 
 class Polled(NamedTuple):
-    """Messages, in the order of each partition.
+    """Messages, in the order of each partition; the value of one without a value is None.
 
-    Parameters
-    ----------
-    values
-        The values; None for a message without one.
-    position
-        Where the topic is read on after them, and after all polled before: the id of the topic under `topic`, and the
-        next offset of each partition under its number.
+    The topic is read on at `position` after them, and after all polled before: the id of the topic under `topic`, and
+    the next offset of each partition under its number.
     """
 
     values: list[bytes | None]
@@ -35,19 +30,9 @@ class Polled(NamedTuple):
 class ReportTopic:
     """A topic, all partitions of which are read from a position on. No consumer group is used.
 
-    Parameters
-    ----------
-    topic
-        The topic's name.
-    bootstrap_servers
-        `host:port`, several of them separated by commas.
-    options
-        Other options of `kafka.KafkaConsumer`.
-    position
-        As `Polled.position`; empty: from the oldest message that the broker has.
-
-    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceError` if the topic is not
-    the one of the position.
+    `bootstrap_servers` are `host:port`, separated by commas; `options` are those of `kafka.KafkaConsumer`. An empty
+    position is the oldest message that the broker has. Raises the errors of `kafkaclient.connect` and
+    `kafkaclient.partitions_of`, and `SourceError` if the topic is not the one of the position.
     """
 
     def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, Any], position: Position) -> None:
@@ -80,14 +65,7 @@ class ReportTopic:
                 self._consumer.seek(partition, offset)
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
-        """Return the next messages; none if there are none within the time.
-
-        Parameters
-        ----------
-        max_records
-            The most messages.
-        timeout_s
-            How long to wait, in seconds.
+        """Return the next messages, at most `max_records`; none if there are none within `timeout_s`.
 
         Raises the errors of `kafkaclient.kafka_errors`, and `SourceError` if the broker no longer has the next message.
         """

@@ -22,14 +22,9 @@ _ABSENT = (40401, 40402, 40403)
 
 
 class SchemaRegistry:
-    """Asks a registry for schemas by their ids.
+    """Asks a registry for schemas by their ids, at `/schemas/ids/{id}` under the address `url`.
 
-    Parameters
-    ----------
-    url
-        The address under which it has `/schemas/ids/{id}`.
-    user, password
-        For basic authentication. None: no authentication.
+    A user and a password are for basic authentication.
     """
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
@@ -43,12 +38,7 @@ class SchemaRegistry:
         )
 
     def __call__(self, number: int) -> AvroSchema | None:
-        """Return the schema with an id, with the named types of the schemas that it refers to.
-
-        Parameters
-        ----------
-        number
-            The id.
+        """Return the schema with an id, `number`, with the named types of the schemas that it refers to.
 
         Returns None if the registry does not know the id. Raises `ConfigError` if the schema is not an Avro schema,
         `SourceUnavailableError` if the registry does not answer or fails, and `SourceError` if it refuses the call, or

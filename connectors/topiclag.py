@@ -23,48 +23,24 @@ from streamdp.errors import SourceError, SourceUnavailableError
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends.
+    """Where a partition begins and ends."""
 
-    Attributes
-    ----------
-    first
-        The first offset.
-    stable
-        The offset before which all transactions have ended: a reader of committed records reads up to here.
-    end
-        The offset after the last message.
-    """
-
-    first: int
-    stable: int
-    end: int
+    first: int  # the first offset
+    stable: int  # the offset before which all transactions have ended: a reader of committed records reads up to here
+    end: int  # the offset after the last message
 
     def after(self, offset: int) -> int:
-        """The number of messages at an offset and after it that were not deleted.
-
-        Parameters
-        ----------
-        offset
-            The offset of the next message.
-        """
+        """The number of messages at an offset and after it that were not deleted."""
         return max(0, self.end - max(self.first, offset))
 
 
 def connect_asking(
     bootstrap_servers: str | list[str], options: Mapping[str, Any], timeout_s: float
 ) -> KafkaAdminClient:
-    """A client for `survey`.
+    """A client for `survey`, with the arguments of `kafkaclient.connect`; a broker may take `timeout_s` for an answer.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        `host:port`, several of them separated by commas, or a list.
-    options
-        Options of `kafka.KafkaConsumer`. Those that are not about connections are not used.
-    timeout_s
-        How long a broker may take for an answer, in seconds.
-
-    Raises the errors of `kafkaclient.connect`.
+    Of the `options`, those that are not about connections are not used. For `bootstrap_servers` and the errors see
+    `kafkaclient.connect`.
     """
     ours = {"request_timeout_ms": int(1000 * timeout_s), "metadata_max_age_ms": METADATA_MS}
     given = {name: value for name, value in options.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
@@ -77,14 +53,7 @@ def connect_asking(
 
 
 def survey(admin: KafkaAdminClient, topic: str, stable: bool = True) -> tuple[str | None, dict[int, Bounds | str]]:
-    """Ask where the partitions of a topic begin and end.
-
-    Parameters
-    ----------
-    topic
-        The topic's name.
-    stable
-        Whether to ask for `Bounds.stable`; else it is the end.
+    """Ask where the partitions of a topic begin and end; without `stable`, `Bounds.stable` is the end.
 
     Returns the topic's id, None of brokers before Kafka 2.8; and of each partition its bounds, or which broker has not
     answered, or an empty text if no broker leads it. Raises `UnknownTopicOrPartitionError` if there is no such topic,
@@ -122,16 +91,8 @@ def unread(
 ) -> dict[Shard, int | None]:
     """Count the messages after positions that were not deleted: also those of open transactions.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        `host:port[,host:port]`.
-    options
-        Options of `kafka.KafkaConsumer`.
-    positions
-        The position of each shard: the next offset under `offset`, and the topic's id under `topic_id`.
-    topics
-        Topics that may have no position yet. A partition without a position counts from its beginning.
+    `bootstrap_servers` and `options` are as for `connect_asking`, positions as for `TopicWatch.lag`. Partitions of
+    `topics` without a position count from their beginning.
 
     Returns the number of messages of each partition; None where it is not known: no broker leads the partition, its
     broker does not answer, or the position is of another topic of the same name, which was deleted. Raises the errors

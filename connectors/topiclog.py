@@ -20,23 +20,10 @@ NO_RIGHT = "this login may not delete records; give it the right, or set the top
 class TopicLog:
     """Reads a log; a `streamdp.protocol.logs.Log`.
 
-    Parameters
-    ----------
-    topic, bootstrap_servers
-        See `TopicWriter`.
-    options
-        Other options of `kafka.KafkaConsumer`.
-    admin_options
-        Other options of `kafka.KafkaAdminClient`, which deletes messages in `forget`.
-
-    Attributes
-    ----------
-    id
-        The id that the brokers gave the topic; None if they give none. See `kafkaclient.topic_id`.
-    kept
-        Why messages that `forget` should have deleted are still there; None if they are not.
-
-    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceError` for a topic of several
+    For `topic`, `bootstrap_servers` and `options` see `kafkasink.TopicReader`; `admin_options` are those of
+    `kafka.KafkaAdminClient`, which deletes messages in `forget`. The attribute `id` is that of `kafkaclient.topic_id`,
+    and `kept` says why messages that `forget` should have deleted are still there; None if they are not. Raises the
+    errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceError` for a topic of several
     partitions.
     """
 
@@ -146,13 +133,7 @@ def _close(client: Any) -> None:
 class TopicOutlet(TopicWriter):
     """Writes to a topic of one partition; a `streamdp.protocol.logs.Outlet`.
 
-    Parameters
-    ----------
-    topic, bootstrap_servers
-        See `TopicWriter`.
-    options
-        Options that `kafka.KafkaProducer` and `kafka.KafkaConsumer` share, such as SASL and TLS.
-
+    For `bootstrap_servers` see `TopicWriter`; `options` are shared by `kafka.KafkaProducer` and `kafka.KafkaConsumer`.
     Raises the errors of `TopicLog` and `TopicWriter`.
     """
 

@@ -34,24 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a partition, or of the topic.
+    """What is known of a partition, or of the topic."""
 
-    Attributes
-    ----------
-    well_at
-        When it could be asked last.
-    bounds
-        What it answered then; None if it never did.
-    fault
-        Why it could not be asked in the last survey: `no_answer`, `no_leader` or `no_topic`. Empty if it could.
-    message
-        The fault in words that end a sentence.
-    """
-
-    well_at: float
-    bounds: Bounds | None = None
-    fault: str = ""
-    message: str = ""
+    well_at: float  # when it was last asked with success
+    bounds: Bounds | None = None  # what it answered then; None if it never did
+    fault: str = ""  # of the last survey: `no_answer`, `no_leader`, `no_topic`, or empty
+    message: str = ""  # the fault in words that end a sentence
 
 
 @dataclass(frozen=True)
@@ -67,19 +55,9 @@ class _Waits:
 class TopicWatch:
     """What keeps the partitions of a topic from being read; `start` begins to ask.
 
-    Parameters
-    ----------
-    topic
-        The topic's name.
-    servers, options
-        See `kafkaclient.connect`.
-    clock
-        Returns the time in seconds; it never goes backward.
-
-    Attributes
-    ----------
-    topic_id
-        The id of the topic that is read, to be set before `start`: another one of the same name is not that topic.
+    For `servers` and `options` see `kafkaclient.connect`. `clock` returns the time in seconds and never goes backward.
+    `topic_id` is the id of the topic that is read, to be set before `start`: another one of the same name is not that
+    topic.
     """
 
     def __init__(
@@ -128,13 +106,7 @@ class TopicWatch:
         _close(admin)
 
     def note(self, answers: tuple[str | None, Mapping[int, Bounds | str]] | None) -> None:
-        """Note a survey.
-
-        Parameters
-        ----------
-        answers
-            What `survey` returned; None if the brokers have no such topic.
-        """
+        """Note what `survey` answered; `answers` is None if the brokers have no such topic."""
         now = self._clock()
         if answers is None or (self.topic_id is not None and answers[0] != self.topic_id):
             what = "was deleted" if answers is None else "was deleted and created again"
@@ -160,12 +132,8 @@ class TopicWatch:
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
         """The number of offsets after these positions, as of a few seconds ago: also those of open transactions.
 
-        Returns no entry for a shard of which it is not known. Any thread may call it.
-
-        Parameters
-        ----------
-        positions
-            The next offset under `offset`, and the topic's id under `topic_id`.
+        Returns no entry for a shard of which it is not known. Any thread may call it. A position has the next offset
+        under `offset`, and the topic's id under `topic_id`.
         """
         found = {}
         for shard, position in positions.items():
@@ -182,12 +150,8 @@ class TopicWatch:
     def stalls(self, positions: Mapping[int, int | None], polls: int) -> list[Stall]:
         """What is not read, and why.
 
-        Parameters
-        ----------
-        positions
-            Where each partition that is assigned is read on; None if that is not known.
-        polls
-            How many polls there were that may have returned records.
+        `positions` says where each assigned partition is read on, None if that is not known; `polls` is the number of
+        polls that may have returned records.
         """
         now, seen = self._clock(), self._seen
         self._waits = {partition: waits for partition, waits in self._waits.items() if partition in positions}

@@ -30,15 +30,7 @@ class Unpacker(ABC):
         self._ended = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next packed bytes.
-
-        Parameters
-        ----------
-        piece
-            Any number of bytes; b"" is their end.
-
-        Raises EOFError if they end within a stream.
-        """
+        """Take the next packed bytes; an empty piece is their end. Raises EOFError if they end within a stream."""
         if not piece and self._frame is not None:
             raise EOFError
         self._ended = not piece
@@ -46,15 +38,7 @@ class Unpacker(ABC):
 
     @abstractmethod
     def take(self, size: int) -> bytes | None:
-        """Unpack bytes: b"" at the end, None if more packed bytes are needed.
-
-        Parameters
-        ----------
-        size
-            At most so many bytes, 1 or more.
-
-        Raises `DamagedError`.
-        """
+        """Unpack at most `size` bytes: b"" at the end, None if more packed bytes are needed. Raises `DamagedError`."""
 
 
 class Gzip(Unpacker):

@@ -24,35 +24,14 @@ MOST_BYTES = 32
 
 
 class Faults:
-    """The first fault of each of n records.
-
-    Parameters
-    ----------
-    n
-        The number of records.
-
-    Attributes
-    ----------
-    good
-        (n,) bool, True for a record without a fault.
-    """
+    """The first fault of each of n records. `good` (n,) bool is True for a record without a fault."""
 
     def __init__(self, n: int) -> None:
         self.good = np.ones(n, dtype=bool)
         self.found: list[tuple[np.ndarray, str, str]] = []
 
     def add(self, where: np.ndarray, reason: str, column: str) -> None:
-        """Note a fault of the records that have none yet.
-
-        Parameters
-        ----------
-        where
-            (n,) bool, the records with this fault.
-        reason
-            The reason of their dead letters.
-        column
-            The column.
-        """
+        """Note a fault, with a reason, in a column of the records `where`, (n,) bool, that have none yet."""
         if where.any():
             rows = np.flatnonzero(where & self.good)
             if len(rows):
@@ -70,12 +49,7 @@ class Faults:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a scalar as the text that a CSV file would have; None for None.
-
-    Parameters
-    ----------
-    value
-        The scalar: of JSON or numpy, or a date or time.
+    """Return a scalar value, of JSON or numpy, or a date or time, as the text that CSV would have; None for None.
 
     Raises `TypeError` for a nested value.
     """
@@ -92,14 +66,7 @@ def text_of(value: Any) -> str | None:
 
 
 def text_series(name: str, value: Any) -> pl.Series:
-    """Return a scalar as a column of one text, as `text_of` writes it.
-
-    Parameters
-    ----------
-    name
-        The column.
-    value
-        The scalar.
+    """Return a scalar value as a column, with a name, of one text, as `text_of` writes it.
 
     Raises `SchemaError` for a nested value.
     """
@@ -109,16 +76,10 @@ def text_series(name: str, value: Any) -> pl.Series:
 
 
 def decimals(column: pl.Series, places: int, faults: Faults) -> pl.Series:
-    """Return decimals as numbers, Float64; null for an empty text. Kafka Connect writes them so in JSON.
+    """Return a column of decimals as numbers, Float64; null for an empty text. Kafka Connect writes them so in JSON.
 
-    Parameters
-    ----------
-    column
-        n texts: the base64 of a whole number, as bytes in two's complement, the highest one first.
-    places
-        How many of its digits are decimal places.
-    faults
-        The faults of the n records: `not_a_number` for other texts and for more than `MOST_BYTES`. Changed in place.
+    The n texts are the base64 of a whole number, as bytes in two's complement, the highest one first; `places` of its
+    digits are decimal places. Other texts, and more than `MOST_BYTES`, are faults `not_a_number`.
     """
     raw = column.str.decode("base64", strict=False) if column.dtype == pl.String else [None] * len(column)
     found = [
@@ -131,13 +92,7 @@ def decimals(column: pl.Series, places: int, faults: Faults) -> pl.Series:
 
 
 def blank(column: pl.Series) -> np.ndarray:
-    """Return which values are null or empty, (n,) bool.
-
-    Parameters
-    ----------
-    column
-        A column of n values.
-    """
+    """Return which of the n values of a column are null or empty, (n,) bool."""
     null: np.ndarray = column.is_null().to_numpy()
     if column.dtype != pl.String:
         return null
@@ -147,15 +102,7 @@ def blank(column: pl.Series) -> np.ndarray:
 
 
 def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
-    """Return the code of each text, (n,) int32; -1 for a text without a code.
-
-    Parameters
-    ----------
-    column
-        A column of n texts.
-    code_of
-        The codes by text.
-    """
+    """Return the code of each of the n texts of a column, (n,) int32; -1 for a text that is not in `code_of`."""
     levels = list(code_of)
     code_of_level = np.array([*code_of.values(), -1], dtype=np.int32)
     physical = column.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
@@ -164,13 +111,7 @@ def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
 
 
 def numbers(column: pl.Series, faults: Faults) -> np.ndarray:
-    """Return a column as (n,) float64. A value that is not a finite number is a fault; its number has no meaning.
-
-    Parameters
-    ----------
-    column
-        A column of n texts or numbers.
-    """
+    """Return a column as (n,) float64. A value that is not a finite number is a fault; its number has no meaning."""
     values = column
     if column.dtype == pl.String:
         text = column.str.strip_chars()
@@ -190,10 +131,7 @@ def numbers(column: pl.Series, faults: Faults) -> np.ndarray:
 def whole_numbers(column: pl.Series, faults: Faults) -> pl.Series:
     """Return the shortest decimal texts of a column of whole numbers: 7 for 7, +7 and 007. Other values are faults.
 
-    Parameters
-    ----------
-    column
-        A column of n texts. Blanks around a number are ignored.
+    Blanks around a number are ignored.
     """
     text = column.cast(pl.String).str.strip_chars()
     faults.add(blank(text), "missing", column.name)
@@ -203,15 +141,7 @@ def whole_numbers(column: pl.Series, faults: Faults) -> pl.Series:
 
 
 def people(column: pl.Series, whole: bool, faults: Faults) -> pl.Series:
-    """Return a column of subjects as text; a value that is no subject (see `subjects`) is a fault.
-
-    Parameters
-    ----------
-    column
-        A column of n texts.
-    whole
-        Whether subjects are whole numbers.
-    """
+    """Return a column of subjects as text, `whole` numbers or any. A value that is none (see `subjects`) is a fault."""
     if whole:
         return whole_numbers(column, faults)
     faults.add(blank(column), "missing", column.name)
@@ -220,28 +150,12 @@ def people(column: pl.Series, whole: bool, faults: Faults) -> pl.Series:
 
 
 def scale_number(value: float, low: float, high: float) -> float:
-    """As `scale_to_bounds`, bit by bit, for one number.
-
-    Parameters
-    ----------
-    value
-        Not NaN.
-    low, high
-        The bounds, low < high.
-    """
+    """As `scale_to_bounds`, bit by bit, for one value, which is not NaN, with low < high."""
     return min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
 
 
 def scale_to_bounds(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return values (n,) mapped linearly from [low, high] to [-1, 1], and clipped.
-
-    Parameters
-    ----------
-    values
-        (n,) float64, without NaN.
-    low, high
-        The bounds, low < high.
-    """
+    """Return values (n,) without NaN mapped linearly from [low, high], low < high, to [-1, 1], and clipped."""
     with np.errstate(over="ignore"):  # a value far outside the bounds becomes infinite and is clipped
         scaled = values - low
         scaled /= high - low

@@ -33,20 +33,10 @@ _ISO = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_ISO_TIME[:-1]})?$"
 
 
 def part_of(column: pl.Series, part: str, written: str | None, named: bool, faults: Faults) -> pl.Series:
-    """Return a part of n dates: Float64, or its name as text; null for an empty text.
+    """Return a part, one of `PARTS`, of n dates: Float64, or its name as text if `named`; null for an empty text.
 
-    Parameters
-    ----------
-    column
-        n texts: ISO 8601, such as 2013-01-31, 2013-01-31T23:59:00Z or 23:59 (hour and minute only).
-    part
-        One of `PARTS`.
-    written
-        The format of the texts in the notation of `strftime`. None: ISO 8601.
-    named
-        Whether the name is wanted.
-    faults
-        The faults of the n records: `not_a_date`. Changed in place.
+    Texts are written in a format of `strftime`; None is ISO 8601, such as 2013-01-31, 2013-01-31T23:59:00Z or 23:59
+    (hour and minute only). Other texts in the column are faults `not_a_date`.
     """
     text = column.cast(pl.String).str.strip_chars()
     numbers = _written(text, part, written) if written is not None else _iso(text, part)

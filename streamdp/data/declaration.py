@@ -33,7 +33,7 @@ _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
 
 def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
-    """Return public bounds as two finite numbers, the lower one first. Raises `SchemaError`, with the name, otherwise."""
+    """Return public bounds: two finite numbers, the lower one first. Raises `SchemaError`, with the name, otherwise."""
     try:
         low, high = (float(b) for b in bounds)
     except (TypeError, ValueError, OverflowError):
@@ -54,7 +54,7 @@ def decimal_places(name: str, places: Any) -> int:
 
 
 def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
-    """Return public categories: two or more distinct, non-empty texts. Raises `SchemaError`, with the name, otherwise."""
+    """Return public categories, two or more distinct, non-empty texts. Else raises `SchemaError`, with the name."""
     if isinstance(categories, set | frozenset):  # each process has its own order, and the first is the baseline
         raise SchemaError(f"{name!r}: expected a list of categories, got a set, which has no order")
     listed = (
@@ -118,7 +118,7 @@ class Declaration:
         return part_of(column, self.part, self.format, named, faults)
 
     def complete(self, column: pl.Series) -> pl.Series:
-        """Return the values (n) of `read` with the declared ones in place of gaps and of other values."""
+        """Return a column of `read`, (n), with the declared values in place of gaps and of other values."""
         if self.fill is None and not self.other:
             return column
         if column.dtype != pl.String:

@@ -11,14 +11,9 @@ from streamdp.errors import SchemaError
 
 
 def is_numeric(values: Any) -> bool:
-    """Return whether an array or a series may hold real numbers: no times, no complex numbers and nothing masked.
+    """Return whether values may hold real numbers: no times, no complex numbers and nothing masked.
 
     numpy makes floats of these, too: counts of nanoseconds, real parts, and what is under the mask.
-
-    Parameters
-    ----------
-    values
-        The array or series, or anything else.
     """
     return getattr(getattr(values, "dtype", None), "kind", "f") not in "cmM" and not np.ma.is_masked(values)
 
@@ -42,16 +37,9 @@ def floats(what: str, values: Any) -> np.ndarray:
 
 
 def number(what: str, value: Any) -> float:
-    """Return a value as a float, which may be NaN or an infinity.
+    """Return a value, a number or its text, as a float, which may be NaN or an infinity.
 
-    Parameters
-    ----------
-    what
-        What the value is, for messages.
-    value
-        A number, or its text.
-
-    Raises `SchemaError` for anything else.
+    Raises `SchemaError`, which says what it is, for anything else.
     """
     try:
         return float(value)

@@ -24,33 +24,15 @@ OFTEN = 0.1
 
 @dataclass
 class ColumnCounts:
-    """How the values of a column fit its declaration.
+    """How the values of a column fit its declaration."""
 
-    Parameters
-    ----------
-    values
-        How many were looked at.
-    missing
-        Empty ones.
-    unknown
-        Texts that are no declared category or class.
-    padded
-        Those of them that are one but for blanks around it.
-    outside
-        Numbers below or above the declared bounds.
-    seen
-        How often each declared category or class occurs, in their order.
-    dropped
-        How the records that are left out differ from the others in this column, as words; empty if they do not.
-    """
-
-    values: int = 0
-    missing: int = 0
-    unknown: int = 0
-    padded: int = 0
-    outside: int = 0
-    seen: dict[str, int] = field(default_factory=dict)
-    dropped: str = ""
+    values: int = 0  # how many were looked at
+    missing: int = 0  # empty ones
+    unknown: int = 0  # texts that are no declared category or class
+    padded: int = 0  # those of them that are one but for blanks around it
+    outside: int = 0  # numbers below or above the declared bounds
+    seen: dict[str, int] = field(default_factory=dict)  # of each category or class
+    dropped: str = ""  # how the records that are left out differ in this column, in words
 
 
 class Inspection:

@@ -7,13 +7,7 @@ from typing import Any
 
 
 class Late:
-    """A module that is imported when one of its names is read first.
-
-    Parameters
-    ----------
-    name
-        The name of the module.
-    """
+    """A module that is imported when one of its names is read first, by its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -14,10 +14,7 @@ _SURE = 4.0
 class Likeness:
     """The means of one column in two groups of records: those that fit, and those that are left out.
 
-    Parameters
-    ----------
-    levels
-        The categories, of which each is a column of zeros and ones. Empty: the column is a number.
+    Each category in `levels` is a column of zeros and ones. Without levels, the column is a number.
     """
 
     def __init__(self, levels: tuple[str, ...] = ()) -> None:
@@ -25,14 +22,9 @@ class Likeness:
         self._sums = np.zeros((2, 3, max(1, len(levels))))
 
     def add(self, values: np.ndarray, kept: np.ndarray) -> None:
-        """Add records.
+        """Add records: numbers, or codes of categories, and whether each is `kept`, (n,) both.
 
-        Parameters
-        ----------
-        values
-            (n,) numbers, or codes of categories. NaN or below 0: the column has no declared value.
-        kept
-            (n,) whether the record fits.
+        For NaN or values below 0, the column has no declared value.
         """
         told = values >= 0 if self._levels else np.isfinite(values)
         for group, rows in enumerate((values[told & kept], values[told & ~kept])):

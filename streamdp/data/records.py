@@ -74,7 +74,7 @@ def check_record(x: Any) -> Mapping[Any, Any]:
 
 
 def lookup(record: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a record under a column: a key or a path of keys with dots between them. None if it has none."""
+    """Return the value of a record under a column: a key, or a path of keys with dots. None if it has none."""
     if column in record or "." not in column:
         return record.get(column)
     value: Any = record

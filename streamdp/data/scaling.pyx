@@ -9,12 +9,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 def scale_floats(dict record not None, dict bounds not None):
     """Scale the floats of a record as `columns.scale_number`, in place. Returns the names of other values.
 
-    Parameters
-    ----------
-    record
-        Values by name.
-    bounds
-        (low, high), two floats, by name. Names that the record lacks are passed over.
+    `bounds` has (low, high), two floats, by name. Names that the record lacks are ignored.
     """
     cdef PyObject* name
     cdef PyObject* pair

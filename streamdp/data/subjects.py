@@ -100,16 +100,9 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
 
 
 def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subject | None]:
-    """Return the subjects of records as a list.
+    """Return the subjects of records, a list, an array or a series with one for each record, as a list.
 
-    Parameters
-    ----------
-    subjects
-        A list, an array or a series, with one subject for each record.
-    records
-        How many records there are.
-
-    Raises `SchemaError` for anything else, such as a single text, and for another number of subjects.
+    Raises `SchemaError` for anything else, such as a single text, and for another number than `records`.
     """
     found = None
     if not isinstance(subjects, str | bytes | Mapping | Set):

@@ -30,18 +30,10 @@ def present() -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """The column with the time of a record.
+    """The column with the time of a record. Raises `SchemaError` for another unit than `UNITS`.
 
-    Parameters
-    ----------
-    column
-        The name of the column.
-    unit
-        One of `UNITS`. ISO 8601 text without an offset is UTC; a date alone is its first moment.
-    limits
-        How far a time may be before and after the present, in seconds. None: any.
-
-    Raises `SchemaError` for another unit.
+    ISO 8601 text without an offset is UTC; a date alone is its first moment. `limits` says how far a time may be before
+    and after the present, in seconds; None: any.
     """
 
     column: str
@@ -53,15 +45,10 @@ class TimeColumn:
             raise SchemaError(f"time: expected a unit of {', '.join(UNITS)}")
 
     def read(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
-        """Return the times (n,) float64, in seconds since 1970 (UTC).
+        """Return the times (n,) float64 of a frame, in seconds since 1970 (UTC).
 
         A time that cannot be read is a fault `missing` or `not_a_time`, and one outside the limits `too_late` or
         `too_early`. Its number has no meaning.
-
-        Parameters
-        ----------
-        frame
-            n rows with the column, as text or numbers.
         """
         text = frame.get_column(self.column).cast(pl.String).str.strip_chars()
         times = _iso(text) if self.unit == "iso" else _numbers(text) / UNITS[self.unit]

@@ -10,12 +10,7 @@ from streamdp.system import sync, sync_folder
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in the directory of a file durable.
-
-    Parameters
-    ----------
-    path
-        A file, which need not exist. Its directory is flushed to disk.
+    """Flush the directory of a path, so that the names in it are durable; the file need not exist.
 
     Raises `OSError` if the directory cannot be opened or flushed.
     """
@@ -25,18 +20,9 @@ def sync_directory(path: str) -> None:
 def write_durably(path: str, content: str | bytes, *, mode: int = 0o600, replace: bool = True) -> None:
     """Write a whole file: a reader finds the old content or the new one, and the new one is on disk on return.
 
-    Parameters
-    ----------
-    path
-        The file. A draft in the same directory takes its name when the draft is on disk.
-    content
-        Bytes, or text, which is written as UTF-8.
-    mode
-        The permissions of the file.
-    replace
-        Whether an existing file is replaced. If it is not, an existing file raises `FileExistsError`.
-
-    Raises `OSError` if the file cannot be written; no draft is left behind.
+    A draft in the same directory takes the name of `path` when it is on disk. Text is written as UTF-8; `mode` has the
+    permissions. Unless it may `replace` it, an existing file raises `FileExistsError`. Raises `OSError` if the file
+    cannot be written; no draft is left behind.
     """
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)

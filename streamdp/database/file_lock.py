@@ -11,20 +11,11 @@ from streamdp.errors import StoreBusyError, StoreError
 class FileLock:
     """A lock on `<path>.lock`, held until `release` or until the process dies.
 
-    The lock file is not removed on release. If it were, a third process could lock a new file of the same name while
-    a second process holds the old one.
-
-    Parameters
-    ----------
-    path
-        The file that the lock protects. It need not exist; its directory must.
-    shared
-        Whether other holders that ask for a shared lock are allowed. Otherwise the lock is exclusive.
-    what
-        What the lock protects, for messages. Default: the path.
-
-    Raises `StoreBusyError` if another holder has a lock that excludes this one, also within one process, and
-    `StoreError` if the lock file cannot be created.
+    The lock file is not removed on release. If it were, a third process could lock a new file of the same name while a
+    second process holds the old one. The directory of the path must exist. Other holders that ask for a `shared` lock
+    are allowed beside a shared one. `what` says what the lock protects, for messages; by default the path. Raises
+    `StoreBusyError` if another holder has a lock that excludes this one, also within one process, and `StoreError` if
+    the lock file cannot be created.
     """
 
     def __init__(self, path: str, shared: bool = False, what: str | None = None) -> None:

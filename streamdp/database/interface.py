@@ -15,34 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """What tells a database from others: enough to read it.
+    """What tells a database from others: enough to read it."""
 
-    Parameters
-    ----------
-    name
-        The kind of database, for messages and for PostgreSQL's `format` table.
-    application_id
-        The number in the header of an SQLite file that tells this kind from others.
-    version
-        The version that this program writes and reads.
-    """
-
-    name: str
-    application_id: int
-    version: int
+    name: str  # the kind of database, for messages and for PostgreSQL's `format` table
+    application_id: int  # in the header of an SQLite file
+    version: int  # the version that this program writes and reads
 
     def check_version(self, name: str, version: int) -> None:
-        """Refuse a database of another version.
-
-        Parameters
-        ----------
-        name
-            The database, for messages.
-        version
-            The version that the database says it has.
-
-        Raises `StoreVersionError` for another version.
-        """
+        """Raise `StoreVersionError` if the database `name` says that it has another version."""
         if version != self.version:
             raise StoreVersionError(
                 f"{name} has format {version}, and this program reads format {self.version}: use the one that wrote it"
@@ -53,12 +33,7 @@ class Header:
 class Format(Header):
     """The format of a database: its tables and its version.
 
-    Parameters
-    ----------
-    name, application_id, version
-        See `Header`.
-    tables
-        The tables. One whose `info` has the entry `only` is created in databases of that dialect alone.
+    A table whose `info` has the entry `only` is created in databases of that dialect alone.
     """
 
     tables: MetaData
@@ -96,12 +71,7 @@ class Database(Protocol):
         """The path of the subject key beside the database; None if the database is on a server."""
 
     def lock(self, shared: bool) -> Lock:
-        """Take the lock that a writer of the job needs.
-
-        Parameters
-        ----------
-        shared
-            Whether the other workers of the job may hold it too.
+        """Take the lock that a writer of the job needs, which other workers of the job may hold too if it is `shared`.
 
         Raises `StoreBusyError` if another holder excludes this one.
         """
@@ -109,14 +79,8 @@ class Database(Protocol):
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         """Create the tables and write their first rows, or nothing; False if the tables exist already.
 
-        Only for the holder of the lock, shared or not.
-
-        Parameters
-        ----------
-        fill
-            Writes the first rows, inside the transaction that creates the tables.
-
-        Raises `StoreLostError` if there was a database, unless `accept_loss` is set.
+        Only for the holder of the lock, shared or not. `fill` writes the first rows, inside the transaction that
+        creates the tables. Raises `StoreLostError` if there was a database, unless `accept_loss` is set.
         """
 
     def reading(self, form: Format) -> AbstractContextManager[Connection]:
@@ -137,26 +101,13 @@ class Database(Protocol):
         """Return a connection whose commits are on disk when they return."""
 
     def hold(self, connection: Connection, number: int) -> bool:
-        """Take a numbered lock, which ends with the connection; False if another connection has it.
+        """Take a lock by its number, from 0, which ends with the connection; False if another connection has it.
 
-        Parameters
-        ----------
-        connection
-            A connection from `open_for_writing`, inside a transaction. The lock stays when the transaction ends.
-        number
-            From 0.
+        The connection is from `open_for_writing`, inside a transaction. The lock stays when the transaction ends.
         """
 
     def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
-        """Return which numbered locks a connection has taken by `hold`.
-
-        Parameters
-        ----------
-        connection
-            A connection from `reading`.
-        numbers
-            The locks to look at.
-        """
+        """Return which locks of these numbers a connection has taken by `hold`, seen by a connection from `reading`."""
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""

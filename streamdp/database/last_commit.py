@@ -31,28 +31,14 @@ _LINE_BYTES = 128
 
 
 class LastCommit(NamedTuple):
-    """The last commit of a database.
+    """The last commit of a database."""
 
-    Parameters
-    ----------
-    number
-        How many commits writers have made.
-    losses
-        How often a user went on with a database that had lost commits.
-    """
-
-    number: int = 0
-    losses: int = 0
+    number: int = 0  # how many commits writers have made
+    losses: int = 0  # how often a user went on with a database that had lost commits
 
 
 class LastCommitFile:
-    """The file beside a database that holds its last commit.
-
-    Parameters
-    ----------
-    database
-        The path of the database.
-    """
+    """The file beside a database that holds its last commit."""
 
     def __init__(self, database: str) -> None:
         self.path = database + ".last"

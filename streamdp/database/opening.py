@@ -19,19 +19,13 @@ _SEVERAL_HOSTS = re.compile(r"^(postgresql[^:]*://(?:[^/@]*@)?)([^/@]*,[^/@]*)(/
 
 
 def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
-    """Return a database, for one of its jobs. Nothing is read, written or connected yet.
+    """Return a database, for one of its jobs or as a whole. Nothing is read, written or connected yet.
 
-    Parameters
-    ----------
-    url_or_path
-        A file path, `sqlite:///PATH` with the path as it is, or `postgresql://HOST/DATABASE`. Several hosts, such as a
-        primary and its standby, stand as PostgreSQL's own clients have it: `postgresql://USER@A:5432,B:5432/DATABASE`,
-        or `host=A:5432,B:5432` among the parameters. The parameter `schema` names the schema of a PostgreSQL database
-        that has the tables; by default `streamdp`.
-    job
-        The name of the job. None: for the database as a whole.
-
-    Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
+    `url_or_path` is a file path, `sqlite:///PATH` with the path as it is, or `postgresql://HOST/DATABASE`. Several
+    hosts, such as a primary and its standby, stand as PostgreSQL's own clients have it:
+    `postgresql://USER@A:5432,B:5432/DATABASE`, or `host=A:5432,B:5432` among the parameters. The parameter `schema`
+    names the schema of a PostgreSQL database that has the tables; by default `streamdp`. Without a job, the database is
+    used as a whole. Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
     """
     place = check_path("store", url_or_path)
     path = place.removeprefix(_SQLITE)

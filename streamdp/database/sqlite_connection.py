@@ -15,25 +15,14 @@ from streamdp.database.sqlite_driver import open_file
 def connect(path: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> Connection:
     """Open a plain connection, which may write. Its transactions begin by waiting for those of other writers.
 
-    Parameters
-    ----------
-    path
-        An existing file, or "" for a temporary database that is deleted when the connection is closed.
-    factory
-        The class of the driver's connection.
+    `path` and `factory` are those of `open_file`.
     """
     # BEGIN IMMEDIATE, because SQLite refuses a write after a read that another process has made out of date.
     return _connected(lambda: open_file(path, factory=factory), "BEGIN IMMEDIATE")  # again, after an interrupt
 
 
 def over(driver: sqlite3.Connection) -> Connection:
-    """Return a connection over one of the driver, for reading.
-
-    Parameters
-    ----------
-    driver
-        A connection from `open_file`, which is closed with the one that is returned.
-    """
+    """Return a connection for reading over one of `open_file`, the driver, which is closed with it."""
     return _connected(lambda: driver, "BEGIN")
 
 

@@ -30,14 +30,9 @@ def open_file(
 ) -> sqlite3.Connection:
     """Open a connection in which transactions begin by statements only.
 
-    Parameters
-    ----------
-    path
-        An existing file, or "" for a temporary database that is deleted when the connection is closed.
-    mode
-        "rw", "ro" for a connection that cannot write, or "ro&immutable=1" if nobody writes to the file.
-    factory
-        The class of the connection.
+    The path is an existing file, or "" for a temporary database that is deleted when the connection is closed. The mode
+    is "rw", "ro" for a connection that cannot write, or "ro&immutable=1" if nobody writes to the file. `factory` is the
+    class of the connection.
     """
     driver = sqlite3.connect(
         f"file:{quote(os.path.abspath(path))}?mode={mode}" if path else "",
@@ -52,27 +47,14 @@ def open_file(
 
 
 def pragma(driver: sqlite3.Connection, text: str) -> Any:
-    """Run a PRAGMA and return the first value of its answer, or None.
-
-    Parameters
-    ----------
-    driver
-        The connection.
-    text
-        The pragma without the word PRAGMA, such as `"user_version"`.
-    """
+    """Run a PRAGMA by the driver, and return the first value of its answer, or None; text: `"user_version"`."""
     row = driver.execute(f"PRAGMA {text}").fetchone()
     return row[0] if row else None
 
 
 @contextmanager
 def store_errors(name: str) -> Iterator[None]:
-    """Turn database errors into `StoreError` and its kinds.
-
-    Parameters
-    ----------
-    name
-        The database, for messages.
+    """Turn database errors into `StoreError` and its kinds, with the name of the database.
 
     Raises `StoreUnavailableError` if another process holds the lock for too long, `StoreError` for permissions, memory
     or disk, and `StoreDamagedError` for everything else.

@@ -52,16 +52,9 @@ cdef double _log_ndtr(double x) noexcept nogil:
 
 
 cpdef double gdp_delta(double mu_squared, double epsilon) noexcept nogil:
-    """Return the delta of sqrt(mu_squared)-GDP at epsilon: `guarantees.gdp_delta` for compiled code.
+    """Return the delta of sqrt(mu_squared)-GDP at epsilon >= 0: `guarantees.gdp_delta` for compiled code.
 
-    Source: Corollary 1, Dong, Roth, Su 2022.
-
-    Parameters
-    ----------
-    mu_squared
-        Positive; infinite gives 1.
-    epsilon
-        At least 0.
+    An infinite mu_squared gives 1. Source: Corollary 1, Dong, Roth, Su 2022.
     """
     cdef double mu, first
     if mu_squared == INFINITY:
@@ -91,15 +84,7 @@ cdef inline Cap _cap_of(const double* row, Cap cap) noexcept nogil:
 
 
 def all_fit(cnp.ndarray rows not None, int kind, double most, double most_delta):
-    """Whether no subject is over its cap.
-
-    Parameters
-    ----------
-    rows
-        (m, ROW).
-    kind, most, most_delta
-        The ledger's cap, as the fields of a `CapNumbers`.
-    """
+    """Whether no subject in rows (m, ROW) is over its cap; `kind`, `most`, `most_delta`: the ledger's `CapNumbers`."""
     cdef const double* row = matrix(rows)
     cdef Py_ssize_t m = cnp.PyArray_DIM(rows, 0), i
     cdef Cap cap = Cap(kind, most, most_delta)
@@ -150,20 +135,10 @@ def admit_in_order(
 ):
     """Admit records in order; a refused record adds nothing, so that a later, smaller one may still fit.
 
-    Returns (n,) bool.
-
-    Parameters
-    ----------
-    slots
-        (n,) int64, the row of each record's subject; -1 for a record without a subject, which is admitted.
-    terms
-        (n, 4), or (1, 4) if all records spend the same: what each record adds to the four sums.
-    rows
-        (m, ROW). Changed in place.
-    pending
-        (m,) bool. Set for the rows that change.
-    kind, most, most_delta
-        The ledger's cap, as the fields of a `CapNumbers`.
+    Returns (n,) bool. `slots` (n,) int64 is the row of each record's subject, -1 for a record without one, which is
+    admitted. `terms` (n, 4), or (1, 4) if all records spend the same, is what each adds to the four sums. `rows` (m,
+    ROW) are changed in place, and `pending` (m,) bool is set for those. `kind`, `most` and `most_delta` are the
+    ledger's `CapNumbers`.
     """
     cdef const int64_t* slot = whole_numbers(slots)
     cdef const double* term = matrix(terms)

@@ -70,12 +70,7 @@ def cap_numbers(cap: Budget) -> CapNumbers:
 
 
 def own_cap_numbers(own: Budget | str | None, cap: Budget) -> tuple[float, float]:
-    """Return the two numbers of a subject's own cap, as the columns of its row.
-
-    Parameters
-    ----------
-    own
-        The subject's cap, or its text. None if the subject has the ledger's.
+    """Return the two numbers of a subject's cap, `own`, as the columns of its row; None: it has the ledger's.
 
     Raises `BudgetError` for a malformed cap and for one of another kind than the ledger's.
     """
@@ -89,13 +84,7 @@ def own_cap_numbers(own: Budget | str | None, cap: Budget) -> tuple[float, float
 
 
 def cap_of_numbers(most: float, most_delta: float) -> Budget:
-    """Return the cap that has these numbers.
-
-    Parameters
-    ----------
-    most, most_delta
-        See `CapNumbers`.
-    """
+    """Return the cap of `most` and `most_delta`, the numbers of a `CapNumbers`."""
     if most_delta == 0:
         return PureDP(most)
     return ApproxDP(most, most_delta) if most_delta > 0 else GaussianDP(math.sqrt(most))
@@ -110,13 +99,7 @@ def check_counts(cap: Budget, budget: Budget) -> None:
 
 
 def check_kinds(cap: Budget, rows: np.ndarray) -> None:
-    """Raise `StoreMismatchError` if a subject's own cap is of another kind than the ledger's.
-
-    Parameters
-    ----------
-    rows
-        (n, ROW), the rows of the subjects.
-    """
+    """Raise `StoreMismatchError` if a cap in the rows (n, ROW) of subjects is of another kind than the ledger's."""
     marks = np.sign(rows[rows[:, CAP] > 0, CAP_DELTA])
     if np.any(marks != np.sign(cap_numbers(cap).most_delta)):
         raise StoreMismatchError(f"subjects have caps of another kind than the ledger's, which is {cap}")
@@ -125,18 +108,9 @@ def check_kinds(cap: Budget, rows: np.ndarray) -> None:
 def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:
     """Return what n records add to the four sums of a `Spend`: (n, 4), or (1, 4) if all spend the same.
 
-    As `composition.spend_terms`, for arrays.
-
-    Parameters
-    ----------
-    budget
-        What a record spends if it has no amount.
-    amounts
-        (n,) float64: the epsilon or mu of each record, NaN for the budget's. None if no record has an amount.
-    n
-        The number of records.
-
-    Raises `BudgetError` for amounts that are not positive and finite or not n numbers.
+    As `composition.spend_terms`, for arrays. `amounts` (n,) float64 is the epsilon or mu of each record, NaN for the
+    budget's; None if no record has one. Raises `BudgetError` for amounts that are not positive and finite or not n
+    numbers.
     """
     values = np.array([amount(budget)] if amounts is None else floats("amounts", amounts))
     if amounts is not None and values.shape != (n,):

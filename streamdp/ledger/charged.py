@@ -29,18 +29,10 @@ Charged = frozenset[tuple[str, bool]]
 
 @dataclass(frozen=True, slots=True)
 class CapHistory:
-    """The caps under which the records of a model were charged.
+    """The caps under which the records of a model were charged."""
 
-    Parameters
-    ----------
-    ledgers
-        What each ledger charged under, by its mark.
-    uncapped
-        Whether records were learned without a ledger.
-    """
-
-    ledgers: Mapping[str, Charged]
-    uncapped: bool = False
+    ledgers: Mapping[str, Charged]  # what each ledger charged under, by its mark
+    uncapped: bool = False  # whether records were learned without a ledger
 
     def joined(self, *others: CapHistory) -> CapHistory:
         """Return the history of all records of several models."""
@@ -62,14 +54,8 @@ class CapHistory:
     def people(self, cap: Cap | None, over: str, spends: str) -> str:
         """Return what a person with several records may have spent, as a phrase for a statement.
 
-        Parameters
-        ----------
-        cap
-            The cap that is in force now. None: there is none, or it is not known.
-        over
-            What one ledger adds up over, such as " over all jobs".
-        spends
-            How spends of a person compose if there is no cap.
+        Without a cap now, or if it is not known, `spends` says how spends of a person compose. One ledger adds up over
+        `over`, such as " over all jobs".
         """
         bounds = self.bounds() or ([] if cap is None or self.uncapped else [cap])
         if not bounds:
@@ -100,15 +86,7 @@ def with_caps(charged: Charged, more: Charged) -> Charged:
 
 
 def read_history(state: Any) -> CapHistory:
-    """Return what `CapHistory.state` wrote.
-
-    Parameters
-    ----------
-    state
-        Plain values of a state.
-
-    Raises `ConfigError` for other values.
-    """
+    """Return what `CapHistory.state` wrote. Raises `ConfigError` for another state."""
     try:
         ledgers = {
             str(mark): frozenset((str(parse_cap(str(text))), bool(own)) for text, own in caps)

@@ -13,14 +13,7 @@ cnp.import_array()
 
 
 def check_words(cnp.ndarray keys not None, cnp.ndarray words not None):
-    """Return the check words (n,) uint64 of rows.
-
-    Parameters
-    ----------
-    keys
-        (n, 2) uint64, the keyed hashes of the subjects.
-    words
-        (n, ROW) uint64, a view of their rows.
+    """Return the check words (n,) uint64 of keys (n, 2) uint64 and their rows as uint64 `words`, (n, ROW)."""
     """
     cdef const uint64_t* key = word_matrix(keys)
     cdef const uint64_t* row = word_matrix(words)

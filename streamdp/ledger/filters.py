@@ -19,16 +19,8 @@ from streamdp.ledger.subject_key import period_of
 def admit(cache: RowCache, slots: np.ndarray, terms: np.ndarray, caps: Sequence[CapNumbers]) -> np.ndarray:
     """Admit records in order and return (n,) bool. A refused record adds to no row.
 
-    Parameters
-    ----------
-    cache
-        The rows. Changed in place.
-    slots
-        (f, n) int64, the row of each record in each of f filters; `NOBODY` for a record that a filter always admits.
-    terms
-        (n, 4) or (1, 4), from `spend_numbers`.
-    caps
-        The caps of one or two filters.
+    `cache` is changed in place. `slots` (f, n) int64 is the row of each record in each of f filters, one or two, with
+    their caps; `NOBODY` for a record that a filter always admits. `terms` is (n, 4) or (1, 4), from `spend_numbers`.
     """
     charged = np.ascontiguousarray(slots)
     if len(caps) == 1:
@@ -61,14 +53,9 @@ def _admit_one(cache: RowCache, slots: np.ndarray, terms: np.ndarray, caps: Sequ
 
 
 def within(keys: np.ndarray, rows: np.ndarray, caps: Sequence[CapNumbers]) -> bool:
-    """Return whether no row is over its cap.
+    """Return whether no row is over its cap, with `keys` (n, 2) and `rows` (n, ROW).
 
-    Parameters
-    ----------
-    keys, rows
-        (n, 2) uint64 and (n, ROW).
-    caps
-        The caps of one or two filters. Of two, the second is for rows without a period.
+    Of two filters' caps, the second is for rows without a period.
     """
     if len(caps) == 1:
         return all_fit(rows, *caps[0])

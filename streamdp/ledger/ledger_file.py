@@ -20,23 +20,9 @@ from streamdp.ledger.tables import LEDGER_FORMAT
 class LedgerFile:
     """An open database with spends and nothing else, for one process at a time.
 
-    Parameters
-    ----------
-    path
-        The file, which is created if it does not exist. None for a temporary database that is deleted on `close`.
-    key
-        The subject key. If None, a temporary database gets a random one, and a file is opened as in `subject_key`.
-
-    Attributes
-    ----------
-    connection
-        The database.
-    key
-        The subject key.
-    errors
-        Turns the database's errors into `StoreError`s.
-
-    Raises as `Store`.
+    The file at `path` is created if it does not exist. None is a temporary database that is deleted on `close`; without
+    a key it gets a random one, and a file is opened as in `subject_key`. `errors` turns the errors of `connection` into
+    `StoreError`s. Raises as `Store`.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, key: bytes | None) -> None:

@@ -22,10 +22,7 @@ _VERSION = select(LEDGER.c.version)
 def create_ledger(connection: Connection, fingerprint: bytes | None = None) -> None:
     """Write the first row of a ledger, in the transaction that creates its tables.
 
-    Parameters
-    ----------
-    fingerprint
-        That of its subject key. None: the first job with a cap sets it.
+    The fingerprint is that of its subject key. None: the first job with a cap sets it.
     """
     connection.execute(insert(LEDGER).values(mark=secrets.token_bytes(16), key_fingerprint=fingerprint, version=0))
 

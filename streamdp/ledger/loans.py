@@ -28,21 +28,8 @@ from streamdp.privacy.guarantees import Budget
 class Loan:
     """The rows of some subjects. `Ledger.lend` makes it; a rollback of the ledger ends it.
 
-    Parameters
-    ----------
-    slots
-        (n,) int64, the places of the subjects in them.
-    subjects
-        The n subjects. Several may be spellings of one person.
-    key
-        32 to 64 secret bytes for the hashes of this loan.
-
-    Attributes
-    ----------
-    keys
-        (n, 2) uint64, the hashes of the subjects under `key`.
-    mark
-        That of the ledger.
+    `slots` (n,) int64 are the places of the n subjects, of which several may be spellings of one person. The attribute
+    `keys` (n, 2) uint64 has their hashes under `key`, 32 to 64 secret bytes of this loan; `mark` is that of the ledger.
     """
 
     def __init__(
@@ -57,29 +44,17 @@ class Loan:
         self._names, self._slots = names[self._order], slots[self._order]
 
     def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what some subjects have spent: keys (m, 2) and rows (m, ROW). A person is in it once.
-
-        Parameters
-        ----------
-        chosen
-            (n,) bool, which of the subjects.
-        """
+        """Return keys (m, 2) and rows (m, ROW) of the subjects that are `chosen`, (n,) bool. A person is in it once."""
         mine = np.flatnonzero(chosen[self._order])
         _, first = np.unique(self._names[mine], return_index=True)
         found = mine[first]
         return self.keys[self._order[found]], self._cache.rows[self._slots[found]]
 
     def settle(self, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Take over the rows that have changed; the next commit of the ledger writes them.
+        """Take over the rows (m, ROW) that have changed; the next commit of the ledger writes them.
 
-        Parameters
-        ----------
-        keys
-            (m, 2) uint64, hashes under the key of the loan.
-        rows
-            (m, ROW) float64.
-
-        Raises `StoreError`, and changes nothing, if the rows were not lent so, or if one is over its cap.
+        `keys` (m, 2) uint64 are hashes under the key of the loan. Raises `StoreError`, and changes nothing, if the rows
+        were not lent so, or if one is over its cap.
         """
         names = _names(keys)
         places = np.searchsorted(self._names, names)
@@ -99,15 +74,7 @@ class Loan:
 
 
 class CarriedRows(PagedRows):
-    """Rows without a database: those that were lent, and no others.
-
-    Parameters
-    ----------
-    keys, rows
-        (n, 2) uint64 and (n, ROW) float64, what was lent.
-    mark
-        That of the ledger that lent.
-    """
+    """Rows without a database: the keys (n, 2) and rows (n, ROW) that the ledger with this mark lent, and no others."""
 
     def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:  # no database
         self._process = os.getpid()

@@ -13,12 +13,7 @@ from streamdp.ledger.periods import Cap, RenewingCap
 class Moments:
     """The clock of a ledger. All times are in seconds since 1970 (UTC).
 
-    Attributes
-    ----------
-    clock
-        Returns the time of the machine.
-    committed_at
-        The time of the last commit; 0 if it is not known.
+    `clock` returns the time of the machine, and `committed_at` is that of the last commit; 0 if it is not known.
     """
 
     def __init__(self, cap: Cap) -> None:
@@ -27,14 +22,9 @@ class Moments:
         self.committed_at = 0.0
 
     def begin(self, committed_at: float) -> None:
-        """Note the time of the last commit before this start.
+        """Note the time of the last commit before this start, `committed_at`; 0 if there was none.
 
         Warns if the clock is so far behind it that records with true times are too late.
-
-        Parameters
-        ----------
-        committed_at
-            The time of the last commit; 0 if there was none.
         """
         self.committed_at = committed_at
         if isinstance(self._cap, RenewingCap) and committed_at - self._cap.late > self.clock():
@@ -58,12 +48,8 @@ class Moments:
     def commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows; 0 for none.
 
-        It deletes only if a period has ended since the last commit. The caller writes the time in the same transaction.
-
-        Parameters
-        ----------
-        committed_at
-            The time of the last commit.
+        It deletes only if a period has ended since the last commit, `committed_at`. The caller writes the time in the
+        same transaction.
         """
         self.committed_at = max(committed_at, self.committed_at)
         now = self.now()

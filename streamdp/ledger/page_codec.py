@@ -24,62 +24,29 @@ from streamdp.ledger.sql import damaged
 
 
 class Group(NamedTuple):
-    """Some pages in ascending order, and which rows belong to each.
+    """Some pages in ascending order, and which rows belong to each."""
 
-    Parameters
-    ----------
-    pages
-        (p,) int64, the numbers of the pages.
-    starts
-        (p + 1,) int64: the rows of page i are at the places `order[starts[i] : starts[i + 1]]`.
-    order
-        (m,) int64, places in arrays of keys and rows.
-    """
-
-    pages: np.ndarray
-    starts: np.ndarray
-    order: np.ndarray
+    pages: np.ndarray  # (p,) int64, the numbers of the pages
+    starts: np.ndarray  # (p + 1,) int64: the rows of page i are at the places `order[starts[i] : starts[i + 1]]`
+    order: np.ndarray  # (m,) int64, places in arrays of keys and rows
 
 
 class Content(NamedTuple):
-    """The words of p pages.
+    """The words of p pages."""
 
-    Parameters
-    ----------
-    bounds
-        (p + 1,) int64: the words of page i are `words[bounds[i] : bounds[i + 1]]`.
-    words
-        uint64.
-    """
-
-    bounds: np.ndarray
-    words: np.ndarray
+    bounds: np.ndarray  # (p + 1,) int64: the words of page i are `words[bounds[i] : bounds[i + 1]]`
+    words: np.ndarray  # uint64
 
 
 def pack(page: int, keys: np.ndarray, rows: np.ndarray) -> bytes:
-    """Return one page.
-
-    Parameters
-    ----------
-    page
-        The number of the page; 0 for an entry of the log.
-    keys
-        (n, 2) uint64.
-    rows
-        (n, ROW) float64.
-    """
+    """Return one page of keys (n, 2) uint64 and rows (n, ROW) float64; number 0 is an entry of the log."""
     out = np.empty(2 + (2 + ROW) * len(keys), dtype=np.uint64)
     end = pack_page(page, keys, rows.view(np.uint64), out)
     return out[:end].astype("<u8", copy=False).tobytes()
 
 
 def unpack(pages: Sequence[int], blobs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return all keys (n, 2) uint64 and rows (n, ROW) float64 of some pages.
-
-    Parameters
-    ----------
-    pages, blobs
-        The numbers of the pages, and the pages.
+    """Return all keys (n, 2) uint64 and rows (n, ROW) float64 of some pages, by their numbers and `blobs`.
 
     Raises `StoreDamagedError` if a page fails its check.
     """
@@ -92,19 +59,9 @@ def unpack(pages: Sequence[int], blobs: Sequence[bytes]) -> tuple[np.ndarray, np
 
 
 def pick(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
-    """Read the rows of some subjects from their pages.
+    """Read the rows of the subjects `keys` (n, 2) uint64 from the pages of a group, whose bytes are `blobs`.
 
-    Parameters
-    ----------
-    group
-        The pages, and the places of the subjects in `keys`.
-    blobs
-        The pages of the group.
-    keys
-        (n, 2) uint64.
-    rows, found
-        (n, ROW) float64 and (n,) bool. Filled at the places of the subjects that are in their pages.
-
+    `rows` (n, ROW) float64 and `found` (n,) bool are filled at the places of the subjects that are in their pages.
     Raises `StoreDamagedError` if a page fails its check.
     """
     content = _content(blobs)
@@ -114,16 +71,8 @@ def pick(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarra
 def merge(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarray) -> tuple[list[bytes], np.ndarray]:
     """Return the pages with some rows replaced or added, and the number of subjects (p,) int64 of each.
 
-    Parameters
-    ----------
-    group
-        The pages, and the places of their new rows in `keys` and `rows`.
-    blobs
-        The pages of the group.
-    keys, rows
-        (n, 2) uint64 and (n, ROW) float64.
-
-    Raises `StoreDamagedError` if a page fails its check.
+    `keys` (n, 2) uint64 and `rows` (n, ROW) float64 are the new ones, and `blobs` the pages of the group. Raises
+    `StoreDamagedError` if a page fails its check.
     """
     content = _content(blobs)
     sizes = _sizes(group.pages, content)

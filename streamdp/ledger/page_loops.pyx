@@ -122,16 +122,9 @@ cdef inline int64_t _find(const uint64_t* key, const uint64_t* keys, int64_t n) 
 
 
 def count_rows(cnp.ndarray pages not None, content, cnp.ndarray sizes not None):
-    """Fill `sizes` with the number of rows of each page; False if a page is damaged.
+    """Fill `sizes` (p,) int64 with the number of rows of each page; False if a page is damaged.
 
-    Parameters
-    ----------
-    pages
-        (p,) int64, the numbers of the pages.
-    content
-        The words of the pages.
-    sizes
-        (p,) int64.
+    `pages` (p,) int64 are the numbers of the pages, and `content` has their words.
     """
     cdef Pages source
     cdef const int64_t* page = whole_numbers(pages)
@@ -149,17 +142,7 @@ def count_rows(cnp.ndarray pages not None, content, cnp.ndarray sizes not None):
 
 
 def unpack_rows(content, cnp.ndarray sizes not None, cnp.ndarray keys not None, cnp.ndarray rows not None):
-    """Copy all rows of the pages.
-
-    Parameters
-    ----------
-    content
-        The words of p pages.
-    sizes
-        (p,) int64, from `count_rows`.
-    keys, rows
-        (n, 2) and (n, ROW) uint64, for as many rows as the sum of `sizes`.
-    """
+    """Copy all rows of the pages in `content` to `keys` (n, 2) and `rows` (n, ROW) uint64; n is the sum of `sizes`."""
     cdef Pages source
     cdef const int64_t* size = whole_numbers(sizes)
     cdef Subjects out = Subjects(word_matrix(keys), word_matrix(rows))
@@ -173,16 +156,9 @@ def unpack_rows(content, cnp.ndarray sizes not None, cnp.ndarray keys not None, 
 
 
 def pack_page(uint64_t page, cnp.ndarray keys not None, cnp.ndarray rows not None, cnp.ndarray out not None):
-    """Write a page; returns the number of its words.
+    """Write the page of a number to `out`, of at least 2 + (2 + ROW) * n words; returns the number of its words.
 
-    Parameters
-    ----------
-    page
-        The number of the page.
-    keys, rows
-        (n, 2) and (n, ROW) uint64.
-    out
-        uint64, of at least 2 + (2 + ROW) * n words.
+    `keys` (n, 2) and `rows` (n, ROW) are uint64.
     """
     cdef Subjects source = Subjects(word_matrix(keys), word_matrix(rows))
     cdef uint64_t* target = vector_words(out)
@@ -224,16 +200,9 @@ def pick_rows(
     cnp.ndarray rows not None,
     cnp.ndarray found not None,
 ):
-    """Read the rows of some subjects from their pages: see `page_codec.pick`.
+    """Read the rows of some subjects from their pages: see `page_codec.pick` for `group`, `content` and the others.
 
-    Parameters
-    ----------
-    group, content
-        The pages and their words.
-    sizes
-        (p,) int64, from `count_rows`.
-    keys, rows, found
-        (n, 2) and (n, ROW) uint64, and (n,) bool.
+    `sizes` (p,) int64 are those of `count_rows`; the rows are viewed as uint64.
     """
     cdef Pages source
     cdef Groups groups
@@ -288,20 +257,9 @@ def merge_rows(
 ):
     """Write pages with some rows replaced or added. See `page_codec.merge`.
 
-    Parameters
-    ----------
-    group, content
-        The p pages and their words.
-    sizes
-        (p,) int64, from `count_rows`. Changed to the new numbers of rows.
-    keys, rows
-        (n, 2) and (n, ROW) uint64, the new rows.
-    scratch
-        (m, 2 + ROW) uint64, for the m rows of the fullest new page.
-    out
-        uint64, for the words of the new pages.
-    ends
-        (p,) int64. Filled with the ends of the new pages in `out`.
+    `sizes` (p,) int64, from `count_rows`, are changed to the new numbers of rows. `keys` and `rows` are the new ones.
+    `scratch` (m, 2 + ROW) is for the m rows of the fullest new page. `out` gets the words of the new pages, and `ends`
+    (p,) int64 where each ends in it. All but `sizes` and `ends` are uint64.
     """
     cdef Pages source
     cdef Groups groups

@@ -197,8 +197,9 @@ class PagedRows:
         return int(np.count_nonzero(self.cache.pending))
 
     def check_kept(self, oldest: int) -> None:
-        """Raise `LedgerConflictError` if the next commit writes a row of a period before `oldest`, which may be
-        deleted.
+        """Raise `LedgerConflictError` if the next commit writes a row of a period before `oldest`.
+
+        Another process may have deleted it.
         """
         periods = period_of(self.cache.keys[self.cache.pending])
         if np.any((periods > 0) & (periods < oldest)):

@@ -89,14 +89,12 @@ class RenewingCap:
         return f"{self.budget} per {in_units(self.length)}, {limits}{total}"
 
     def codes(self, times: np.ndarray) -> np.ndarray:
-        """Return the number of the period of each time, from 1, (n,) int64; times are in seconds since 1970, at least
-        0.
-        """
+        """Return the number of the period of each time, from 1, (n,) int64; times are seconds since 1970, 0 or more."""
         found: np.ndarray = np.floor_divide(times, self.length).astype(np.int64) + 1
         return found
 
     def timely(self, times: np.ndarray, now: float) -> np.ndarray:
-        """Return which times are within the limits at the present, `now`, (n,) bool; all in seconds since 1970 (UTC)."""
+        """Return which times are within the limits at the present, `now`, (n,) bool; all in seconds since 1970."""
         found: np.ndarray = (times >= max(0.0, now - self.late)) & (times <= now + self.ahead)
         return found
 
@@ -230,7 +228,7 @@ def allows_more(cap: Cap, than: Cap) -> bool:
 
 
 def refusals(cap: Cap, over: str = "") -> str:
-    """Return which records a cap refuses, as a phrase for a statement. Spends are added over `over`: " over all jobs"."""
+    """Return which records a cap refuses, as a phrase for a statement; `over` is such as " over all jobs"."""
     head = f"records with a subject are refused once the person's total{over}"
     if not isinstance(cap, RenewingCap):
         return f"{head} would pass {cap}"

@@ -22,10 +22,7 @@ def _times(subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
 def timely(cap: Cap, subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
     """Return which records have a time within the limits of the cap, or need none, (n,) bool.
 
-    Parameters
-    ----------
-    moment
-        The time of a record without one, and the present, in seconds since 1970 (UTC).
+    The present, and the time of a record without one, is `moment`, in seconds since 1970 (UTC).
     """
     if not isinstance(cap, RenewingCap):
         return np.ones(len(subjects), dtype=np.bool_)
@@ -35,16 +32,8 @@ def timely(cap: Cap, subjects: Sequence[Subject | None], moment: float) -> np.nd
 def of_records(cap: Cap, subjects: Sequence[Subject | None], moment: float, key: bytes) -> Hashes:
     """Return the hashes of the rows of n records: for each filter of the cap n, one filter after the other.
 
-    Those of untimely records have no meaning.
-
-    Parameters
-    ----------
-    cap, subjects, moment
-        As for `timely`.
-    key
-        The subject key.
-
-    Raises the errors of `hash_subjects`.
+    Those of untimely records have no meaning. `moment` is as for `timely`, and `key` is the subject key. Raises the
+    errors of `hash_subjects`.
     """
     if not isinstance(cap, RenewingCap):
         return hash_subjects(subjects, key)
@@ -55,17 +44,10 @@ def of_records(cap: Cap, subjects: Sequence[Subject | None], moment: float, key:
 
 
 def of_people(cap: Cap, subjects: Sequence[Subject], key: bytes, time: float | None = None) -> Hashes:
-    """Return the hashes of the rows of n subjects: over all time, or in the period of a time.
-
-    Parameters
-    ----------
-    key
-        The subject key.
-    time
-        In seconds since 1970 (UTC). None: over all time.
+    """Return the hashes of the rows of n subjects: over all time, or in the period of a time, in seconds since 1970.
 
     Raises `BudgetError` without a time, for a cap that renews and has no total; `SchemaError` for None among the
-    subjects, and the errors of `hash_subjects`.
+    subjects, and the errors of `hash_subjects`, under the subject key.
     """
     if any(subject is None for subject in subjects):
         raise SchemaError("None has no spends and no cap; a subject must be str, bytes or a whole number")

@@ -79,12 +79,7 @@ class SpendRows:
 
 
 def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys (n, 2) uint64 and rows (n, ROW) float64 of packed spends.
-
-    Parameters
-    ----------
-    found
-        n pairs of a hash and a packed spend.
+    """Return keys (n, 2) uint64 and rows (n, ROW) float64 of `found`: n pairs of a hash and a packed spend.
 
     Raises `StoreDamagedError` if a spend fails its check.
     """

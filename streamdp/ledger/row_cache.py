@@ -18,22 +18,11 @@ from streamdp.ledger.rows import NOBODY, ROW
 class RowCache:
     """The rows of `n` subjects, in arrays that are longer than n.
 
-    Behind the n rows there may be subjects that were asked for and not read yet (`unread`).
-
-    Attributes
-    ----------
-    n
-        The number of subjects.
-    keys, rows
-        Their hashes (n, 2) uint64 and their rows (n, ROW) float64.
-    absent
-        Whether the table of the database has no row of the subject.
-    pending
-        Whether the row has changed since the last commit.
-    before
-        Rows as they were at the last commit, and their places: at least those that have changed, if others may write.
-    logged
-        Whether the last commit of the row is in the log only (see `spends.Log`).
+    Behind the n rows there may be subjects that were asked for and not read yet (`unread`). `keys` (n, 2) uint64 are
+    the hashes of the subjects. `absent` says whether the table of the database has no row of a subject, `pending`
+    whether the row has changed since the last commit, and `logged` whether its last commit is in the log only (see
+    `spends.Log`). `before` has rows as they were at the last commit, and their places: at least those that have
+    changed, if others may write.
     """
 
     def __init__(self) -> None:
@@ -46,16 +35,10 @@ class RowCache:
         self.keys, self.rows, self.absent, self.pending, self.logged, self._index = arrays
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """Return the row number (m,) int64 of each key; an unknown subject gets a new one and becomes `unread`.
+        """Return the row number (m,) int64 of each of `keys`; an unknown subject gets a new one and becomes `unread`.
 
-        The arrays of this object are replaced by longer ones if they are full.
-
-        Parameters
-        ----------
-        keys
-            (m, 2) uint64.
-        present
-            (m,) bool, False for a record without a subject. Its row number is `rows.NOBODY`.
+        The row number is `rows.NOBODY` for a record without a subject, for which `present` (m,) bool is False. The
+        arrays of this object are replaced by longer ones if they are full.
         """
         need = int(self._asked[0]) + len(keys)  # as if all were unknown
         if need > len(self.rows):
@@ -68,40 +51,20 @@ class RowCache:
         return self.keys[self.n : self._asked[0]]
 
     def fill(self, rows: np.ndarray, found: np.ndarray) -> None:
-        """Give the m unread subjects their rows.
-
-        Parameters
-        ----------
-        rows
-            (m, ROW) float64, zeros for a subject that the database does not have.
-        found
-            (m,) bool, whether the database has it.
-        """
+        """Give the m unread subjects their rows (m, ROW): zeros if `found` (m,) says that the database has none."""
         new = slice(self.n, self.n + len(rows))
         self.rows[new], self.absent[new] = rows, ~found
         self.n = new.stop
 
     def remember(self, slots: np.ndarray) -> None:
-        """Keep some rows as they are, before they change. Those that have changed already are kept.
-
-        Parameters
-        ----------
-        slots
-            Places of rows, or `NOBODY`.
-        """
+        """Keep the rows at `slots` as they are, before they change. Those that have changed already are kept."""
         places = slots[slots != NOBODY]
         places = places[~self.pending[places]]
         if len(places):
             self.before.append((places, self.rows[places]))
 
     def before_rows(self, places: np.ndarray) -> np.ndarray:
-        """Return rows (m, ROW) as they were at the last commit.
-
-        Parameters
-        ----------
-        places
-            (m,) int64, places of rows that were remembered.
-        """
+        """Return the rows (m, ROW) at places that were remembered, (m,) int64, as they were at the last commit."""
         if not self.before:
             return np.empty((0, ROW))
         slots, rows = (np.concatenate(parts) for parts in zip(*self.before, strict=True))

@@ -56,20 +56,11 @@ def find_or_add(
     cnp.ndarray index not None,
     cnp.ndarray asked not None,
 ):
-    """Return the row number (m,) int64 of each key; an unknown key gets the next row.
+    """Return the row number (m,) int64 of each key in `wanted`, (m, 2) uint64; an unknown key gets the next row.
 
-    Parameters
-    ----------
-    wanted
-        (m, 2) uint64, keys.
-    present
-        (m,) bool, False for a record without a subject. Its row number is `rows.NOBODY`.
-    keys
-        (n, 2) uint64, the keys of the rows. There must be space for m more.
-    index
-        int32. Changed with `keys`.
-    asked
-        (1,) int64, the number of rows. Changed with `keys`.
+    Without a subject, where `present` (m,) bool is False, it is `rows.NOBODY`. `keys` (n, 2) uint64 are those of the
+    rows, with space for m more, `index` is int32, and `asked` (1,) int64 is the number of rows. These three are
+    changed.
     """
     cdef const uint64_t* want = word_matrix(wanted)
     cdef const uint8_t* there = flags(present)
@@ -86,17 +77,7 @@ def find_or_add(
 
 
 def index_all(cnp.ndarray keys not None, cnp.ndarray index not None, int64_t n):
-    """Fill an empty index with the first n keys, which differ.
-
-    Parameters
-    ----------
-    keys
-        (m, 2) uint64.
-    index
-        int32, zeros. Changed.
-    n
-        At most m.
-    """
+    """Fill an empty index, int32 zeros, with the first n of `keys`, (m, 2) uint64, which differ."""
     cdef const uint64_t* key = word_matrix(keys)
     cdef int32_t* entry = short_numbers(index)
     cdef uint64_t mask = cnp.PyArray_DIM(index, 0) - 1, place

@@ -19,15 +19,7 @@ PURE, APPROX, GAUSSIAN = range(3)
 
 
 class CapNumbers(NamedTuple):
-    """A cap as (PURE, E, 0), (APPROX, E, D) or (GAUSSIAN, M squared, -1): the sign of the last number tells the kind.
-
-    Parameters
-    ----------
-    kind
-        PURE, APPROX or GAUSSIAN.
-    most, most_delta
-        The largest epsilon and delta; or the largest mu squared, and -1.
-    """
+    """A cap as (PURE, E, 0), (APPROX, E, D) or (GAUSSIAN, M squared, -1): the sign of the last number is the kind."""
 
     kind: int
     most: float

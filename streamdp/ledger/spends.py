@@ -24,36 +24,21 @@ class Spends(Protocol):
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (n, ROW) of some subjects, and whether each is in the database (n,) bool.
 
-        Parameters
-        ----------
-        keys
-            (n, 2) uint64, the little-endian words of the hashes.
-
-        Raises `StoreDamagedError` if a row fails its check.
+        `keys` (n, 2) uint64 are the little-endian words of the hashes. Raises `StoreDamagedError` if a row fails its
+        check.
         """
 
     def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Write some rows, inside the caller's transaction, after `ledger_rows.lock`. Rows that are there are replaced.
+        """Write the rows at places (m,), inside the caller's transaction, after `ledger_rows.lock`.
 
-        Parameters
-        ----------
-        places
-            (m,) int64, the rows to write.
-        keys, rows
-            (n, 2) uint64 and (n, ROW) float64.
+        Rows that are there are replaced. `keys` (n, 2) are uint64 and `rows` (n, ROW) float64.
         """
 
     def version(self, connection: Connection) -> int:
         """Return the version of the ledger. It grows with each transaction that changes rows."""
 
     def delete_before(self, connection: Connection, period: int) -> None:
-        """Delete the rows of older periods, inside the caller's transaction.
-
-        Parameters
-        ----------
-        period
-            The number of the oldest period that is kept (see `subject_key.period_of`).
-        """
+        """Delete the rows of periods before `period` (see `subject_key.period_of`), inside the caller's transaction."""
 
     @property
     def log(self) -> Log | None:
@@ -70,13 +55,7 @@ class Log(Protocol):
     """Committed rows that are not in the table yet, of one process, which has them all in memory."""
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Add rows, inside the caller's transaction. The newest row of a subject counts.
-
-        Parameters
-        ----------
-        keys, rows
-            (n, 2) uint64 and (n, ROW) float64.
-        """
+        """Add keys (n, 2) uint64 and rows (n, ROW), inside the caller's transaction. A subject's newest row counts."""
 
     def clear(self, connection: Connection) -> None:
         """Remove all rows, inside the caller's transaction, which also writes them to the table."""

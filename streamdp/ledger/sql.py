@@ -13,10 +13,7 @@ from streamdp.errors import StoreDamagedError
 def fetch(connection: Connection, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return all rows of a statement as the driver's tuples, without the cost of SQLAlchemy's row objects.
 
-    Parameters
-    ----------
-    statement, parameters
-        SQL with the placeholders of the driver, and their values.
+    `parameters` are the values of the driver's placeholders in it.
     """
     cursor = connection.exec_driver_sql(statement, parameters).cursor
     return list(cursor.fetchall())

@@ -37,14 +37,8 @@ def hash_subjects(
     bytes of BLAKE2b of the subject and the period, and then the number of the period in 4 bytes, so that the rows of
     old periods can be found. Without the key, rows of one subject in two periods cannot be recognised as such. The
     result is (n, 2) uint64, the little-endian words of the hashes; and (n,) bool, False for None, whose hash has no
-    meaning.
-
-    Parameters
-    ----------
-    key
-        32 to 64 secret bytes.
-    periods
-        (n,) int64, the numbers of periods, from 0 to 2^32 - 1; see `period_of`. None: the hashes are of subjects alone.
+    meaning. The key has 32 to 64 secret bytes, and `periods` (n,) int64 are numbers from 0 to 2^32 - 1; see
+    `period_of`.
 
     Raises the errors of `subject_bytes`.
     """
@@ -66,62 +60,29 @@ def hash_subjects(
 
 
 def period_of(keys: np.ndarray) -> np.ndarray:
-    """Return the numbers of periods in hashes that `hash_subjects` made with periods, (n,) int64.
-
-    Parameters
-    ----------
-    keys
-        (n, 2) uint64.
-    """
+    """Return the numbers of periods, (n,) int64, in keys (n, 2) that `hash_subjects` made with periods."""
     return (keys[:, 1] >> np.uint64(32)).astype(np.uint32).byteswap().astype(np.int64)
 
 
 def key_fingerprint(key: bytes) -> bytes:
-    """Return what a database stores of its key: enough to refuse another key, not enough to hash a subject.
-
-    Parameters
-    ----------
-    key
-        32 to 64 secret bytes.
-    """
+    """Return what a database stores of its key: enough to refuse another key, not enough to hash a subject."""
     return blake2b(digest_size=16, key=key, person=b"streamdp-key-id").digest()
 
 
 def source_key(key: bytes) -> bytes:
-    """Return a key for digests of a source's records, from which the subject key cannot be computed.
-
-    Parameters
-    ----------
-    key
-        32 to 64 secret bytes.
-    """
+    """Return a key for digests of a source's records, from which the subject key cannot be computed."""
     return blake2b(digest_size=32, key=key, person=b"streamdp-source").digest()
 
 
 def check_key(key: bytes) -> bytes:
-    """Return the key if its length is right.
-
-    Parameters
-    ----------
-    key
-        The key.
-
-    Raises `ConfigError` unless it has 32 to 64 bytes; 64 is the limit of BLAKE2b.
-    """
+    """Return the key. Raises `ConfigError` unless it has 32 to 64 bytes; 64 is the limit of BLAKE2b."""
     if not isinstance(key, bytes) or not KEY_BYTES <= len(key) <= 64:
         raise ConfigError("the subject key must be 32 to 64 secret random bytes")
     return key
 
 
 def given_key(path: str | None, key: bytes | None) -> bytes | None:
-    """Return the key from the argument, else from the environment, else from the file; None if none has a key.
-
-    Parameters
-    ----------
-    path
-        The key file. None if there is no place for one.
-    key
-        The argument.
+    """Return the key from the argument, else from the environment, else from the file at `path`; None if there is none.
 
     Raises `ConfigError` for a malformed key, and `StoreError` if the file cannot be read or others can read it.
     """
@@ -156,14 +117,8 @@ def _check_owner(path: str, found: os.stat_result) -> None:
 def make_key(path: str | None) -> bytes:
     """Draw a random key and write it to a file that only its owner can read; it is on disk when this returns.
 
-    The file is whole or absent after a crash. An existing key is never replaced.
-
-    Parameters
-    ----------
-    path
-        The key file. None if there is no place for one.
-
-    Raises `ConfigError` if there is no place for a key, and `StoreError` if the file exists or cannot be written.
+    The file is whole or absent after a crash. An existing key is never replaced. Raises `ConfigError` if `path` is
+    None, so that there is no place for a key, and `StoreError` if the file exists or cannot be written.
     """
     if path is None:
         raise ConfigError(
@@ -181,18 +136,8 @@ def make_key(path: str | None) -> bytes:
 def matching_key(name: str, path: str | None, found: bytes | None, fingerprint: bytes | None) -> bytes:
     """Return the found key if it is the key of the database. With another key, each subject would get a new budget.
 
-    Parameters
-    ----------
-    name
-        The database, for messages.
-    path
-        Its key file. None if there is no place for one.
-    found
-        What `given_key` returned.
-    fingerprint
-        The fingerprint in the database.
-
-    Raises `StoreMismatchError` if the key is missing or is another one.
+    `name` and `path` are those of the database and of its key file, `found` is what `given_key` returned, and
+    `fingerprint` is in the database. Raises `StoreMismatchError` if the key is missing or is another one.
     """
     if found is None:
         restore = "" if path is None else f"restore {path} or "

@@ -52,18 +52,10 @@ _REMEMBER = text(
 
 
 class Answers:
-    """The answers of one store; `connectors.httpcall.Memory`.
+    """The answers of one store, which are remembered for some hours; `connectors.httpcall.Memory`.
 
-    Parameters
-    ----------
-    connection, errors
-        The store's, which holds its lock. The table is created if it is missing.
-    job
-        The name of the job.
-    key
-        The subject key.
-    hours
-        How long answers are remembered.
+    `connection` and `errors` are those of the store, which holds its lock; `key` is the subject key, `job` a name. The
+    table is created if it is missing.
     """
 
     def __init__(
@@ -87,27 +79,11 @@ class Answers:
             _ANSWERS.metadata.create_all(connection)
 
     def digest(self, kind: bytes, text: bytes) -> bytes:
-        """Return a keyed digest, 16 bytes.
-
-        Parameters
-        ----------
-        kind
-            What the text is, at most 8 bytes; digests of different kinds differ.
-        text
-            The text.
-        """
+        """Return a keyed digest of a text, 16 bytes. The kind is at most 8 bytes; digests of different kinds differ."""
         return blake2b(text, digest_size=16, key=self._key, person=b"answers-" + kind).digest()
 
     def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
-        """Return the answers under some keys that are not too old.
-
-        Parameters
-        ----------
-        keys
-            Digests.
-
-        Raises `StoreError` and its kinds.
-        """
+        """Return the answers under some keys that are not too old. Raises `StoreError` and its kinds."""
         found: dict[bytes, tuple[bytes, Any]] = {}
         since = self._clock() - self._seconds
         with self._errors(), self._connection.begin():
@@ -118,12 +94,7 @@ class Answers:
         return found
 
     def write(self, connection: Connection, answers: Mapping[bytes, tuple[bytes, Any]]) -> None:
-        """Remember answers, inside the transaction of their commit.
-
-        Parameters
-        ----------
-        answers
-            The digest of the body and the answer, plain values, by key.
+        """Remember answers, with the digests of their bodies, by key, inside the transaction of their commit.
 
         Raises `ConflictError` if another service has answered one of the keys since `recall`.
         """

@@ -19,35 +19,17 @@ from streamdp.store.tables import JOBS, STORE_FORMAT
 
 
 class Terms(NamedTuple):
-    """What a job must keep, and the text that says it.
+    """What a job must keep, and the text that says it."""
 
-    Parameters
-    ----------
-    fingerprint
-        Stands for everything that must not change between runs.
-    config
-        The job's text for readers, without secrets.
-    """
-
-    fingerprint: str
-    config: str
+    fingerprint: str  # stands for everything that must not change between runs
+    config: str  # the job's text for readers, without secrets
 
 
 class Continued(Protocol):
     """Says on which terms a job goes on."""
 
     def __call__(self, stored: str, learned: int, *, losses: int) -> Terms:
-        """Return the terms.
-
-        Parameters
-        ----------
-        stored
-            The text in the store; "" for a new store.
-        learned
-            The number of records learned.
-        losses
-            How often a loss of commits was accepted.
-        """
+        """Return the terms; `stored` is the text ("" if new), `learned` counts records, `losses` accepted losses."""
 
 
 def create_or_check(
@@ -62,20 +44,9 @@ def create_or_check(
 ) -> Terms:
     """Create the database; or, if it exists, make every check that can refuse the job, without a write.
 
-    Returns the terms of the job from now on.
-
-    Parameters
-    ----------
-    job, terms
-        The name of the job and its text, for a new job.
-    cap
-        The cap on spends. None: the job has none.
-    key
-        The subject key. If None, it is found as in `subject_key`.
-    continued
-        Returns the terms for a job that exists, or if commits were lost. None: they are `terms`.
-    alone
-        Whether no other worker holds the job. If nothing was learned, it may then go on with another configuration.
+    Returns the terms of the job from now on: for a job that exists, or if commits were lost, those that `continued`
+    returns. Without a key, it is found as in `subject_key`. If no other worker holds the job (`alone`) and nothing was
+    learned, it may go on with another configuration.
 
     Raises `StoreMismatchError` for a job with another fingerprint, for another key or cap than that of the ledger, and
     for a job with a cap that was created without one, or the reverse; `StoreDamagedError` if the database or a snapshot
@@ -124,13 +95,7 @@ def _check_ledger(
 
 
 def jobs_with_caps(connection: Connection, job: str) -> list[str]:
-    """Return the names of the jobs of which the ledger admits the records.
-
-    Parameters
-    ----------
-    job
-        A job that is left out.
-    """
+    """Return the names of the jobs of which the ledger admits the records, without this job."""
     others = select(JOBS.c.job).where(JOBS.c.capped == 1, JOBS.c.job != job).order_by(JOBS.c.job)
     return list(connection.execute(others).scalars())
 
@@ -138,16 +103,10 @@ def jobs_with_caps(connection: Connection, job: str) -> list[str]:
 def enter(
     connection: Connection, database: Database, job: str, terms: Terms, cap: Cap | None, key: bytes | None
 ) -> tuple[bytes | None, list[str]]:
-    """Write what is new about a job, inside a transaction.
+    """Write what is new about a job, inside a transaction; the arguments are those of `create_or_check`.
 
-    Returns the subject key; and, if the job is new and has a cap, the other jobs that have one.
-
-    Parameters
-    ----------
-    job, terms, cap, key
-        As for `create_or_check`.
-
-    Raises `StoreMismatchError` if another job has begun with another key or cap since then.
+    Returns the subject key; and, if the job is new and has a cap, the other jobs that have one. Raises
+    `StoreMismatchError` if another job has begun with another key or cap since then.
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
     found = None

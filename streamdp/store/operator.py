@@ -19,16 +19,10 @@ from streamdp.store.tables import STORE_FORMAT
 
 
 def set_cap(url_or_path: str | os.PathLike[str], cap: Cap | str) -> None:
-    """Change the cap of a database. Running jobs stop at their last commit, because their statements name the old one.
+    """Change the cap of a database to one of the same kind; for `url_or_path` see `Store`.
 
-    Parameters
-    ----------
-    url_or_path
-        The database, as for `Store`.
-    cap
-        A cap of the same kind, or its text.
-
-    Raises `BudgetError` for a malformed cap, `ConfigError` for another kind, and the errors of `Store`.
+    Running jobs stop at their last commit, because their statements name the old one. Raises `BudgetError` for a
+    malformed cap, `ConfigError` for another kind, and the errors of `Store`.
     """
     cap = parse_cap(cap)
     with _open(url_or_path) as (ledger, rows):
@@ -43,14 +37,8 @@ def set_cap(url_or_path: str | os.PathLike[str], cap: Cap | str) -> None:
 def set_caps(url_or_path: str | os.PathLike[str], caps: Mapping[Subject, Budget | str | None]) -> None:
     """Give subjects their own caps, for all jobs of a database and for good. They are on disk when this returns.
 
-    Parameters
-    ----------
-    url_or_path
-        The database, as for `Store`.
-    caps
-        The cap of each subject over all time, or its text. None gives a subject the ledger's cap again.
-
-    Raises as `Ledger.set_cap`, and the errors of `Store`.
+    For `url_or_path` see `Store`, and for `caps` see `Store.set_caps`. Raises as `Ledger.set_cap`, and the errors of
+    `Store`.
     """
     with _open(url_or_path) as (ledger, rows):
         for subject, cap in caps.items():

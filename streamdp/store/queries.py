@@ -14,13 +14,7 @@ _JOB = select(JOBS)
 
 
 def read_job(connection: Connection, job: str | None, name: str) -> Row[Any]:
-    """Return the row of a job.
-
-    Parameters
-    ----------
-    job, name
-        See `job_of`, which has the errors.
-    """
+    """Return the row of a job. `job` and `name` are those of `job_of`, which has the errors."""
     row: Row[Any] = job_of(connection.execute(_JOB).all(), job, name)
     return row
 
@@ -28,28 +22,16 @@ def read_job(connection: Connection, job: str | None, name: str) -> Row[Any]:
 def read_snapshots(connection: Connection, job: str | None, name: str) -> list[Snapshot]:
     """Return the last snapshot of every shard of a job, in the order of the shards.
 
-    Parameters
-    ----------
-    job, name
-        See `job_of`.
-
-    Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
+    `job` and `name` are those of `job_of`. Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
     """
     found = read_job(connection, job, name)
     return snapshots_of(connection.execute(text(ALL_SHARDS), {"job": found.job}).all(), found, name)
 
 
 def read_history(connection: Connection, limit: int, job: str | None, name: str) -> list[Commit]:
-    """Return the last commits of a job, oldest first.
+    """Return the last commits of a job, at most `limit`, oldest first.
 
-    Parameters
-    ----------
-    limit
-        The most commits to return.
-    job, name
-        See `job_of`.
-
-    Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
+    `job` and `name` are those of `job_of`. Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
     """
     found = read_job(connection, job, name).job
     newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())

@@ -16,15 +16,7 @@ from streamdp.store.snapshot_codec import ALL_SHARDS, STORE_HEADER, job_of, snap
 def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
     """Return the last committed snapshot of every shard of a job, in the order of the shards.
 
-    The job may be running: this only reads, and needs neither the lock nor the key.
-
-    Parameters
-    ----------
-    url_or_path
-        As for `Store`.
-    job
-        The name of the job. None: the only job of the database.
-
+    The job may be running: this only reads, and needs neither the lock nor the key. For `url_or_path` see `Store`.
     Raises `StoreError` and its kinds: `StoreError` if there is no such store, or if it holds several jobs and none is
     named; `StoreMismatchError` if it does not hold the job.
     """

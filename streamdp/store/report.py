@@ -32,72 +32,41 @@ SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What one job has learned.
-
-    Parameters
-    ----------
-    job
-        The name of the job.
-    capped
-        Whether the ledger admits its records.
-    learned, refused, dead
-        See `Counts`; over all shards.
-    committed_at
-        The last commit, in seconds since 1970 (UTC); 0 before the first.
-    shards
-        By the name of the shard: the number of the last commit, and the position after it, as JSON text.
-    """
+    """What one job has learned, over all shards."""
 
     job: str
-    capped: bool
+    capped: bool  # whether the ledger admits its records
     learned: int
     refused: int
     dead: int
-    committed_at: float
-    shards: dict[str, tuple[int, str]]
+    committed_at: float  # the last commit, in seconds since 1970 (UTC); 0 before the first
+    shards: dict[str, tuple[int, str]]  # by name: number of the last commit, JSON position after it
 
 
 @dataclass(frozen=True)
 class LedgerStatus:
     """The state of the ledger of a database, and of its jobs.
 
-    Parameters
-    ----------
-    caps
-        All caps that it has had, oldest first: the text, and since when in seconds since 1970 (UTC).
-    people, own_caps, records
-        The numbers of subjects, of those with a cap of their own, and of charged records of them all. If the cap
-        renews: of subjects in the present period, of those with a total of their own, and of records in all periods
-        that are kept.
-    older
-        If the cap renews, how many rows there are of subjects in other periods. None for another cap.
-    spent
-        How many people have spent at most each share of `SHARES` of their cap, and more than the share before. People
-        over their cap are in the last class: their cap was lowered.
-    jobs
-        In the order of their names.
+    If the cap renews, `people` counts subjects in the present period, `own_caps` those with a total of their own, and
+    `records` the charged records in all periods that are kept. People over their cap, because it was lowered, are in
+    the last class of `spent`.
     """
 
-    caps: list[tuple[str, float]]
+    caps: list[tuple[str, float]]  # all caps so far, oldest first: the text, and since when in seconds since 1970 (UTC)
     people: int
     own_caps: int
     records: int
-    older: int | None
+    older: int | None  # if the cap renews, the number of rows of subjects in other periods
+    # people who have spent at most each share of `SHARES` of their cap, and more than the share before
     spent: tuple[int, ...]
-    jobs: list[JobStatus]
+    jobs: list[JobStatus]  # in the order of their names
 
 
 def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None) -> LedgerStatus:
     """Read the state of the ledger of a database. Jobs may be running; nothing is changed.
 
-    Parameters
-    ----------
-    url_or_path
-        The database, as for `Store`.
-    now
-        The present, in seconds since 1970 (UTC). None: that of the clock.
-
-    Raises `StoreError` and its kinds; `StoreMismatchError` if no job there has a cap.
+    For `url_or_path` see `Store`; `now` is in seconds since 1970 (UTC), by default that of the clock. Raises
+    `StoreError` and its kinds; `StoreMismatchError` if no job there has a cap.
     """
     database = open_database(url_or_path, None)
     with database.reading(STORE_FORMAT) as connection:
@@ -179,14 +148,8 @@ COLUMNS = ("subject_hash", "records", "epsilon", "delta", "mu", "cap", "period")
 def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]]:
     """Yield `COLUMNS`, then what each subject has spent over all jobs; the cap only if it is the subject's own.
 
-    If the cap renews, each row is of a subject in a period, or of its total.
-
-    Parameters
-    ----------
-    url_or_path
-        The database, as for `Store`.
-
-    Raises `StoreError` and its kinds.
+    If the cap renews, each row is of a subject in a period, or of its total. For `url_or_path` see `Store`. Raises
+    `StoreError` and its kinds.
     """
     with open_database(url_or_path, None).reading(STORE_FORMAT) as connection:
         yield COLUMNS

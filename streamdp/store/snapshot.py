@@ -14,21 +14,11 @@ ON_SPARK = "<spark>"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records since the job began.
+    """Numbers of records since the job began."""
 
-    Parameters
-    ----------
-    learned
-        Records that were learned from.
-    refused
-        Records that the ledger refused.
-    dead
-        Records that could not be decoded.
-    """
-
-    learned: int = 0
-    refused: int = 0
-    dead: int = 0
+    learned: int = 0  # records that were learned from
+    refused: int = 0  # records that the ledger refused
+    dead: int = 0  # records that could not be decoded
 
 
 def counts_sum(counts: Iterable[Counts]) -> Counts:
@@ -39,81 +29,41 @@ def counts_sum(counts: Iterable[Counts]) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One line of a job's history.
+    """One line of a job's history."""
 
-    Parameters
-    ----------
-    seq
-        The number of the shard's commit, from 1.
-    committed_at
-        In seconds since 1970 (UTC).
-    counts, position, shard
-        What was committed, of which shard.
-    """
-
-    seq: int
-    committed_at: float
+    seq: int  # the number of the shard's commit, from 1
+    committed_at: float  # in seconds since 1970 (UTC)
     counts: Counts
     position: Position
     shard: Shard = WHOLE
 
 
 class Part(NamedTuple):
-    """What is committed of one shard.
+    """What is committed of one shard."""
 
-    Parameters
-    ----------
-    state
-        The model's state, as `state_codec` describes it.
-    position
-        The position after the last record that was learned, refused or dead.
-    counts
-        The shard's counts up to that position.
-    letters
-        Where the dead letters up to that position end, as `DeadLetters.commit` returned it; None if it is unknown.
-    waiting
-        How many records after that position were read and wait in an open batch or window. They are not learned, and
-        the next owner of the shard reads them again.
-    """
-
-    state: Mapping[str, Any]
-    position: Position
-    counts: Counts
+    state: Mapping[str, Any]  # the model's state, as `state_codec` describes it
+    position: Position  # the position after the last record that was learned, refused or dead
+    counts: Counts  # the shard's counts up to that position
+    # where the dead letters up to that position end, as `DeadLetters.commit` returned it; None if it is unknown
     letters: Any = None
+    # records after that position that were read and wait in an open batch or window. They are not learned, and the next
+    # owner of the shard reads them again
     waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A committed state, with everything that was committed with it.
-
-    Parameters
-    ----------
-    job, fingerprint, config
-        The name of the job, what must not change between its runs, and its text without secrets.
-    seq
-        The number of the shard's commit, from 1.
-    committed_at
-        In seconds since 1970 (UTC).
-    counts, position, state, letters
-        See `Part`.
-    waiting
-        See `Part`; it may have been noted after the commit.
-    shard
-        The shard.
-    epoch
-        The number of the claim under which the shard was committed or has been claimed since.
-    """
+    """A committed state, with everything that was committed with it; see `Part`."""
 
     job: str
-    fingerprint: str
-    config: str
-    seq: int
-    committed_at: float
+    fingerprint: str  # what must not change between the runs of the job
+    config: str  # the job's text without secrets
+    seq: int  # the number of the shard's commit, from 1
+    committed_at: float  # in seconds since 1970 (UTC)
     counts: Counts
     position: Position
     state: Mapping[str, Any]
     shard: Shard = WHOLE
-    epoch: int = 0
+    epoch: int = 0  # the number of the claim under which the shard was committed or has been claimed since
     letters: Any = None
-    waiting: int = 0
+    waiting: int = 0  # as in `Part`, but it may have been noted after the commit

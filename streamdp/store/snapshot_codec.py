@@ -28,14 +28,8 @@ _LETTERS = "dead_letters"
 def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
     """Return the columns that a snapshot and the history share.
 
-    Parameters
-    ----------
-    seq
-        The number of the shard's commit, from 1.
-    committed_at
-        In seconds since 1970 (UTC).
-
-    Raises `StoreError` if the position is not plain JSON.
+    `seq` counts the shard's commits from 1, and `committed_at` is in seconds since 1970 (UTC). Raises `StoreError` if
+    the position is not plain JSON.
     """
     try:
         position = json.dumps(part.position if part.letters is None else {**part.position, _LETTERS: part.letters})
@@ -48,44 +42,21 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
 def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a snapshot that the history does not have: the state, its checksum, and what waits.
 
-    Parameters
-    ----------
-    job, fingerprint
-        The identity of the store.
-    columns
-        What `commit_columns` returned.
-
-    Raises `StoreError` for a state that cannot be encoded.
+    `job` and `fingerprint` identify the store, and `columns` are those of `commit_columns`. Raises `StoreError` for a
+    state that cannot be encoded.
     """
     state = encode_state(part.state)
     return {"state": state, "checksum": _checksum(job, fingerprint, columns, state), "waiting": part.waiting}
 
 
 def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> bytes:
-    """BLAKE2b over a row of the history: against damage, and against a row from another store.
-
-    Parameters
-    ----------
-    job, shard
-        Whose row it is.
-    columns
-        What `commit_columns` returned.
-    """
+    """BLAKE2b over the `columns` of `commit_columns`: against damage, and against a row of another store or job."""
     content = json.dumps([job, *shard, *(columns[name] for name in NAMES)])
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
 
 
 def job_of(rows: Sequence[Any], job: str | None, name: str) -> Any:
-    """Return the row of a job.
-
-    Parameters
-    ----------
-    rows
-        The rows of the table of jobs.
-    job
-        The name of the job. None: the only one.
-    name
-        The database, for messages.
+    """Return the row of a job among all rows; of the only one if it is None. `name` is that of the database.
 
     Raises `StoreMismatchError` if there is no such job, and `StoreError` if there are several and none is named.
     """
@@ -100,16 +71,9 @@ def job_of(rows: Sequence[Any], job: str | None, name: str) -> Any:
 
 
 def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
-    """Return the snapshot of a shard; None before its first commit.
+    """Return the snapshot of a shard by its row and that of its job; None before its first commit.
 
-    Parameters
-    ----------
-    row, job
-        The rows of the shard and of the job.
-    name
-        The database, for messages.
-
-    Raises `StoreDamagedError` if the checksum fails.
+    Raises `StoreDamagedError`, with the name of the database, if the checksum fails.
     """
     if row.seq == 0:
         return None
@@ -139,14 +103,7 @@ def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
 
 
 def snapshots_of(rows: Iterable[Any], job: Any, name: str) -> list[Snapshot]:
-    """Return the snapshots of shards that have a commit.
-
-    Parameters
-    ----------
-    rows, job
-        The rows of the shards and of the job.
-    name
-        The database, for messages.
+    """Return the snapshots of shards that have a commit, by their rows and that of their job, in the database `name`.
 
     Raises `StoreDamagedError` if a checksum fails.
     """
@@ -155,18 +112,9 @@ def snapshots_of(rows: Iterable[Any], job: Any, name: str) -> list[Snapshot]:
 
 
 def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:
-    """Return a commit of the history.
+    """Return a commit of the history of a job, by the columns of its row.
 
-    Parameters
-    ----------
-    row
-        The columns.
-    job
-        The name of the job.
-    name
-        The database, for messages.
-
-    Raises `StoreDamagedError` if the checksum fails.
+    Raises `StoreDamagedError`, with the name of the database, if the checksum fails.
     """
     shard = Shard(row["topic"], row["partition"])
     try:

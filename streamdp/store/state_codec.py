@@ -24,19 +24,9 @@ _DTYPES = ("<f4", "<f8", "<i8")
 
 
 class StoredState(Mapping[str, Any]):
-    """A state as it is stored. It is decoded when it is first read: many listeners of a commit read the counts only.
+    """A state as it is stored, the text of `encode_state`, which is kept. Reading raises the errors of `decode_state`.
 
-    Parameters
-    ----------
-    text
-        What `encode_state` returned.
-
-    Attributes
-    ----------
-    text
-        As given.
-
-    Its reading raises the errors of `decode_state`.
+    It is decoded when it is first read: many listeners of a commit read the counts only.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,13 +53,8 @@ def encode_state(state: Mapping[str, Any]) -> str:
     """Return a state as JSON text.
 
     Every float and every array is decoded bit for bit. numpy scalars are decoded as Python's numbers, tuples as lists.
-
-    Parameters
-    ----------
-    state
-        Nested dicts (with str keys) and lists of str, bool, int, float, None, and float32, float64 and int64 arrays.
-
-    Raises `StoreError` for any other value; the message names its place.
+    Values are nested dicts (with str keys) and lists of str, bool, int, float, None, and float32, float64 and int64
+    arrays. Raises `StoreError` for any other value; the message names its place.
     """
     if isinstance(state, StoredState):
         return state.text
@@ -82,15 +67,7 @@ def encode_state(state: Mapping[str, Any]) -> str:
 
 
 def decode_state(text: str) -> dict[str, Any]:
-    """Return the state that was given to `encode_state`.
-
-    Parameters
-    ----------
-    text
-        What `encode_state` returned.
-
-    Raises `StoreError` if the text is JSON but not an encoded state.
-    """
+    """Return the state of a text by `encode_state`. Raises `StoreError` if it is JSON but not an encoded state."""
     state = json.loads(text, object_hook=_decode)
     if not isinstance(state, dict):
         raise StoreError("expected an encoded state, got another JSON value")

@@ -92,11 +92,5 @@ def of_shard(table: Table) -> ColumnElement[bool]:
 
 
 def named(job: str, shard: Shard) -> dict[str, Any]:
-    """Return the parameters of a statement with `of_shard`.
-
-    Parameters
-    ----------
-    job, shard
-        The name of a job, and one of its shards.
-    """
+    """Return the parameters of a statement with `of_shard`: a job and one of its shards."""
     return {"of_job": job, "of_topic": shard.topic, "of_partition": shard.partition}
