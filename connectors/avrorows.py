@@ -40,15 +40,11 @@ _MALFORMED = (EOFError, IndexError, ValueError, RecursionError)
 class AvroDecoder:
     """Turns Avro values into a batch; called like `jsonrows.encode_json`, and so a `decode` of `kafka.KafkaSource`.
 
-    Parameters
-    ----------
-    path
-        The .avsc file with the schema that the job expects: a record. Named types that it lacks are searched for beside
-        it, in `<full name>.avsc`. None: each value is read by the schema that it was written with.
-    writers
-        The schemas that framed values were written with. A frame is a zero byte and the 4 bytes of a schema's id, as
-        Confluent's serializers write it. A schema is resolved to that of `path`: see `avroschemas.record_layout`. None:
-        values have no frame, and all were written with the schema of `path`.
+    The .avsc file at `path` has the schema that the job expects: a record. Named types that it lacks are searched for
+    beside it, in `<full name>.avsc`. None: each value is read by the schema that it was written with. `writers` gives
+    the schemas that framed values were written with. A frame is a zero byte and the 4 bytes of a schema's id, as
+    Confluent's serializers write it. A schema is resolved to that of `path`: see `avroschemas.record_layout`. Without
+    writers, values have no frame, and all were written with the schema of `path`.
 
     Dead letters in addition to the encoder's: `tombstone` for None in place of a value, `too_long` for one over
     `MAX_RECORD_BYTES`, `empty` for no bytes, `not_framed` for a value without its frame, `nested` for a record, map or
@@ -60,11 +56,11 @@ class AvroDecoder:
     the column.
 
     Fields mean what they mean in a JSON object: those that the encoder does not know are ignored, null is missing, a
-    number may come as text, and a boolean counts as the text `true` or `false`. A float counts as the double it
-    equals, and NaN and the infinities are `not_finite` where a number belongs. An enum is the text of its symbol. A
-    decimal is the text of the number with all its places, such as `2.50`. Other bytes and fixed are text of one
-    character a byte, as in Avro's own JSON. Dates, times, timestamps and other logical types are the plain numbers or
-    texts that carry them: a date counts days since 1970, a timestamp-millis milliseconds.
+    number may come as text, and a boolean counts as the text `true` or `false`. A float counts as the double it equals,
+    and NaN and the infinities are `not_finite` where a number belongs. An enum is the text of its symbol. A decimal is
+    the text of the number with all its places, such as `2.50`. Other bytes and fixed are text of one character a byte,
+    as in Avro's own JSON. Dates, times, timestamps and other logical types are the plain numbers or texts that carry
+    them: a date counts days since 1970, a timestamp-millis milliseconds.
 
     Raises `ConfigError` for a file that cannot be read, is no Avro schema, or not that of a record, and if all schemas
     are given and none of them can be read. Calls raise the errors of `writers`; after `SourceUnavailableError` they may

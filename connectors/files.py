@@ -25,26 +25,18 @@ class CSVSource(RecordFile):
     """A CSV file with a header, quoted as RFC 4180 says; a `records.Source`.
 
     The header holds the encoder's columns in any order, and others, which are ignored. Lines end in LF or CRLF. A row
-    number counts records, and the header is 1: it is the line number as long as no field holds a line end.
+    number counts records, and the header is 1: it is the line number as long as no field holds a line end. The file at
+    `path` is plain or packed, or `-` for standard input. The delimiter is one ASCII character; by default a tab if the
+    name ends in `.tsv`, else a comma. With `follow`, the source waits for more at the end of a plain file that grows,
+    until `close()`. With `keep_payload`, the raw bytes of bad records, which are personal data, are in their dead
+    letters.
 
-    Parameters
-    ----------
-    path
-        A file, plain or gzip, or `-` for standard input.
-    delimiter
-        One ASCII character between fields. None: a tab if the name ends in `.tsv`, else a comma.
-    follow
-        Wait for more at the end of a plain file that grows, until `close()`.
-    max_bad_share, min_bad
-        `TooManyBadRecordsError` is raised if more than this share (in [0, 1]) of the records so far became dead letters
-        and they are `min_bad` or more, or if a file ends without one good record. None: never.
-    keep_payload
-        Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
+    `TooManyBadRecordsError` is raised if more than `max_bad_share` (in [0, 1]; None: never) of the records so far
+    became dead letters and they are `min_bad` or more, or if a file ends without one good record.
 
     Raises `SourceError` if the file cannot be opened and `SchemaError` if its header lacks a column. A record that
-    cannot be used is a dead letter: `empty_line`, `too_few_fields`, `too_many_fields`, `not_utf8`,
-    `malformed_quotes` (the record is then its first line, and reading goes on with the next), `too_long`, or a
-    reason of the encoder.
+    cannot be used is a dead letter: `empty_line`, `too_few_fields`, `too_many_fields`, `not_utf8`, `malformed_quotes`
+    (the record is then its first line, and reading goes on with the next), `too_long`, or a reason of the encoder.
     """
 
     _grammar: CSVGrammar

@@ -41,30 +41,17 @@ CLOSE_TIMEOUT_S = 0.5
 class KafkaSource:
     """The partitions of a topic that are assigned to this member of a consumer group; a `records.ShardedSource`.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        `host:port`, several of them separated by commas, or a list.
-    key_is_subject
-        True: the message's key is the record's subject (see `kafkakeys`), and a message whose key names none is a dead
-        letter. False: the encoder finds the subject among the fields.
-    framed_key
-        Returns the subject of a key that has a frame; for Avro there is `avrorows.AvroDecoder.subject`.
-    budget_header
-        The header that holds the record's budget, for the encoder's budget column.
-    start
-        Where to begin a partition without a position in the store: `earliest` or `latest`.
-    on_missing
-        If the broker does not have the offset at which to continue, or the topic was deleted and created again: `stop`
-        with a `SourceError`, or continue at the `earliest` or `latest` offset of the broker.
-    keep_payload
-        Put the raw values of bad messages into their dead letters. They are personal data.
-    decode
-        Turns values into a batch, as `jsonrows.encode_json` does; for Avro there is `avrorows.AvroDecoder`.
-    client
-        What reads the messages: `kafka-python`, or `confluent`, which is several times as fast (extra `kafka-fast`).
-    options
-        Other options of `kafka.KafkaConsumer`, by its names for both clients.
+    For `bootstrap_servers` and `options` see `kafkaclient.connect`. With `key_is_subject`, the message's key is the
+    record's subject (see `kafkakeys`), and a message whose key names none is a dead letter; `framed_key` returns the
+    subject of a key that has a frame. The header `budget_header` holds the record's budget, for the encoder's budget
+    column. `keep_payload` puts the raw values of bad messages, which are personal data, into their dead letters.
+    `decode` turns values into a batch, as `jsonrows.encode_json` does. For Avro there is `avrorows.AvroDecoder`, with
+    its `subject` for keys. The `client` is `kafka-python`, or `confluent`, which is several times as fast (extra
+    `kafka-fast`).
+
+    A partition without a position in the store begins at its `earliest` or `latest` offset, by `start`. If the broker
+    does not have the offset at which to continue, or the topic was deleted and created again, `on_missing` says what
+    happens: `stop` with a `SourceError`, or continue at the `earliest` or `latest` offset of the broker.
 
     Raises the errors of `kafkaclient.connect` and of `kafkafast.FastGroup`, and `ConfigError` for another value of
     `client`, `start` or `on_missing`.

@@ -25,7 +25,7 @@ from streamdp.errors import SourceError, SourceUnavailableError
 class Bounds(NamedTuple):
     """Where a partition begins and ends."""
 
-    first: int  # the first offset
+    first: int
     stable: int  # the offset before which all transactions have ended: a reader of committed records reads up to here
     end: int  # the offset after the last message
 

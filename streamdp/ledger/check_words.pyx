@@ -14,7 +14,6 @@ cnp.import_array()
 
 def check_words(cnp.ndarray keys not None, cnp.ndarray words not None):
     """Return the check words (n,) uint64 of keys (n, 2) uint64 and their rows as uint64 `words`, (n, ROW)."""
-    """
     cdef const uint64_t* key = word_matrix(keys)
     cdef const uint64_t* row = word_matrix(words)
     cdef cnp.npy_intp n = cnp.PyArray_DIM(words, 0), i

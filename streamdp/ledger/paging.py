@@ -54,23 +54,11 @@ class _Written(Enum):
 
 
 class PagedRows:
-    """The rows of subjects, over the spends in a database.
+    """The rows of subjects, over the spends in a database; in memory, they are in `cache`.
 
-    Parameters
-    ----------
-    errors
-        Turns the database's errors into `StoreError`s.
-    cap
-        The ledger's cap. The subjects' own caps must be of the kind of its total.
-    alone
-        Whether no other process may write to the database.
-
-    Attributes
-    ----------
-    cache
-        The rows in memory. It changes with `refresh`, `find`, `mark_committed` and `rollback`.
-    mark
-        Tells the ledger from others.
+    `errors` turns the database's errors into `StoreError`s. The subjects' own caps must be of the kind of the total of
+    the ledger's cap. If it is `alone`, no other process may write to the database. `mark` tells the ledger from others.
+    `refresh`, `find`, `mark_committed` and `rollback` change the cache.
     """
 
     def __init__(
