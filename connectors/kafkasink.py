@@ -63,7 +63,7 @@ class TopicWriter:
         *,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue a message, with names and values as `headers`. For None, `timestamp_ms` is the present."""
+        """Queue a message: a key, a value, and names and values as `headers`; `timestamp_ms` None is the present."""
         with kafka_errors():
             future = self._producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
             self._futures.append(future)

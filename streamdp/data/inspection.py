@@ -31,7 +31,8 @@ class ColumnCounts:
     unknown: int = 0  # texts that are no declared category or class
     padded: int = 0  # those of them that are one but for blanks around it
     outside: int = 0  # numbers below or above the declared bounds
-    seen: dict[str, int] = field(default_factory=dict)  # how often, by class
+    # how often each declared category or class occurs, in their order
+    seen: dict[str, int] = field(default_factory=dict)
     dropped: str = ""  # how the records that are left out differ in this column, in words
 
 
