@@ -23,7 +23,7 @@ _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
 
 def usual_delimiter(path: str) -> str:
-    """Return the delimiter of a file that nobody has declared: a tab if `path` ends in `.tsv`, else a comma.
+    """Return the delimiter of a file if none is declared: a tab if `path` ends in `.tsv`, else a comma.
 
     The file may be compressed (`.gz` or `.zst`).
     """
@@ -165,7 +165,7 @@ class CSVGrammar:
             delimiters = delimiters[_is_even(np.searchsorted(quotes, delimiters))]
         plain: np.ndarray = _per_record(delimiters, records.ends) == self.width - 1
         plain &= _per_record(lines, records.ends) == 1
-        if not records.in_order:  # then the quotes before a record say nothing about it
+        if not records.in_order:  # then the quotes before a record may not match
             plain &= _per_record(quotes, records.ends) == 0
         plain[list(records.flaws)] = False
         return plain

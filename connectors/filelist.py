@@ -30,7 +30,7 @@ class FileList:
         self._file = build(self._paths[0])
 
     def recognise(self, key: bytes) -> None:
-        """See `RecordFile.recognise`: each file is told from others."""
+        """See `RecordFile.recognise`: for each file."""
         self._key = key
         self._file.recognise(key)
 
@@ -87,7 +87,7 @@ class FileList:
         self._file.seek(inside)
 
     def commit(self, position: Position) -> None:
-        """See `records.Source.commit`. Nothing: files have no broker to tell."""
+        """See `records.Source.commit`. Nothing to do: files have no broker."""
 
     def close(self) -> None:
         """Stop. Safe to call twice."""

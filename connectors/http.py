@@ -106,7 +106,7 @@ class HTTPSource:
         self._copies.clear()
 
     def fail(self) -> None:
-        """Tell the callers of all calls that their commit failed, and accept no more: nobody polls this source now."""
+        """Tell the callers of all calls that their commit failed, and accept no more: there is no further poll."""
         with self._change:
             self._closed = True
             calls = [*self._forget(), *self._queue]

@@ -240,7 +240,7 @@ class FastGroup:
             case Codes.GONE:
                 self._gone[cast(int, message.partition())] = cast(int, message.offset())
             case Codes.EXPELLED:
-                pass  # the partitions are lost, which is told
+                pass  # the group reports the lost partitions
             case _:
                 self._error = error
 

@@ -1,4 +1,4 @@
-"""A file of dead letters, in which each letter of a committed record stands once, also after crashes.
+"""A file of dead letters, with each letter of a committed record once, also after crashes.
 
 A job writes the letters of its records before it commits them, and commits with them how many lines the file had. A run
 that continues after a crash reads the lines after that number. They may be letters of records that were not committed
@@ -140,7 +140,7 @@ class DeadLetterFile:
         """Count the lines of others since the last call, and remove the unfinished line of a killed writer."""
         if self._reader is None:
             return
-        if os.fstat(self._file).st_size < self._size:  # somebody has emptied it
+        if os.fstat(self._file).st_size < self._size:  # another process has truncated it
             self._lines = self._size = 0
         for line in self._read(self._size):
             whole = line.endswith(b"\n")
@@ -149,7 +149,7 @@ class DeadLetterFile:
                 break
             self._lines += 1
             self._size += len(line)
-            if not whole:  # of somebody else
+            if not whole:  # of another process
                 self._write_all(b"\n")
                 self._size += 1
                 break

@@ -1,4 +1,4 @@
-"""A topic of dead letters, in which each letter of a committed record stands once, also after crashes.
+"""A topic of dead letters, with each letter of a committed record once, also after crashes.
 
 As in `connectors.letterfile`: a worker writes the letters of its records before it commits them, and commits with them
 where the topic ended. Letters that are found after that place are not sent again.

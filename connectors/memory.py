@@ -126,7 +126,7 @@ class MemorySource:
         self._index, self._ended = index, False
 
     def commit(self, position: Position) -> None:
-        """See `Source.commit`; there is no broker to tell."""
+        """See `Source.commit`; there is no broker."""
 
     def close(self) -> None:
         """End the stream."""

@@ -17,7 +17,7 @@ from streamdp.errors import SchemaError, SourceError
 
 BLOCK_BYTES = 1 << 22
 MAX_RECORD_BYTES = 1 << 20
-"""A longer record is a dead letter: `too_long`. This bounds the memory, and how much one stray quote can swallow."""
+"""A longer record is a dead letter: `too_long`. This bounds the memory, and what one unmatched quote can include."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class RecordBlocks:
 
     @property
     def name(self) -> str:
-        """What messages call the file."""
+        """The name of the file in messages."""
         return self._stream.name
 
     @property
@@ -132,7 +132,7 @@ class RecordBlocks:
 
     @property
     def unended(self) -> bool:
-        """True if all complete records were returned, and the file goes on with a part of one."""
+        """True if all complete records were returned, and a part of one is left in the file."""
         return self._waiting and bool(self._tail or self._in_overlong)
 
     @property

@@ -78,7 +78,7 @@ class RecordFile(ABC):
         """Tell this file from others with the same header: positions get a digest of its first `FIRST` records.
 
         Call it before the first poll or seek, with the same key in every run: 32 to 64 secret bytes, without which
-        nobody can compare the digest with a guess of the records.
+        the digest cannot be compared with a guess of the records.
         """
         self._key = key
 
@@ -223,7 +223,7 @@ class RecordFile(ABC):
         return all(self._passed[reason] == self._bad[reason] for reason in ("malformed_quotes", "too_long"))
 
     def commit(self, position: Position) -> None:  # noqa: B027
-        """See `records.Source.commit`. Nothing: a file has no broker to tell."""
+        """See `records.Source.commit`. Nothing to do: a file has no broker."""
 
     def close(self) -> None:
         """Stop, also while following. Safe to call twice."""

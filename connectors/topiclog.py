@@ -103,7 +103,7 @@ class TopicLog:
             raise SourceError(f"the topic {self._partition.topic!r} was deleted and created again while it was read")
 
     def forget(self, before: int) -> None:
-        """See `Log.forget`. The next call makes up for one that fails; without the right to it, no more are made."""
+        """See `Log.forget`. The next call repeats one that fails; without the right to it, no more are made."""
         if self.kept == NO_RIGHT:
             return
         try:

@@ -1,4 +1,4 @@
-"""Asks the brokers of a topic again and again why a partition that a worker reads does not advance, and how far it may.
+"""Asks the brokers of a topic at intervals why a partition that a worker reads does not advance, and how far it may.
 
 A thread asks, over connections of its own: a broker that does not answer never delays the reader, and never hides that.
 Needs the extra `kafka`.
@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class _Waits:
-    """That a partition which answers may be waited for: it ends as soon as `at` is another offset."""
+    """A partition that answers and is not read on; it ends as soon as `at` is another offset."""
 
     reason: str
     at: int
@@ -84,7 +84,7 @@ class TopicWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread. A question that goes on is left."""
+        """End the thread, without a wait for a request that is under way."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)

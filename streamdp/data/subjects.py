@@ -7,7 +7,7 @@ The rule of a key, which `subject_bytes` makes of every subject, wherever it com
   differ in case or blanks, and 7 and 007, are different people (`type: integer` in the schema makes the last two one).
 - A float is refused, and so is text that writes one, such as 1.0 or 1e+20: a table with a missing id turns whole
   numbers into floats, so that 1 and 1.0 would be two people, and above 2^53 several people one.
-- Of a broker's key the frame and the quotes go first (`connectors.kafkakeys`).
+- The frame and the quotes of a broker's key are removed first (`connectors.kafkakeys`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
         return subject
     if type(subject) is str and subject.isascii():  # first, because the time of an admission is mostly spent here
         key = subject.encode()
-    elif isinstance(subject, str):  # also of a subclass, whose own methods are not asked
+    elif isinstance(subject, str):  # also of a subclass, whose own methods are not called
         key = _composed(str.encode(subject, "utf-8", "surrogatepass"))
     elif isinstance(subject, bytes):
         key = _composed(subject if type(subject) is bytes else b"".join((subject,)))

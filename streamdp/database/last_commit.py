@@ -1,6 +1,6 @@
 """The number of the last commit of an SQLite file, in the database and in a second file.
 
-SQLite stops to read its write-ahead log at the first damaged frame, and reports no error: the commits after it are lost
+SQLite stops reading its write-ahead log at the first damaged frame, and reports no error: the commits after it are lost
 in silence. So does a database whose log was deleted, or that was replaced by an older copy. Therefore each commit of a
 writer increments a number in the database, and the number is written to `<path>.last` before the commit returns. A
 database with a smaller number than its file has lost commits that were acknowledged. A larger number is allowed: the

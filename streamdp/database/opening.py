@@ -22,7 +22,7 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     """Return a database, for one of its jobs or as a whole. Nothing is read, written or connected yet.
 
     `url_or_path` is a file path, `sqlite:///PATH` with the path as it is, or `postgresql://HOST/DATABASE`. Several
-    hosts, such as a primary and its standby, stand as PostgreSQL's own clients have it:
+    hosts, such as a primary and its standby, are written as for PostgreSQL's own clients:
     `postgresql://USER@A:5432,B:5432/DATABASE`, or `host=A:5432,B:5432` among the parameters. The parameter `schema`
     names the schema of a PostgreSQL database that has the tables; by default `streamdp`. Without a job, the database is
     used as a whole. Raises `StoreError` for any other text, without quoting it: a URL may contain a password.

@@ -3,7 +3,7 @@
 They are in one schema, `streamdp`, or that which the URL names. The tables have the same names as in an SQLite file.
 `DROP SCHEMA` deletes all jobs. DDL is transactional in PostgreSQL: the tables are created whole or not at all.
 
-Each transaction names its schema itself, so no name depends on what a session was told before. Locks belong to a
+Each transaction names its schema itself, so no name depends on earlier settings of the session. Locks belong to a
 session, so a pooler that gives each transaction another session is refused (`_check_sessions`).
 """
 
@@ -67,7 +67,7 @@ _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing t
 class PostgresLock:
     """An advisory lock of a database session: PostgreSQL releases it when the session ends.
 
-    A session can end while its process lives on, so commits are fenced by epochs as well. PostgreSQL keeps advisory
+    A session can end before its process, so commits are fenced by epochs as well. PostgreSQL keeps advisory
     locks apart by database, and the lock is named after `job`, the schema and the name of the job: the names of the
     host do not matter. The lock holds one connection of the engine. Other holders that ask for a `shared` lock are
     allowed beside a shared one. Raises `StoreBusyError`, with the name of the database, if another holder still

@@ -84,7 +84,7 @@ class SQLiteFile:
     def _check_file(self) -> None:
         if os.path.isdir(self.name):
             raise StoreError(f"{self.name} is a folder: expected the file of a store")
-        if os.path.exists(self.name) and not os.path.isfile(self.name):  # to open a pipe may wait for ever
+        if os.path.exists(self.name) and not os.path.isfile(self.name):  # opening a pipe may block
             raise StoreError(f"{self.name} is no regular file: expected the file of a store")
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:

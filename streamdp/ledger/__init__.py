@@ -1,1 +1,1 @@
-"""Who has spent how much, against which cap: admission, the cache of rows, and how spends are stored."""
+"""The spends of subjects and the caps on them: admission, the cache of rows, and how spends are stored."""

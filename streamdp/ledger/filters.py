@@ -1,7 +1,7 @@
 """Admission against one filter, or against that of the period and the total (see `periods`).
 
 An exception at any moment leaves no record admitted, because the mask is not returned. It may leave rows that were
-charged for records that are not learned. This harms nobody's privacy.
+charged for records that are not learned. This weakens no guarantee.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of subjects in memory in front of a database: read when they are needed, written with a commit.
+"""A cache in memory of the rows of subjects in a database: read when they are needed, written with a commit.
 
 Other jobs and workers may write to the same database. A commit takes the ledger's lock, so commits are made one after
 the other. If another process has written since the rows were read, which the version of the ledger shows, the commit

@@ -23,7 +23,7 @@ Claims about the records of one subject, for a cap of (E), (E, D) or M in each p
 
 False times. A record is refused if its time is more than `late` before or more than `ahead` after the moment at which
 it is admitted. Within a span of length L by the clock, the admissible times have a span of L + late + ahead. It meets
-at most ceil((late + ahead) / L) + 2 periods. So false times buy a subject the budgets of that many periods in such a
+at most ceil((late + ahead) / L) + 2 periods. So false times give a subject the budgets of that many periods in such a
 span, and never more than one budget in each period.
 
 Deletion. A period that ended more than `late` before the moment can have no further records, so its rows may go. One

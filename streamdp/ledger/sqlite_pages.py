@@ -1,7 +1,7 @@
-"""Spends in an SQLite file: pages of subjects, and a write-ahead log of rows in front of them.
+"""Spends in an SQLite file: pages of subjects, and a write-ahead log of rows.
 
 The spends are in the job's database because they are committed in one transaction with the state and the position that
-they paid for. With another database for them, a commit would need both.
+they were charged for. With another database for them, a commit would need both.
 
 A table with one row for each subject is too slow, even with sorted bulk reads and upserts: each subject costs a search
 in the tree and Python objects, and a commit of 10,000 subjects among millions changes nearly as many pages of the file.

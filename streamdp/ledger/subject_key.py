@@ -1,9 +1,9 @@
 """The secret key of the hashes of subjects, and where it is stored.
 
 Subjects are names, addresses or account numbers: there are few of them and they can be guessed. With hashes without a
-key, a thief of the database could hash every candidate and see which of them took part, and how often. With a key of
-256 random bits, the database alone confirms no guess. Therefore the key is stored beside the database and never in it.
-Copy or back up the database without `<path>.key`, or give the key by the environment and store it on no disk.
+key, an attacker who has the database could hash every candidate and see which of them took part, and how often. With a
+key of 256 random bits, the database alone confirms no guess. Therefore the key is stored beside the database and never
+in it. Copy or back up the database without `<path>.key`, or give the key by the environment and store it on no disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a database says to its operator: its jobs, and how near people are to the caps that hold over all of them.
 
-It counts people and names none. The export has the keyed hashes of subjects: whoever has the key as well can test
-guesses of subjects.
+It counts people and names none. The export has the keyed hashes of subjects: with the key as well, guesses of
+subjects can be tested.
 """
 
 from __future__ import annotations

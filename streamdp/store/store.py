@@ -430,7 +430,7 @@ class Store:
         return Answers(self._open_connection(), self._database.errors, self.job, key, hours)
 
     def rollback(self) -> None:
-        """Discard the spends after the last commit, because what they paid for is discarded too."""
+        """Discard the spends after the last commit, because what was learned with them is discarded too."""
         if self._ledger is not None:
             self._ledger.rollback()
 
