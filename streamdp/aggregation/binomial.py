@@ -106,17 +106,10 @@ _TOLERANCE = 1 + 2e-9  # norms are checked up to 1e-9
 
 @lru_cache(maxsize=4096)
 def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
-    """(kappa, tail) of Bin(trials, 1/2), as the theorem above uses them.
+    """(kappa, tail) of Bin(trials, 1/2), as the theorem above uses them; (inf, 1) for one trial.
 
-    Parameters
-    ----------
-    trials
-        N >= 1.
-    log_cut
-        The logarithm of the wanted tail: [lo, hi] has the half-width of Hoeffding's inequality for it. Any value
-        gives a valid pair; a short interval makes the tail larger and kappa smaller.
-
-    For N = 1 there is no geometric tail: (inf, 1).
+    `log_cut` is the logarithm of the wanted tail: [lo, hi] has the half-width of Hoeffding's inequality for it. Any
+    value gives a valid pair; a short interval makes the tail larger and kappa smaller.
     """
     if trials < 2:
         return math.inf, 1.0
@@ -138,20 +131,9 @@ def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
 def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float, rounds: int = 1) -> float:
     """A delta such that the sums are (epsilon, delta)-DP: the least that is proved at the head of this module.
 
-    Parameters
-    ----------
-    trials
-        N, the fair bits that honest users add to each coordinate.
-    shift
-        T, the largest l2 change of the unrounded sums (see `shift_of`).
-    d
-        Coordinates.
-    epsilon
-        From above 0 to `LARGEST_EPSILON`.
-    delta
-        The expected order of magnitude of the answer; it decides only where the tails are cut.
-    rounds
-        The number of sums in which the same users take part.
+    `trials` is N, the fair bits that honest users add to each of d coordinates, `shift` is T, and `rounds` the number
+    of sums in which the same users take part. epsilon is at most `LARGEST_EPSILON`. `delta` is the expected order of
+    magnitude of the answer; it decides only where the tails are cut.
     """
     kappa, tail = gaussian_step(trials, _log_cut(d * rounds, epsilon, delta))
     if not math.isfinite(kappa):
@@ -183,15 +165,7 @@ def _beyond(kappa: float, square: float, shift: float, d: int, epsilon: float, r
 
 
 def shift_of(g: int, d: int, share: float) -> float:
-    """T, with room for the arithmetic of d coordinates in doubles.
-
-    Parameters
-    ----------
-    g, d
-        The cells of the grid, and the number of coordinates.
-    share
-        The sensitivity over 2 Delta2, in (0, 1].
-    """
+    """T for g cells and d coordinates, with room for rounding; `share` is the sensitivity over 2 Delta2, in (0, 1]."""
     return g * (share * _TOLERANCE + math.sqrt(d) * 2.0**-50)
 
 
@@ -224,17 +198,8 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
 
     It is the first b, in steps of 1 %, for which the finest grid g that keeps the budget is fine enough; then the least
     b for that g. Raises `BudgetError` if epsilon is over `LARGEST_EPSILON` or so small that N would exceed 2^36.
-
-    Parameters
-    ----------
-    users
-        n; all of them answer.
-    d
-        Coordinates.
-    share
-        The sensitivity over 2 Delta2, in (0, 1].
-    rounds
-        As for `spent_delta`; the budget covers all rounds.
+    All users answer, with d coordinates each, and the budget covers all rounds. `share` is the sensitivity over 2
+    Delta2, in (0, 1].
 
     >>> tight_parameters(1000, 6, ApproxDP(1.0, 1e-6), 1.0)
     (24, 42)
@@ -282,15 +247,9 @@ def _least_bits(keeps: Callable[[int], bool], enough: int) -> int:
 def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int = 1) -> float:
     """The least epsilon at which `spent_delta` is at most `delta`, to a relative 1e-6; from 1e-9.
 
-    The spent delta falls with epsilon and then rises, because the bound on the tails rises; so the search goes down a
-    grid first.
-
-    Parameters
-    ----------
-    trials, shift, d, delta, rounds
-        As for `spent_delta`.
-
-    Raises `BudgetError` if there is none up to `LARGEST_EPSILON`.
+    For the same trials, shift, d and rounds, the spent delta falls with epsilon and then rises, because the bound on
+    the tails rises; so the search goes down a grid first. Raises `BudgetError` if there is none up to
+    `LARGEST_EPSILON`.
     """
 
     def serves(epsilon: float) -> bool:
@@ -323,16 +282,8 @@ def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tupl
     g = max(2 Delta2 sqrt n, sqrt d, 4) rounded up, gamma = delta/(d+1), eps_hat = epsilon/(18 sqrt(ln 1/gamma)) and b
     the next integer over 180 g^2 ln(2/gamma)/(eps_hat^2 n). The paper's p = 90 g^2 ln(2/gamma)/(b eps_hat^2 n) is then
     just under 1/2. Fair bits are used, which their Lemma A.1 allows (p <= 1/2) and which only adds noise. g depends on
-    the unit of Delta2, and b on g; the variance does not.
-
-    Parameters
-    ----------
-    users, d
-        n, and the number of coordinates.
-    bound
-        Delta2.
-
-    Raises `BudgetError` outside the range of the theorem or above 2^40 bits.
+    the unit of Delta2, and b on g; the variance does not. Here n is `users` and Delta2 is `bound`. Raises `BudgetError`
+    outside the range of the theorem or above 2^40 bits.
 
     >>> paper_parameters(1000, 6, ApproxDP(1.0, 1e-6), 0.5)
     (32, 15488142)
@@ -346,15 +297,7 @@ def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tupl
 
 
 def paper_bits(g: int, users: int, d: int, budget: ApproxDP) -> int:
-    """b of `paper_parameters`.
-
-    Parameters
-    ----------
-    g
-        The cells of the grid.
-    users, d, budget
-        As for `paper_parameters`.
-    """
+    """b of `paper_parameters` for g cells, n users and d coordinates."""
     gamma = budget.delta / (d + 1)
     squared = budget.epsilon**2 / (324 * math.log(1 / gamma))
     return math.floor(180 * float(g) ** 2 * math.log(2 / gamma) / (squared * users)) + 1

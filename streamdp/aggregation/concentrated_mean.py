@@ -85,16 +85,8 @@ class AboveThreshold:
     Source: Asi and Liu 2023, Algorithm 1; Dwork and Roth 2014, Theorem 3.24. Their halves of epsilon, where we have 3/8
     and 5/8, make A a quarter larger. The paper's scale is half of that again, for a sensitivity of 1.
 
-    Parameters
-    ----------
-    epsilon
-        The budget of all tests together, at least 2^-14.
-    threshold
-        In (0, users].
-    users
-        n, the largest score.
-
-    Raises `ConfigError` for parameters out of range.
+    `epsilon` is at least 2^-14, `threshold` in (0, users], and the number of users is the largest score. Raises
+    `ConfigError` for parameters out of range.
     """
 
     epsilon: float
@@ -125,42 +117,16 @@ class AboveThreshold:
         return float(self.level_noise.randomize(np.array([self.threshold]), rng)[0])
 
     def passes(self, score: float, level: float, rng: Rng) -> bool:
-        """Whether the noisy score is at least the noisy threshold.
-
-        Parameters
-        ----------
-        score
-            The true score, from 0 to n.
-        level
-            The noisy threshold, from `level`.
-        """
+        """Whether the noisy score is at least the noisy threshold `level`; the true score is from 0 to n."""
         return bool(self.score_noise.randomize(np.array([score]), rng)[0] >= level)
 
     def chance(self, margin: float, queries: int) -> float:
-        """An upper bound on the probability that noise moves any score by a margin.
-
-        The move is against the threshold, in one direction.
-
-        Parameters
-        ----------
-        margin
-            At least 0.
-        queries
-            The number of scores.
-        """
+        """A bound on the probability that noise moves one of `queries` scores by a margin >= 0, in one direction."""
         scale, factor = self._tail
         return queries * factor * math.exp(-margin / scale)
 
     def margin(self, chance: float, queries: int) -> float:
-        """The least margin with a given `chance`.
-
-        Parameters
-        ----------
-        chance
-            The bound on the probability, in (0, 1).
-        queries
-            The number of scores.
-        """
+        """The least margin that noise on `queries` scores exceeds with a probability of at most `chance`, in (0, 1)."""
         scale, factor = self._tail
         return scale * math.log(queries * factor / chance)
 
@@ -175,22 +141,8 @@ class AboveThreshold:
 class ConcentratedMean:
     """The parameters of a run, fixed before the first query; public. Make one by `planned`.
 
-    Parameters
-    ----------
-    budget
-        What all tests and answers spend together.
-    d
-        The number of coordinates of a vector.
-    queries
-        T, the largest number of queries.
-    bound
-        The largest l2 norm of a vector.
-    distance
-        tau.
-    test
-        The test of the score.
-    selection
-        Which users count in a mean, and n.
+    All tests and answers together spend the budget. `queries` is T, `distance` is tau, and `bound` is the largest l2
+    norm of a vector (d,). The selection tells which users count in a mean.
     """
 
     budget: ApproxDP
@@ -214,22 +166,12 @@ class ConcentratedMean:
         outliers: float,
         failure: float,
     ) -> ConcentratedMean | None:
-        """The parameters with the least noise; None if n is too small.
+        """The parameters with the least noise for n users; None if n is too small.
 
-        The search is a grid over the test's share of epsilon and zeta's share of delta.
-
-        Parameters
-        ----------
-        budget, d, queries, bound, distance
-            As for the class.
-        users
-            n.
-        selection
-            "weighted" or "sampled": see `selection`.
-        outliers
-            The probability that two users' vectors are further than tau apart.
-        failure
-            The largest probability that such vectors fail any test.
+        `outliers` is the probability that the vectors of two users are further than tau (`distance`) apart, `failure`
+        the largest probability that such vectors fail any test. `selection` is "weighted" or "sampled". The search is a
+        grid over the test's share of epsilon and zeta's share of delta, for the budget, d, queries and bound of the
+        class.
         """
         if users < 2:
             return None
@@ -302,12 +244,7 @@ class Answers:
         self._level = mean.test.level(rng)
 
     def of(self, points: np.ndarray) -> np.ndarray | None:
-        """The answer (d,) to a query; None if the test failed, and then the run has ended.
-
-        Parameters
-        ----------
-        points
-            (n, d), one vector for each user.
+        """The answer (d,) to a query about points (n, d); None if the test failed, and then the run has ended.
 
         Raises `QueriesExhaustedError` for a query after the last one, `ConfigError` for points of another shape.
         """
@@ -338,19 +275,11 @@ def _largest_mu(epsilon: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def far_share(chance: float, users: int, risk: float) -> float:
-    """The share of far pairs of n independent users that is exceeded with probability at most `risk`.
+    """The share of far pairs of n independent users that is exceeded with probability at most `risk`, in (0, 1).
 
-    It is 1 if no smaller share q serves: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), because the pairs can be
-    divided into rounds of floor(n/2) disjoint pairs each (Hoeffding 1963, section 5).
-
-    Parameters
-    ----------
-    chance
-        The probability that one pair is far.
-    users
-        n.
-    risk
-        In (0, 1).
+    It is 1 if no smaller share q serves: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), `chance` the probability that
+    one pair is far, because the pairs can be divided into rounds of floor(n/2) disjoint pairs each (Hoeffding 1963,
+    section 5).
     """
     target = -math.log(risk) / (users // 2)
     low, high = chance, 1.0

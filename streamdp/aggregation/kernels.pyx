@@ -79,21 +79,11 @@ cdef inline int64_t _rounded(double place, uint64_t word) noexcept nogil:
 
 
 def noisy_counts(cnp.ndarray places not None, int64_t noise, cnp.ndarray out not None, cnp.ndarray words not None):
-    """Write each place, rounded at random, plus the ones among fair bits. Returns the number of finished cells.
+    """Write each place (m,) >= 0, rounded at random, plus the ones among `noise` fair bits, into `out` (m,) int64.
 
-    A place is rounded up if 63 bits of the next word are below its fraction of 2^63. That is exact for fractions that are
-    multiples of 2^-63; other fractions are rounded down to one.
-
-    Parameters
-    ----------
-    places
-        (m,), at least 0.
-    noise
-        The number of fair bits for each place.
-    out
-        (m,) int64, the result.
-    words
-        Random words.
+    A place is rounded up if 63 bits of the next of the random words are below its fraction of 2^63. That is exact for
+    fractions that are multiples of 2^-63; other fractions are rounded down to one. Returns the number of finished
+    cells.
     """
     cdef double* at_places = vector(places)
     cdef int64_t* counts = whole_numbers(out)
@@ -178,24 +168,11 @@ def count_ones(
     cnp.ndarray words not None,
     double factor=0.0,
 ):
-    """Add the `noisy_counts` of the gradients of all records. Returns the number of finished rows.
+    """Add the `noisy_counts` of the gradients at theta of all records. Returns the number of finished rows.
 
-    Parameters
-    ----------
-    spec, theta
-        The model (see `loops`), and the point of the gradients.
-    X, y
-        (n, p) and (n,).
-    bound
-        The largest l2 norm of a vector.
-    places, noise
-        g and b of `shuffled_sum.VectorSum`.
-    ones
-        (size + 1,) int64, to which the counts are added; the last entry counts the rows.
-    words
-        Random words.
-    factor
-        lambda of gradients with their curvature (see `curvature`); 0 for gradients alone.
+    `spec` is the model (see `loops`), X is (n, p), y (n,), `bound` the largest l2 norm of a vector, `places` and
+    `noise` are g and b of `shuffled_sum.VectorSum`. `ones` (size + 1,) int64 receives the counts; its last entry counts
+    the rows. `factor` is lambda of gradients with their curvature (see `curvature`); 0 for gradients alone.
 
     Raises `ArithmeticError` if a vector is longer than the bound, and `TypeError` for arrays of another type or shape.
     """
@@ -223,13 +200,7 @@ def count_ones(
 
 
 cdef class CountTotal(RecordKernel):
-    """`count_ones` for one record.
-
-    Parameters
-    ----------
-    spec, theta, p, bound, places, noise, ones, factor
-        As for `count_ones`, and the number of features.
-    """
+    """`count_ones` for one record of p features, with the same spec, theta, bound, places, noise, ones and factor."""
 
     cdef Point _at
     cdef double _bound, _factor
@@ -267,15 +238,7 @@ cdef class CountTotal(RecordKernel):
 
 
 def write_ones(cnp.ndarray counts not None, cnp.ndarray out not None):
-    """Write packed bits of which the first counts[i] are ones.
-
-    Parameters
-    ----------
-    counts
-        (m,) numbers of ones.
-    out
-        (m, w) uint8, zeros before; the result.
-    """
+    """Write packed bits, the first counts[i] of them ones, into the rows of `out` (m, w) uint8, zeros before."""
     cdef int64_t* numbers = whole_numbers(counts)
     cdef uint8_t* bits = byte_matrix(out)
     cdef Py_ssize_t m = len(counts), width = out.shape[1], i, k, whole, rest
@@ -293,12 +256,7 @@ def write_ones(cnp.ndarray counts not None, cnp.ndarray out not None):
 def add_ones(cnp.ndarray bits not None, cnp.ndarray ones not None):
     """Add the ones in each row of packed bits, and the number of people, in one step that nothing interrupts.
 
-    Parameters
-    ----------
-    bits
-        (m d, w) uint8: d rows for each of m people.
-    ones
-        (d + 1,) int64; the last entry counts people.
+    `bits` is (m d, w) uint8: d rows for each of m people. `ones` is (d + 1,) int64; its last entry counts people.
     """
     cdef uint8_t* rows = byte_matrix(bits)
     cdef int64_t* sums = whole_numbers(ones)

@@ -92,13 +92,7 @@ def pure_epsilon(budget: Budget) -> float:
 
 
 def pure_allowed(budget: ApproxDP, d: int) -> bool:
-    """Return whether PrivUnit at the epsilon of a budget keeps the whole budget, with its arithmetic counted.
-
-    Parameters
-    ----------
-    d
-        The number of coordinates.
-    """
+    """Return whether PrivUnit in R^d at the epsilon of a budget keeps the budget, with its arithmetic counted."""
     return arithmetic_delta(budget, d) <= budget.delta
 
 
@@ -111,14 +105,7 @@ class IntervalResponse:
     ratio of (p / (1-p)) (t-k)/k = e^eps. p is rounded down to a multiple of 2^-64, which can only lower the ratio. The
     best k is about t / (e^eps + 1) (Ye and Barg 2018; k = 1 is Warner's response for t intervals).
 
-    Parameters
-    ----------
-    epsilon
-        Positive; above 30 it is served as 30.
-    intervals
-        t, from 2 to 4096.
-
-    Raises `ConfigError` for a t out of range.
+    `intervals` is t, from 2 to 4096; an epsilon above 30 is served as 30. Raises `ConfigError` for a t out of range.
     """
 
     epsilon: float
@@ -146,28 +133,18 @@ class IntervalResponse:
         return p, (p * (k - 1) + (1 - p) * k) / others
 
     def users_for(self, coordinates: int) -> int:
-        """The users for each coordinate that find a right interval on all coordinates with probability 1 - `FAILURE`.
+        """The users for each of D coordinates that find a right interval on all of them with probability 1 - `FAILURE`.
 
         For each user the difference of the votes for two intervals has a mean of at least (1/3)(p - q) and a variance
         of at most p + q; a normal bound and a union bound over all intervals.
-
-        Parameters
-        ----------
-        coordinates
-            D.
         """
         p, q = self.chances
         return math.ceil(2 * math.log(self.intervals * coordinates / FAILURE) * (p + q) / (_GAP * (p - q)) ** 2)
 
     def randomize(self, truth: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, t) uint8: 1 for each named interval.
+        """Reports (n, t) uint8 about the true intervals, `truth` (n,): 1 for each named interval.
 
-        Parameters
-        ----------
-        truth
-            (n,) true intervals, from 0 to t - 1.
-
-        Raises `SchemaError` for intervals out of range.
+        Raises `SchemaError` for intervals outside 0 to t - 1.
         """
         from streamdp.aggregation.user_kernels import name_intervals
 
@@ -247,12 +224,7 @@ class UserMean:
     ) -> UserMean:
         """The split with the least variance: the coarse question is asked only if it lowers the variance.
 
-        Parameters
-        ----------
-        budget, bound, sensitivity, d, users
-            As for the class.
-        spread
-            As for the class; None for the bound.
+        The budget, bound, sensitivity, d, users and spread are those of the class; a spread of None is the bound.
         """
         spread = bound if spread is None else min(spread, bound)
         plain = cls(budget, bound, sensitivity, d, users, spread)
@@ -321,27 +293,18 @@ class UserMean:
     # -- the user's side ---------------------------------------------------------------------------------------------
 
     def signs(self, place: tuple[int, ...]) -> np.ndarray:
-        """The signs (D,) of the rotation: public, and fixed for each mean. Privacy does not depend on them.
+        """The signs (D,) of the rotation: public, fixed by the `place` of the mean in a sequence.
 
-        Parameters
-        ----------
-        place
-            Which mean it is, such as its number.
+        Privacy does not depend on them.
         """
         bits = shake_256(repr(place).encode()).digest((self.padded + 7) // 8)
         return 1.0 - 2.0 * np.unpackbits(np.frombuffer(bits, dtype=np.uint8))[: self.padded]
 
     def intervals_of(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """The interval (n,) of each vector on one coordinate of the rotation; the outer intervals are unbounded.
+        """The interval (n,) of each of the vectors (n, d) on one of D rotated coordinates.
 
-        Parameters
-        ----------
-        vectors
-            (n, d).
-        coordinates
-            (n,) indices from 0 to D - 1.
-        signs
-            (D,), from `signs`.
+        The outer intervals are unbounded. `coordinates` (n,) are the indices from 0, `signs` (D,) those of the
+        rotation.
         """
         from streamdp.aggregation.user_kernels import transform
 
@@ -353,27 +316,15 @@ class UserMean:
         return chosen
 
     def answer_coarse(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, t), each on one coordinate.
+        """Reports (n, t), each on one coordinate. Raises as `answer_fine` does.
 
-        Parameters
-        ----------
-        vectors, coordinates, signs
-            As for `intervals_of`.
-
-        Raises as `answer_fine` does.
+        The vectors, coordinates and signs are those of `intervals_of`.
         """
         self._check(vectors)
         return self.response.randomize(self.intervals_of(vectors, coordinates, signs), rng)
 
     def answer_fine(self, vectors: np.ndarray, centre: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, d): noisy offsets from the centre, clipped to the radius.
-
-        Parameters
-        ----------
-        vectors
-            (n, d).
-        centre
-            (d,).
+        """Reports (n, d): noisy offsets of vectors (n, d) from the centre (d,), clipped to the radius.
 
         Raises `ConfigError` if a vector is longer than the bound or not finite.
         """
@@ -393,16 +344,9 @@ class UserMean:
     # -- the learner's side ------------------------------------------------------------------------------------------
 
     def centre(self, votes: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """The centre (d,): the middles of the most named intervals, rotated back.
+        """The centre (d,): the middles of the most named intervals, rotated back by the signs.
 
-        It is projected onto the ball of radius `bound`.
-
-        Parameters
-        ----------
-        votes
-            (D, t), how often each interval was named.
-        signs
-            (D,), from `signs`.
+        It is projected onto the ball of radius `bound`. `votes` (D, t) tells how often each interval was named.
         """
         from streamdp.aggregation.user_kernels import transform
 
@@ -412,18 +356,10 @@ class UserMean:
         return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
 
     def estimate(self, vectors: np.ndarray, place: tuple[int, ...] = (0,), rng: Rng | None = None) -> np.ndarray:
-        """The mean (d,), with both sides in one process: for simulations and for a trusted process.
+        """The mean (d,) of vectors (users, d), both sides in one process: for simulations and for a trusted process.
 
-        Parameters
-        ----------
-        vectors
-            (`users`, d).
-        place
-            As for `signs`.
-        rng
-            None for cryptographic randomness.
-
-        Raises `ConfigError` for another number of vectors, and as `answer_fine` does.
+        `place` is that of `signs`; `rng` is cryptographic if None. Raises `ConfigError` for another number of vectors,
+        and as `answer_fine` does.
         """
         if len(vectors) != self.users:
             raise ConfigError(f"expected {self.users} vectors, got {len(vectors)}")

@@ -21,16 +21,9 @@ _WELL = 1e-9
 
 
 def near_counts(points: np.ndarray, distance: float) -> np.ndarray:
-    """For each vector the number of vectors within a distance of it, (n,), itself included.
+    """For each of the points (n, d) the number of points within a positive distance of it, (n,), itself included.
 
     It takes about n^2 d / 2 steps at worst and n memory. No copy of the points is left in memory.
-
-    Parameters
-    ----------
-    points
-        (n, d).
-    distance
-        Positive.
 
     >>> near_counts(np.array([[0.0], [1.0], [3.0]]), 1.0)
     array([2, 2, 1])

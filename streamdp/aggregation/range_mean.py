@@ -162,10 +162,7 @@ class RangeMean:
     ) -> RangeMean:
         """The share with the least variance; 0 if choosing bins does not lower the variance.
 
-        Parameters
-        ----------
-        mu, bound, sensitivity, d, users, rate, spread, failure
-            As for the class.
+        The parameters mu, bound, sensitivity, d, users, rate, spread and failure are those of the class.
         """
         plain = cls(mu, bound, sensitivity, d, users, rate, min(spread, bound), 0.0, failure)
         usable = [replace(plain, share=float(share)) for share in _SHARES if plain._slack_of(float(share)) < 0.5]
@@ -267,15 +264,7 @@ class RangeMean:
     # -- the curator's side ------------------------------------------------------------------------------------------
 
     def counts(self, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """The number of vectors in each bin, (D, t).
-
-        Parameters
-        ----------
-        vectors
-            (k, d).
-        signs
-            (D,), the signs of the rotation.
-        """
+        """The number of vectors (k, d), rotated with the signs (D,), in each bin: (D, t)."""
         from streamdp.aggregation.user_kernels import transform
 
         counts = np.zeros(self.padded * self.bins, dtype=np.int64)
@@ -298,25 +287,13 @@ class RangeMean:
 
     @staticmethod
     def costs(counts: np.ndarray) -> np.ndarray:
-        """c, (D, t).
-
-        Parameters
-        ----------
-        counts
-            (D, t), the number of users in each bin.
-        """
+        """c (D, t), from the counts (D, t) of users in each bin."""
         up_to = np.cumsum(counts, axis=1)
         costs: np.ndarray = np.maximum(up_to - counts, up_to[:, -1:] - up_to)
         return costs
 
     def choose(self, costs: np.ndarray, rng: Rng) -> np.ndarray:
-        """A bin (D,) for every row of costs, by the exponential mechanism.
-
-        Parameters
-        ----------
-        costs
-            (D, t), from `costs`.
-        """
+        """A bin (D,) for every row of costs (D, t), by the exponential mechanism."""
         least = costs.min(axis=1, keepdims=True)
         cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
         points = (_words(len(costs), rng) >> np.uint64(11)).astype(float) * 2.0**-53
@@ -325,13 +302,7 @@ class RangeMean:
         return bins
 
     def centre(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
-        """The centre (d,): the middles of the chosen bins, rotated back and projected onto the ball of all vectors.
-
-        Parameters
-        ----------
-        vectors
-            (k, d).
-        """
+        """The centre (d,) of vectors (k, d): the middles of the chosen bins, rotated back, projected onto the ball."""
         from streamdp.aggregation.user_kernels import transform
 
         signs = 1.0 - 2.0 * np.unpackbits(_words((self.padded + 63) // 64, rng).view(np.uint8))[: self.padded]
@@ -342,12 +313,7 @@ class RangeMean:
         return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
 
     def estimate(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
-        """The private mean (d,).
-
-        Parameters
-        ----------
-        vectors
-            (k, d), the vectors of the drawn users; they are wiped.
+        """The private mean (d,) of the vectors (k, d) of the drawn users, which are overwritten with zeros.
 
         Raises `ConfigError` if a vector is longer than the bound or not finite.
         """

@@ -43,14 +43,7 @@ class WeightedMean:
     at the other reaches. Nothing is drawn, so nothing can fail. Nearness is within tau, as in FriendlyCore (Tsfadia et
     al. 2022), in which two kept users share a near user; the paper uses 2 tau.
 
-    Parameters
-    ----------
-    users
-        n.
-    far
-        The largest number of far ordered pairs of C at a good query.
-    failure
-        0: there is no failure.
+    `far` is the largest number of far ordered pairs of C at a good query. `failure` is 0: there is no failure.
     """
 
     users: int
@@ -86,16 +79,9 @@ class WeightedMean:
         return (2 * first + others) / common
 
     def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
-        """The weights (n,) of the users, from 0 to 1.
+        """The weights (n,) of the users, from 0 to 1, for points (n, d), one of each user.
 
-        Parameters
-        ----------
-        points
-            (n, d), one vector for each user.
-        distance
-            tau.
-        near
-            (n,), the number of users within tau of each user, itself included.
+        `near` (n,) is the number of users within the distance tau of each user, itself included.
         """
         return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
 
@@ -119,14 +105,7 @@ class SampledMean:
        r = 2 tau (1 + (n - 1) / (2 U)) of m, and the two means are within r (k + 2) / U.
     A draw outside of that coupling has a probability of `failure` for each query, which counts against delta like zeta.
 
-    Parameters
-    ----------
-    users
-        n.
-    far
-        The largest number of far ordered pairs of C at a good query.
-    failure
-        In (0, 1): the probability of step 2 for each query.
+    `far` is the largest number of far ordered pairs of C at a good query, `failure` in (0, 1).
     """
 
     users: int

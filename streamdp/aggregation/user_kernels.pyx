@@ -20,23 +20,11 @@ cnp.import_array()
 def name_intervals(
     cnp.ndarray truth not None, Py_ssize_t picks, uint64_t keep, cnp.ndarray out not None, cnp.ndarray words not None
 ):
-    """Write the intervals that reports name. Returns the number of finished rows.
+    """Write ones into the rows of `out` (n, t) uint8, zeros before, for the intervals that reports name.
 
-    The true interval is among them if the next word is below `keep`. The rest is a uniform choice of the other t - 1
-    (Floyd 1987).
-
-    Parameters
-    ----------
-    truth
-        (n,) int64, true intervals from 0 to t - 1.
-    picks
-        The number of intervals in a report.
-    keep
-        2^64 times the probability of naming the true interval.
-    out
-        (n, t) uint8, zeros before; ones are written for named intervals.
-    words
-        Random words.
+    A report has `picks` intervals. The true one, truth[i] from 0 to t - 1, is among them if the next of the random
+    words is below `keep`, 2^64 times its probability. The rest is a uniform choice of the other t - 1 (Floyd 1987).
+    Returns the number of finished rows.
     """
     cdef int64_t* true = whole_numbers(truth)
     cdef uint8_t* named = byte_matrix(out)
@@ -76,18 +64,9 @@ def name_intervals(
 
 
 def select(cnp.ndarray chances not None, cnp.ndarray out not None, cnp.ndarray words not None):
-    """Write 1 with the probability chances 2^-64, never for 0 and always for 2^64 - 1; else 0.
+    """Write 1 into `out` with the probability chances 2^-64, never for 0 and always for 2^64 - 1; else 0.
 
-    Returns the number of finished entries.
-
-    Parameters
-    ----------
-    chances
-        (n,) uint64.
-    out
-        (n,) float, the result.
-    words
-        Random words.
+    `chances` is (n,) uint64, `words` are random. Returns the number of finished entries.
     """
     cdef uint64_t* most = random_words(chances)
     cdef double* chosen = vector(out)
@@ -106,13 +85,7 @@ def select(cnp.ndarray chances not None, cnp.ndarray out not None, cnp.ndarray w
 
 
 def transform(cnp.ndarray V not None):
-    """Multiply rows by the orthonormal Hadamard matrix, in place.
-
-    Parameters
-    ----------
-    V
-        (n, D), D a power of two.
-    """
+    """Multiply the rows of V (n, D) by the orthonormal Hadamard matrix, in place; D is a power of two."""
     cdef double* rows = matrix(V)
     cdef Py_ssize_t n = V.shape[0], D = V.shape[1], i, j, half, begin
     cdef double* row
@@ -137,15 +110,7 @@ def transform(cnp.ndarray V not None):
 
 
 def radii(cnp.ndarray points not None, cnp.ndarray centre not None, cnp.ndarray out not None):
-    """Write the distance of each point from a centre.
-
-    Parameters
-    ----------
-    points, centre
-        (n, d) and (d,).
-    out
-        (n,), overwritten.
-    """
+    """Write the distance of each of the points (n, d) from a centre (d,) into `out` (n,)."""
     cdef double* rows = matrix(points)
     cdef double* middle = vector(centre)
     cdef double* distances = vector(out)
@@ -186,20 +151,10 @@ def count_near(
     double well,
     cnp.ndarray counts not None,
 ):
-    """Add to each count the number of other points within a distance (see `pairwise`).
+    """Add to each of the counts (n,) the number of other points (n, d) within a distance (see `pairwise`).
 
-    Parameters
-    ----------
-    points
-        (n, d).
-    order, sorted_radii
-        (n,) int64, which sorts the points by their radii, and these radii, sorted.
-    distance
-        Positive.
-    well
-        The relative difference of radii that rounding cannot change.
-    counts
-        (n,) int64.
+    `order` (n,) int64 sorts the points by their radii, `sorted_radii` are these, and `well` is the relative difference
+    of radii that rounding cannot change.
     """
     cdef double* rows = matrix(points)
     cdef int64_t* place = whole_numbers(order)

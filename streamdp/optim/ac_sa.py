@@ -87,13 +87,7 @@ class Problem:
     spread: float | None = None
 
     def variance(self, batch: int) -> float:
-        """sigma^2, the variance of a noisy average of gradients.
-
-        Parameters
-        ----------
-        batch
-            The number of gradients, at least 1.
-        """
+        """sigma^2, the variance of a noisy average of a batch of gradients."""
         return (self.bound if self.spread is None else self.spread) ** 2 / batch + self.noise(batch)
 
 
@@ -123,18 +117,9 @@ class Phase:
 
 
 def run_of(problem: Problem, records: int, batch: int, distance: float, beta: float) -> Phase:
-    """The run of AC-SA over a number of records.
+    """The run of AC-SA over a number of records, with the batch size reduced to it if larger.
 
-    Parameters
-    ----------
-    records
-        The number of records, at least 1.
-    batch
-        Records for each step; reduced to `records` if larger.
-    distance
-        D at the start of this run.
-    beta
-        The smoothness of the loss or its envelope.
+    `distance` is D at the start of this run, `beta` the smoothness of the loss or its envelope.
     """
     batch = min(batch, records)
     steps = records // batch
@@ -174,16 +159,10 @@ def _best_run(problem: Problem, records: int, batch: int | None, distance: float
 
 
 def rounds_of(problem: Problem, users: int, distance: float, noises: dict[int, float]) -> Phase:
-    """The run over the same people in every round: the fewest rounds whose bound is within a tenth of the least.
+    """The run over the same n users in every round: the fewest rounds whose bound is within a tenth of the least.
 
-    Parameters
-    ----------
-    users
-        n, the number of people.
-    distance
-        D at the start.
-    noises
-        By number of rounds, the variance E||.||^2 that privacy adds to the average of n gradients in one round.
+    `distance` is D at the start. By number of rounds, `noises` is the variance E||.||^2 that privacy adds to the
+    average of n gradients in one round.
     """
 
     def run_of_rounds(rounds: int, noise: float) -> Phase:
@@ -198,16 +177,8 @@ def rounds_of(problem: Problem, users: int, distance: float, noises: dict[int, f
 def plan(problem: Problem, records: int, batch: int | None = None, distance: float | None = None) -> list[Phase]:
     """The phases for a stream: one for a convex loss, up to ceil(log2 log2 n) for a strongly convex one.
 
-    The number of phases is the one with the least final bound.
-
-    Parameters
-    ----------
-    records
-        n, the number of records, at least 1.
-    batch
-        The batch size; chosen if None.
-    distance
-        D at the start; `problem.distance` if None.
+    The number of phases is the one with the least final bound. n is the number of records; a batch size of None is
+    chosen; `distance` is D at the start, that of the problem if None.
     """
     reach = problem.distance if distance is None else distance
     if problem.convexity == 0:
@@ -226,12 +197,7 @@ def plan(problem: Problem, records: int, batch: int | None = None, distance: flo
 class Accelerated:
     """The sequences of AC-SA: `points` (2, d) holds theta and ag, `step` is t of the phase.
 
-    Parameters
-    ----------
-    start
-        (d,) theta_0.
-    project
-        Maps a vector (d,) to the nearest point of the domain.
+    They begin at `start` (d,), and `project` maps a vector (d,) to the nearest point of the domain.
     """
 
     def __init__(self, start: np.ndarray, project: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -247,15 +213,7 @@ class Accelerated:
         return middle
 
     def move(self, gradient: np.ndarray, modulus: float) -> None:
-        """One step.
-
-        Parameters
-        ----------
-        gradient
-            (d,) the noisy gradient at `middle`.
-        modulus
-            M of the phase.
-        """
+        """Make one step with the noisy gradient (d,) at `middle`; `modulus` is M of the phase."""
         alpha = 2.0 / (self.step + 2)
         self.points[0] = self._project(self.points[0] - gradient * ((self.step + 1) / modulus))
         self.points[1] = alpha * self.points[0] + (1 - alpha) * self.points[1]

@@ -80,18 +80,9 @@ def begin(
 ) -> Arrays:
     """Return the arrays of a model that has learned nothing about its columns.
 
-    Parameters
-    ----------
-    spec, box, state
-        As for `Arrays`.
-    segments
-        The number of segments.
-    frame
-        As for `Arrays`; its slots are written here.
-    scaled
-        The rows of the frame that bits are asked about, ascending.
-    paired
-        The columns of which pairs are asked about; the number of columns is the constant 1.
+    spec, box, state and frame are those of `Arrays`, with a number of segments; the slots of the frame are written
+    here. `scaled` are the rows of the frame that bits are asked about, ascending. `paired` are the columns of which
+    pairs are asked about; the number of columns is the constant 1.
     """
     frame[:, k.SLOT] = -1
     frame[scaled, k.SLOT] = np.arange(len(scaled))
@@ -110,12 +101,7 @@ def begin(
 def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
     """Take over what learners of disjoint records know about columns, and the units of the one with most information.
 
-    Parameters
-    ----------
-    arrays
-        Those of a model that has learned nothing.
-    parts
-        At least one, of the same model.
+    `arrays` are those of a model that has learned nothing, `parts` at least one of the same model.
     """
     arrays.frame[:] = max(parts, key=lambda part: float(part.clock[k.TOTAL])).frame
     arrays.clock[:] = sum(part.clock for part in parts)
@@ -126,26 +112,14 @@ def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
 
 
 def average_in_units(arrays: Arrays) -> np.ndarray:
-    """The average of theta in the units in which it is learned, as a new array (d,).
-
-    Parameters
-    ----------
-    arrays
-        What is known.
-    """
+    """Return the average of theta in the units in which it is learned, as a new array (d,)."""
     out = np.empty(len(arrays.state[1]))
     k.inward(arrays, arrays.state[1], out)
     return out
 
 
 def unresolved(arrays: Arrays) -> list[int]:
-    """The columns whose spread may be any number below the finest one that bits tell from others, by two deviations.
-
-    Parameters
-    ----------
-    arrays
-        What is known.
-    """
+    """The columns whose spread may be any number below the finest one that bits tell from others, by two deviations."""
     summary = arrays.summary
     low = summary[:, location_scale.REACH] - 2.0 * np.sqrt(summary[:, location_scale.REACH_VARIANCE])
     found: list[int] = summary[low <= _FINEST, k.COLUMN].astype(int).tolist()
@@ -155,17 +129,9 @@ def unresolved(arrays: Arrays) -> list[int]:
 def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
     """Take over what a state tells about columns.
 
-    Parameters
-    ----------
-    arrays
-        Those of a model of the same parameters.
-    state
-        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,), the posteriors (c, ...), `tails`
-        (c, `tails.TAILS`) and, where pairs of columns are asked about, `pairs` (m, 3).
-    posterior
-        The name of the entry with the posteriors.
-
-    Raises `ConfigError` for numbers out of range.
+    It has `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,), the posteriors (c, ...) in the entry that
+    `posterior` names, `tails` (c, `tails.TAILS`) and, if pairs of columns are asked about, `pairs` (m, 3). Raises
+    `ConfigError` for numbers out of range.
     """
     scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
     progress = finite_array(state, "progress", arrays.clock.shape)
@@ -191,16 +157,7 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
 
 
 def read_posterior(state: Mapping[str, Any], name: str, posterior: np.ndarray) -> np.ndarray:
-    """Return an entry of a state in the shape (c, ...) of posteriors, each with a largest of 0.
-
-    Parameters
-    ----------
-    state
-        The state.
-    name
-        The entry, with as many numbers as `posterior`.
-    posterior
-        Posteriors of this shape.
+    """Return the entry `name` of a state in the shape (c, ...) of a posterior, each with a largest of 0.
 
     Raises `ConfigError` for numbers out of range.
     """

@@ -68,14 +68,8 @@ class Reports:
 class Asgd(Growing):
     """The iterate, its average and the sequence of batches.
 
-    Parameters
-    ----------
-    start
-        (d,) the first theta.
-    project
-        Maps a vector (d,) to the nearest point of the domain.
-    batch
-        Reports of each batch; None: they grow.
+    It begins at `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. If `batch` is None,
+    batches grow.
     """
 
     def __init__(
@@ -141,13 +135,7 @@ class Asgd(Growing):
         self.state[-1] = 0.0
 
     def mapped(self, place: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """Return a copy in other units.
-
-        Parameters
-        ----------
-        place
-            Maps a theta (d,) to its value in the other units.
-        """
+        """Return a copy in other units; `place` maps a theta (d,) to its value in them."""
         other, d = copy(self), self._d
         other.state = np.concatenate([place(self.state[:d]), place(self.state[d:-2]), self.state[-2:]])
         return other

@@ -44,15 +44,7 @@ _ANY = 1e-5  # the probability that a spread is any of them, so that each may co
 
 
 class BatchSearch:
-    """What is known of the centre and the spread.
-
-    Parameters
-    ----------
-    middle
-        The middle of the bounds.
-    half
-        h > 0, half of their width.
-    """
+    """What is known of the centre and the spread; the target's bounds are `middle` plus and minus `half` > 0."""
 
     def __init__(self, middle: float, half: float) -> None:
         self._log_spreads = math.log(half) - math.log(2) / 2 * np.arange(SPREADS)
@@ -76,18 +68,9 @@ class BatchSearch:
     def take(
         self, place: tuple[float, float], c: float, found: tuple[float, float], errors: tuple[float, float]
     ) -> None:
-        """Take in a batch.
+        """Take in the noisy means of a and a^2 that a batch found at `place`, b and sigma, and their errors.
 
-        Parameters
-        ----------
-        place
-            b and sigma at which its gradients were taken.
-        c
-            That of Huber's loss.
-        found
-            The noisy means of a and a^2.
-        errors
-            Their deviations.
+        c is that of Huber's loss.
         """
         centre, error = self.numbers[:2].tolist()
         (b, sigma), spreads = place, np.exp(self._log_spreads)
@@ -108,15 +91,7 @@ class BatchSearch:
         self.numbers = np.concatenate([[centre, min(error, self._widest)], weights])
 
     def read(self, numbers: np.ndarray) -> None:
-        """Take over what `numbers` was.
-
-        Parameters
-        ----------
-        numbers
-            (SPREADS + 2,).
-
-        Raises `ConfigError` for numbers out of range.
-        """
+        """Take over what `numbers` was, (SPREADS + 2,). Raises `ConfigError` for numbers out of range."""
         sound = numbers[1] > 0 and numbers[2:].min() >= 0 and abs(numbers[2:].sum() - 1) < 1e-6
         if not (sound and np.isfinite(numbers).all()):
             raise ConfigError("state: its search for the centre of the target is out of range")
@@ -124,15 +99,7 @@ class BatchSearch:
 
 
 def moments(centre: np.ndarray, spread: np.ndarray, c: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of a = clip(Z, -c, c) and of a^2 for a normal Z.
-
-    Parameters
-    ----------
-    centre, spread
-        The mean and the deviation of Z; their shapes are broadcast.
-    c
-        Above 0.
-    """
+    """Return the means of a = clip(Z, -c, c) and of a^2 for a normal Z with a centre and a spread: broadcast."""
     from scipy.special import ndtr  # here, because scipy takes long to load, and reading a model needs none of it
 
     low, high = (-c - centre) / spread, (c - centre) / spread

@@ -57,28 +57,14 @@ b)^2 and of records; and the level of the block, 0 if it is not in use."""
 
 
 class Change(NamedTuple):
-    """Where the stream changed.
-
-    Parameters
-    ----------
-    block
-        The first block after the change.
-    scale_alone
-        Whether only Huber's scale changed.
-    """
+    """The first block after a change of the stream, and whether only Huber's scale changed."""
 
     block: int
     scale_alone: bool
 
 
 def about(changes: int) -> list[str]:
-    """Return what a statement says about changes that were noticed.
-
-    Parameters
-    ----------
-    changes
-        How many.
-    """
+    """Return what a statement says about a number of changes that were noticed."""
     if not changes:
         return []
     return [
@@ -88,36 +74,19 @@ def about(changes: int) -> list[str]:
 
 
 def width(d: int) -> int:
-    """Return the length of a block: the weighted query points (d,) and gradients (d,), and seven sums.
-
-    Parameters
-    ----------
-    d
-        The number of parameters.
-    """
+    """Return the length of a block: the weighted query points (d,) and gradients (d,), and seven sums."""
     return 2 * d + 7
 
 
 def used(blocks: np.ndarray) -> int:
-    """Return how many blocks are in use; they come first.
-
-    Parameters
-    ----------
-    blocks
-        (BLOCKS, width).
-    """
+    """Return how many blocks (BLOCKS, width) are in use; they come first."""
     return int(np.count_nonzero(blocks[:, LEVEL]))
 
 
 def add(blocks: np.ndarray, block: np.ndarray) -> None:
-    """Add a block of one batch, and join older ones.
+    """Add a block (width,) of one batch to blocks (BLOCKS, width) in place, and join older ones.
 
-    Parameters
-    ----------
-    blocks
-        (BLOCKS, width), changed in place.
-    block
-        (width,) its sums; the level is set here.
+    The level is set here.
     """
     end = used(blocks)
     blocks[end], blocks[end, LEVEL] = block, 1
@@ -137,12 +106,7 @@ def add(blocks: np.ndarray, block: np.ndarray) -> None:
 def means(total: np.ndarray, d: int, has_scale: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean query points (..., d) and gradients (..., d) of sums of blocks (..., width); 0 of none.
 
-    Parameters
-    ----------
-    total
-        Sums over blocks.
-    d, has_scale
-        The number of parameters, and whether the last one is Huber's scale.
+    `total` are the sums; `has_scale` tells whether the last parameter is Huber's scale.
     """
     weights = np.repeat(total[..., [WEIGHT]], d, axis=-1)
     if has_scale:
@@ -156,20 +120,9 @@ def find(
 ) -> Change | None:
     """Return where the stream changed; None if it did not.
 
-    Parameters
-    ----------
-    blocks
-        (BLOCKS, width).
-    hessian
-        (d, d) A, which carries gradients from one query point to another.
-    variances
-        (d,) v.
-    scale
-        Huber's scale, which is the last parameter; None: there is none.
-    curved
-        Whether the Hessian may be wrong by a factor of two on the way from the first blocks to the last ones.
-    least
-        The fewest records of the last blocks.
+    `blocks` are (BLOCKS, width). `hessian` (d, d) is A, which carries gradients from one query point to another; if it
+    is `curved` it may be wrong by a factor of two on the way from the first blocks to the last ones. `variances` (d,)
+    are v. `scale` is Huber's, the last parameter, or None. `least` is the fewest records of the last blocks.
     """
     d, end, has_scale = len(variances), used(blocks), scale is not None
     if end < 2:
@@ -219,45 +172,19 @@ def _variance(total: np.ndarray, variances: np.ndarray) -> np.ndarray:
 
 
 def forget_scale(blocks: np.ndarray, d: int, before: int) -> None:
-    """Let the scale, the last parameter, count from a block on.
-
-    Parameters
-    ----------
-    blocks
-        (BLOCKS, width), changed in place.
-    d
-        The number of parameters.
-    before
-        The first block in which it counts.
-    """
+    """Let the scale, the last of d parameters, count in blocks from the one at `before` on only, in place."""
     blocks[:before, [d - 1, 2 * d - 1, SCALE_WEIGHT]] = 0.0
 
 
 def forget(blocks: np.ndarray, before: int) -> None:
-    """Drop the first blocks.
-
-    Parameters
-    ----------
-    blocks
-        (BLOCKS, width), changed in place.
-    before
-        How many.
-    """
+    """Drop the first blocks, `before` many, in place."""
     kept = blocks[before:].copy()
     blocks[:] = 0.0
     blocks[: len(kept)] = kept
 
 
 def check(blocks: np.ndarray, largest: float) -> None:
-    """Raise `ConfigError` for blocks that `add` cannot have made.
-
-    Parameters
-    ----------
-    blocks
-        (BLOCKS, width), finite.
-    largest
-        The largest absolute value.
-    """
+    """Raise `ConfigError` for finite blocks that `add` cannot have made, or absolute values above the largest."""
     levels, sums = blocks[:, LEVEL], blocks[:, WEIGHT:LEVEL]
     whole = np.all(levels == np.round(levels)) and np.all(np.diff(levels) <= 0) and levels.max() <= _LEVELS
     counted = np.all(sums >= 0) and np.all(sums[:, 0] <= sums[:, 2] * (1 + 1e-9)) and np.all(sums[:, 1] <= sums[:, 0])

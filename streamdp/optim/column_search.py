@@ -28,14 +28,8 @@ _FIRST, _GROWTH = 32, 1.2
 class ColumnSearch:
     """What is known, the next question, and the units of the columns.
 
-    Parameters
-    ----------
-    scaled
-        (p,) which columns have values in [-1, 1] and are scaled; at least one.
-    typical
-        The declared centres and spreads to begin with, by column.
-    keep
-        The probability that a bit is the true one.
+    `scaled` (p,) are the columns that have values in [-1, 1] and are scaled, at least one; `typical` are the declared
+    centres and spreads to begin with, by column. A bit is the true one with the probability `keep`.
     """
 
     def __init__(self, scaled: np.ndarray, typical: Mapping[int, tuple[float, float]], keep: float) -> None:
@@ -85,37 +79,17 @@ class ColumnSearch:
         return Question(low, high, self.asked // len(self._arrays.summary), column)
 
     def asks(self, question: Question) -> bool:
-        """Whether a question is about a column that is scaled.
-
-        Parameters
-        ----------
-        question
-            It may come from an untrusted source.
-        """
+        """Whether a question, maybe from an untrusted source, is about a column that is scaled."""
         column, frame = question.column, self._arrays.frame
         return isinstance(column, int) and 0 <= column < len(frame) - 1 and bool(frame[column, k.SLOT] >= 0)
 
     def take(self, question: Question, yes: bool) -> None:
-        """Take in one noisy bit.
-
-        Parameters
-        ----------
-        question
-            What was asked, now or before.
-        yes
-            The noisy answer.
-        """
+        """Take in the noisy bit `yes`, the answer to a question that was asked now or before."""
         k.take_bit(self._arrays, question.column, question.low, question.high, yes, self._keep)
         self.count(0)
 
     def count(self, gradients: int) -> None:
-        """Count reports that were gradients.
-
-        Parameters
-        ----------
-        gradients
-            How many.
-        """
+        """Count reports that were gradients."""
         clock = self._arrays.clock
         clock[k.COUNT] += gradients
         clock[k.REACHED] = clock[k.COUNT] * self._information
@@ -123,10 +97,7 @@ class ColumnSearch:
     def rescale(self, information: float) -> bool:
         """Scale columns anew, between two batches, if it is time; return whether the average begins anew.
 
-        Parameters
-        ----------
-        information
-            That of all gradients so far.
+        `information` is that of all gradients so far.
         """
         clock = self._arrays.clock
         if clock[k.COUNT] < self._due:
@@ -137,13 +108,7 @@ class ColumnSearch:
         return bool(clock[k.WEIGHT] == 0)
 
     def merge(self, parts: Sequence[Self]) -> None:
-        """Take over what searches of disjoint records know, and the units of the one with the most gradients.
-
-        Parameters
-        ----------
-        parts
-            At least one, about the same columns.
-        """
+        """Take over what parts with disjoint records know, and the units of the one with the most gradients."""
         merge(self._arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         self._hold()
 
@@ -161,15 +126,7 @@ class ColumnSearch:
         }
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """Take over what `learned` returned.
-
-        Parameters
-        ----------
-        state
-            The entries of `learned`.
-
-        Raises `ConfigError` for numbers out of range.
-        """
+        """Take over the state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         read(self._arrays, state, "bits")
         self._due = float(self._arrays.clock[k.NEXT])
         self._hold()

@@ -40,14 +40,10 @@ START, LEAST = 3**-0.5, 2.0**-7
 
 
 def inward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return theta (d,) for columns in these units, as a new array.
+    """Return theta (d,), that of the columns as they are, for columns in units (2, p): centres and slopes; a new array.
 
-    Parameters
-    ----------
-    theta
-        (d,) for the columns as they are: for each class the p coefficients and the intercept, and maybe Huber's scale.
-    units
-        (2, p) centres and slopes; p may be 0. The coefficient of a column with slope 0 becomes 0.
+    Theta has for each class the p coefficients and the intercept, and maybe Huber's scale. The coefficient of a column
+    with slope 0 becomes 0; p may be 0.
     """
     theta, (centre, slope) = theta.copy(), units
     blocks = _blocks(theta, len(centre))
@@ -57,15 +53,7 @@ def inward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def outward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return theta (d,) for the columns as they are, as a new array: the inverse of `inward`.
-
-    Parameters
-    ----------
-    theta
-        (d,) for columns in these units.
-    units
-        (2, p) centres and slopes.
-    """
+    """Return theta (d,), given for units (2, p), for the columns as they are: the inverse of `inward`, a new array."""
     theta, (centre, slope) = theta.copy(), units
     blocks = _blocks(theta, len(centre))
     blocks[:, :-1] *= slope
@@ -81,16 +69,8 @@ def _blocks(theta: np.ndarray, p: int) -> np.ndarray:
 def narrowed(units: np.ndarray, scaled: np.ndarray, hessian: np.ndarray, variance: float) -> np.ndarray | None:
     """Return new units (2, p), or None if they stay.
 
-    Parameters
-    ----------
-    units
-        (2, p) the present centres and slopes.
-    scaled
-        (p,) which columns may change.
-    hessian
-        (p + 1, p + 1) A, the intercept last, in the present units.
-    variance
-        v, the variance of the noise of an entry of A.
+    `scaled` (p,) tells which columns may change. `hessian` (p + 1, p + 1) is A in the present units, the intercept
+    last, and `variance` v, that of the noise of an entry of A.
     """
     base, noise = float(hessian[-1, -1]), math.sqrt(variance)
     if not scaled.any() or base <= 4 * noise:

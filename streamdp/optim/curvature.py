@@ -88,14 +88,8 @@ def has_curvature(loss: Loss) -> bool:
 class Curvature:
     """The vectors (g, lambda svec M, lambda s) of records: see the text of the module.
 
-    Parameters
-    ----------
-    loss
-        `Huber` or `Logistic`, without `clip`.
-    columns
-        q >= 1, the length of x, intercept included.
-
-    Raises `ConfigError` for another loss.
+    The loss is `Huber` or `Logistic` without `clip`, else a `ConfigError` is raised; `columns` is q >= 1, the length of
+    x, intercept included.
     """
 
     loss: Loss
@@ -147,16 +141,9 @@ class Curvature:
         return 2 * self.loss.c**2 if isinstance(self.loss, Huber) else 2.0
 
     def vectors(self, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the vectors (n, size) of n records.
+        """Return the vectors (n, size) at theta (d,) of n records, features X (n, p) and encoded targets y (n,).
 
-        Parameters
-        ----------
-        spec
-            The loss and the model as numbers for the compiled loops.
-        theta
-            (d,), where gradient and curvature are taken.
-        X, y
-            (n, p) features and (n,) encoded targets.
+        `spec` are the loss and the model as numbers for the compiled loops.
         """
         from streamdp.optim.curvature_loops import joint_of_rows
 

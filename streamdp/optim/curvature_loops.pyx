@@ -104,20 +104,11 @@ cdef void vector_of(
 
 
 def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):
-    """Write the vectors of all rows at one theta into G.
+    """Write the vectors of all rows of X (n, p) and y (n,) at one theta into G (n, size).
 
-    Parameters
-    ----------
-    spec
-        The loss (see `loops`): Huber or logistic.
-    theta
-        (d,), or (d + 2 p,) with the units of the columns: p centres and p slopes, see `column_units`.
-    X, y
-        (n, p) features without a column for the intercept, and (n,) targets.
-    factor
-        lambda, by which the curvature is multiplied.
-    G
-        (n, size), overwritten.
+    `spec` is the loss (see `loops`), Huber or logistic. theta is (d,), or (d + 2 p,) with the units of the columns: p
+    centres and p slopes, see `column_units`. X has no column for the intercept. The curvature is multiplied by
+    `factor`, lambda.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -136,12 +127,8 @@ def accumulate_averages(
 ):
     """Add the average vector of each user to a sum.
 
-    Parameters
-    ----------
-    factor, spec, theta, X, y, cells, total
-        As for `accumulate`, with the records of all users; the factor is above 0.
-    starts
-        (users + 1,) int64: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
+    spec, theta, X, y, cells and total are those of `accumulate`, with the records of all users; the factor is above 0.
+    User u has the rows starts[u] to starts[u + 1] - 1, at least one; `starts` is (users + 1,) int64.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -179,20 +166,10 @@ cdef void _add_vector(
 
 
 def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, double factor=0.0):
-    """Add the vectors of all rows at theta, rounded to multiples of 1 / cells, to a total.
+    """Add the vectors of all rows at theta, rounded to multiples of 1 / cells, to `total` (size,) int64, in cells.
 
-    No vector of a single record stays in memory.
-
-    Parameters
-    ----------
-    spec, theta, X, y
-        As for `joint_of_rows`, and for any loss if the factor is 0.
-    cells
-        Grid cells for each unit of a vector.
-    total
-        (size,) int64, in cells.
-    factor
-        lambda, by which the curvature is multiplied; 0 for gradients alone.
+    No vector of a single record stays in memory. spec, theta, X and y are those of `joint_of_rows`, and of any loss if
+    the factor lambda of the curvature is 0, for gradients alone.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -207,13 +184,7 @@ def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, doub
 
 
 cdef class VectorTotal(RecordKernel):
-    """`accumulate` for one record.
-
-    Parameters
-    ----------
-    spec, theta, p, cells, total, factor
-        As for `accumulate`, and the number of features.
-    """
+    """`accumulate` for one record of p features, with the same spec, theta, cells, total and factor."""
 
     cdef Point _at
     cdef int64_t* _total

@@ -223,13 +223,7 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
 
 
 def rescale(arrays):
-    """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    """
+    """Centre and scale the columns of `Arrays` anew where their posteriors are sure, and carry theta along."""
     cdef Model m
     model_of(arrays, &m)
     _rescale(&m)
@@ -237,15 +231,7 @@ def rescale(arrays):
 
 
 def outward(arrays, theta, out):
-    """Write theta in original units.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    theta, out
-        (d,).
-    """
+    """Write theta (d,) in original units into `out` (d,); see `Arrays` for the arrays."""
     cdef Model m
     model_of(arrays, &m)
     _same_size(&m, theta, out)
@@ -253,15 +239,7 @@ def outward(arrays, theta, out):
 
 
 def inward(arrays, original, out):
-    """Write original units as theta: the inverse of `outward`.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    original, out
-        (d,).
-    """
+    """Write the original units of theta (d,) as theta into `out` (d,): the inverse of `outward`."""
     cdef Model m
     model_of(arrays, &m)
     _same_size(&m, original, out)
@@ -275,12 +253,7 @@ cdef int _same_size(const Model* m, theta, out) except -1:
 
 
 def refresh(arrays):
-    """Compute `summary`, the derived columns of `frame` and the last row of `pairs` anew, as after a state was loaded.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
+    """Compute what follows from the posteriors of `Arrays` anew, as after a state was loaded: summary, frame, last pair.
     """
     cdef Model m
     cdef Py_ssize_t slot
@@ -293,22 +266,10 @@ def refresh(arrays):
 
 
 def take_bit(arrays, Py_ssize_t column, double low, double high, answer, double keep):
-    """Take in one noisy bit.
+    """Take in one noisy bit, which is true with the probability `keep`: is the value of a column in [low, high)?
 
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    column
-        The column, or p for the target.
-    low, high
-        The question that was answered, in units of the declared bounds: [-1, 1].
-    answer
-        The noisy answer.
-    keep
-        The probability that it is the true one.
-
-    Raises `TypeError` for a column that is not scaled.
+    The column is p for the target; the question is in units of the declared bounds, [-1, 1]. Raises `TypeError` for a
+    column that is not scaled.
     """
     cdef Model m
     model_of(arrays, &m)

@@ -12,14 +12,9 @@ from streamdp.optim.walk import Place, Walk
 
 
 class Growing(Walk):
-    """The state, and the place in the sequence of batches. A subclass says how large a batch is, and makes the steps.
+    """The state of a walk, and its position in the sequence of batches.
 
-    Parameters
-    ----------
-    state
-        The numbers of the walk.
-    batch
-        Records of each batch; None: they grow.
+    A subclass says how large a batch is, and makes the steps. If `batch` is None, batches grow.
     """
 
     def __init__(self, state: np.ndarray, batch: int | None) -> None:

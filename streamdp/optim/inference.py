@@ -108,29 +108,15 @@ def path_intervals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
-    Parameters
-    ----------
-    segments
-        (K, d + 1) for each of K segments the sums of the iterates with their weights, and the sum of the weights.
-    rates
-        (K, d) positive: the integral of a over each segment.
-    noises
-        (K, d) positive: the integral of b^2, the variance that noise alone would add.
-    distances
-        (d,) positive: the expected distance of theta* from the first theta.
-    correlations
-        (d, d) those of the noise.
-    inverses
-        (2, d) positive: the diagonals of H^-1 and H^-2 that are expected, H the Hessian up to a factor, in units in
-        which the a of all parameters are alike.
-    signs
-        (2, d, d) symmetric: the sum t of the bits about two parameters' columns, and their information n >= 0;
-        `UNPAIRED` for two that share no slow direction.
-    level
-        The confidence, above 0 and below 1.
+    Of K segments, `segments` (K, d + 1) are the sums of the iterates with their weights and the sum of the weights,
+    `rates` (K, d) > 0 the integrals of a, and `noises` (K, d) > 0 those of b^2, the variance that noise alone would
+    add. `distances` (d,) > 0 are expected from the first theta to theta*, and `correlations` (d, d) those of the noise.
+    `inverses` (2, d) > 0 are the expected diagonals of H^-1 and H^-2, H the Hessian up to a factor, in units in which
+    the a of all parameters are alike. `signs` (2, d, d) are the sum t of the bits about two parameters' columns, and
+    their information n >= 0; `UNPAIRED` for two that share no slow direction.
 
     Returns (d, 2) and (d,); the second is NaN too if there are too few segments, or if theta did not move. Raises
-    `ConfigError` for another level.
+    `ConfigError` for a confidence level outside (0, 1).
     """
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {level}")

@@ -252,17 +252,7 @@ def learn(
 
 
 cdef class LocalStep(RecordKernel):
-    """`learn` for one record.
-
-    Parameters
-    ----------
-    arrays, mechanism, seen
-        As for `learn`.
-    calibration
-        (1, c).
-
-    Raises `TypeError` for arrays of another type or shape.
-    """
+    """`learn` for one record; the calibration is (1, c). Raises `TypeError` for arrays of another type or shape."""
 
     cdef Model _model
     cdef int _mechanism
@@ -285,18 +275,10 @@ cdef class LocalStep(RecordKernel):
 
 
 def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep):
-    """One step with a gradient that was randomised elsewhere.
+    """One step with a noisy gradient g (d,) that was randomised elsewhere.
 
-    Parameters
-    ----------
-    arrays, seen
-        As for `learn`.
-    g
-        (d,) the noisy gradient.
-    information, keep
-        Those of its calibration (see `samplers`).
-
-    Raises `TypeError` for arrays of another type or shape.
+    `arrays` and `seen` are those of `learn`, `information` and `keep` those of its calibration (see `samplers`). Raises
+    `TypeError` for arrays of another type or shape.
     """
     cdef Model m
     model_of(arrays, &m)

@@ -248,61 +248,29 @@ cdef float* _cells(cnp.ndarray posterior, Py_ssize_t column) except NULL:
 
 
 def flat(columns):
-    """What is known before the first bit: (columns, `CENTRES`, `SPREADS`) zeros, float32.
-
-    Parameters
-    ----------
-    columns
-        The number of columns.
-    """
+    """What is known of a number of columns before the first bit: (columns, `CENTRES`, `SPREADS`) zeros, float32."""
     return np.zeros((columns, CENTRES, SPREADS), np.float32)
 
 
 def update(cnp.ndarray posterior not None, Py_ssize_t column, double low, double high, answer, double keep):
-    """Take in one noisy bit.
+    """Take in one noisy answer, true with the probability `keep`: is the value of a column in [low, high)?
 
-    Parameters
-    ----------
-    posterior
-        (columns, `CENTRES`, `SPREADS`) logarithms of likelihoods.
-    column
-        The index of what was asked about.
-    low, high
-        The question: is the value in [low, high)? Either may be infinite.
-    answer
-        The noisy answer.
-    keep
-        The probability that it is the true one.
+    `posterior` (columns, `CENTRES`, `SPREADS`) are logarithms of likelihoods. Either limit may be infinite.
     """
     take_in(_cells(posterior, column), low, high, bool(answer), keep)
 
 
 def weights(cnp.ndarray posterior not None, Py_ssize_t column, target=False):
-    """The posterior as weights (`CENTRES`, `SPREADS`) that add up to 1.
-
-    Parameters
-    ----------
-    posterior, column
-        As for `update`.
-    target
-        Whether it is a target, and not a column: it has another prior.
-    """
+    """The posterior of a column as weights (`CENTRES`, `SPREADS`) that add up to 1; a target has another prior."""
     out = np.empty((CENTRES, SPREADS), np.float32)
     weigh(_cells(posterior, column), not target, _cells(out, 0))
     return out
 
 
 def summarise(cnp.ndarray w not None, cnp.ndarray out not None, target=False):
-    """Write the moments of a posterior and the next question into a row.
+    """Write the moments of the posterior `weights` w of a column or target, and the next question, into a row.
 
-    Parameters
-    ----------
-    w
-        What `weights` returns.
-    out
-        (`SUMMARY`,): E m, Var m, the median of m, E ln s, Var ln s, the next question [low, high), and E ln r and
-        Var ln r, r^2 = s^2 + (m - E m)^2 being the mean squared distance of the values from E m.
-    target
-        As for `weights`.
+    `out` (`SUMMARY`,) is: E m, Var m, the median of m, E ln s, Var ln s, the next question [low, high), and E ln r and
+    Var ln r, r^2 = s^2 + (m - E m)^2 being the mean squared distance of the values from E m.
     """
     summarise_into(_cells(w, 0), not target, vector(out))

@@ -155,23 +155,11 @@ cdef int records_of(spec, theta, X, y, Records* out) except -1:
 
 
 def gradient(spec, theta, X, y, Py_ssize_t i, cnp.ndarray g not None):
-    """Write the bounded gradient of record i into g.
+    """Write the bounded gradient at theta (d,) of record i of X (n, p) and y (n,) into g.
 
     For all X and y, ||g|| is at most the bound of the loss: by its weight, or by clipping to spec[CLIP]. If the
-    arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0.
-
-    Parameters
-    ----------
-    spec
-        (`SPEC`,) the loss.
-    theta
-        (d,).
-    X, y
-        (n, p) features without a column for the intercept, and (n,) targets.
-    i
-        The record.
-    g
-        (d,) or (q + 1,), overwritten; q = p plus the intercept.
+    arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0. `spec` (`SPEC`,)
+    is the loss; X has no column for the intercept; g is (d,) or (q + 1,), q = p plus the intercept.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -186,15 +174,7 @@ def gradient(spec, theta, X, y, Py_ssize_t i, cnp.ndarray g not None):
 
 
 def gradients(spec, theta, X, y, cnp.ndarray G not None):
-    """Write the gradients of all rows at one theta into G.
-
-    Parameters
-    ----------
-    spec, theta, X, y
-        As for `gradient`.
-    G
-        (n, d), overwritten.
-    """
+    """Write the gradients of all rows at one theta into G (n, d); spec, theta, X and y are those of `gradient`."""
     cdef Records records
     records_of(spec, theta, X, y, &records)
     cdef double* out = matrix(G)

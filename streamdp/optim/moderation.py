@@ -33,16 +33,10 @@ _COARSE = math.log(1.02)
 
 
 def moderated(scores: np.ndarray, squares: np.ndarray, variance: float) -> np.ndarray:
-    """Return the linear predictors (n,) whose sigmoids are the probabilities.
+    """Return the linear predictors (n,) whose sigmoids are the probabilities, for scores (n,), the linear predictors.
 
-    Parameters
-    ----------
-    scores
-        (n,) the linear predictors.
-    squares
-        (n,) |x|^2 in the units that are learned, with the 1 of the intercept.
-    variance
-        That of a coordinate of theta.
+    `squares` (n,) are |x|^2 in the units that are learned, with the 1 of the intercept; `variance` is that of a
+    coordinate of theta.
     """
     out: np.ndarray = scores / np.sqrt(1 + math.pi / 8 * variance * np.minimum(squares, _LARGEST))
     return out
@@ -63,14 +57,8 @@ UNKNOWN = Noise(math.inf, -math.inf, 0.0)
 def noise_at(steps: tuple[float, float, float], total: float, averaged: bool) -> Noise:
     """Return the noise for one linear predictor: that of the last clock on a grid in steps of 2 %.
 
-    Parameters
-    ----------
-    steps
-        (F C0/sqrt(d), alpha, T_0), with the clock of information.
-    total
-        The clock T, in units of 1/C0^2.
-    averaged
-        Whether it is the average.
+    `steps` are (F C0/sqrt(d), alpha, T_0), with the clock of information; `total` is the clock T, in units of 1/C0^2;
+    the predictor may be averaged.
     """
     if total <= 0:
         return Noise(-math.inf, 0.0, 0.0)

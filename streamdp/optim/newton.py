@@ -81,24 +81,12 @@ _LARGEST_SUM = 1e150  # its square stays within the doubles
 class Newton(Growing):
     """The sums, the query point and the sequence of batches.
 
-    Parameters
-    ----------
-    start
-        (d,) the first query point.
-    project
-        Maps a vector (d,) to the nearest point of the domain.
-    deviation
-        z >= 0, the standard deviation of the noise of a sum, on each coordinate.
-    batch
-        Records of each batch; None: they grow.
-    wide
-        Whether Huber's sigma may begin far too large, because it begins at half the width of the target's bounds.
-    scaled
-        (p,) which columns may be centred and scaled. If there is any, or `wide`, the model has an intercept.
-    follow
-        Whether a change of the stream is looked for.
-    replans
-        Whether the sizes of batches begin anew at a change. They cannot where devices know them from the job alone.
+    The first query point is `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. `deviation`
+    is z >= 0, the standard deviation of the noise of a sum, on each coordinate. If `batch` is None, batches grow. `wide`
+    tells whether Huber's sigma may begin far too large, at half the width of the target's bounds, and `scaled` (p,)
+    which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
+    change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
+    devices know them from the job alone.
     """
 
     def __init__(
@@ -142,27 +130,14 @@ class Newton(Growing):
 
     @staticmethod
     def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
-        """Return `changes` of a walk with a state.
-
-        Parameters
-        ----------
-        numbers
-            (size,), its `state`.
-        """
+        """Return `changes` of a walk whose `state` is numbers (size,)."""
         return int(numbers[curvature.size + 4])
 
     @staticmethod
     def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        """Check what is to become `state`.
+        """Check finite numbers (size,) that are to become `state`. Raises `ConfigError` for numbers out of range.
 
-        Parameters
-        ----------
-        numbers
-            (size,), finite.
-        check
-            Raises `ConfigError` for a vector (d,) that is no parameter.
-
-        Raises `ConfigError` for numbers out of range.
+        So does the `check` that is passed, for a vector (d,) that is no parameter.
         """
         d, size = curvature.parameters, curvature.size
         sums, blocks = numbers[size : size + _SUMS], numbers[size + _SUMS :].reshape(change.BLOCKS, -1)
@@ -344,22 +319,11 @@ class Newton(Growing):
     def learn(
         self, total: np.ndarray, size: int, information: float, weight: float, deviation: float, again: bool = False
     ) -> None:
-        """Add a sum to the averages, and move the query point.
+        """Add the noisy sum `total` (size,) of vectors at `middle` to the averages, and move the query point.
 
-        Parameters
-        ----------
-        total
-            (size,) the noisy sum of vectors at `middle`.
-        size
-            The number of vectors in the sum.
-        information
-            tau, what it adds to T.
-        weight
-            omega > 0, with which it enters the averages.
-        deviation
-            The standard deviation of its noise, on each coordinate.
-        again
-            Whether it is of the same records as the sum before: then it enters the same block.
+        The sum is of `size` vectors, adds the information tau to T, has the weight omega > 0, and noise of this
+        deviation on each coordinate. With `again` it is of the same records as the sum before, so it enters the same
+        block.
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
         state = self.state.copy()
@@ -386,10 +350,7 @@ class Newton(Growing):
     def follow(self, sure: float) -> None:
         """Look for a change of the stream; if there is one, forget what was before it, and move the query point.
 
-        Parameters
-        ----------
-        sure
-            How many N_0 tell a change.
+        A change needs `sure` times N_0 records.
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
         state = self.state.copy()

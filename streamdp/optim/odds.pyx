@@ -98,13 +98,7 @@ cdef void take_in(Model* m, bint answer, double keep) noexcept nogil:
 
 
 def begin(arrays):
-    """Put the intercept where the bits of all parts say, after a merge of parts without a gradient.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    """
+    """Put the intercept of `Arrays` where the bits of all parts say, after a merge of parts without a gradient."""
     cdef Model m
     model_of(arrays, &m)
     if _before(&m):

@@ -18,13 +18,7 @@ cdef double _ENOUGH = 40.0, _FAR = 0.2, _FIFTH = 0.2
 
 
 def nothing_told(columns):
-    """Return the rows of all pairs of columns, of which nothing is known, and the last row.
-
-    Parameters
-    ----------
-    columns
-        The columns, ascending.
-    """
+    """Return the rows of all pairs of ascending columns, of which nothing is known, and the last row."""
     pairs = list(combinations(columns, 2))
     rows = np.zeros((len(pairs) + 1, PAIR))
     rows[:-1, [FIRST, SECOND]] = np.reshape(pairs, (-1, 2))

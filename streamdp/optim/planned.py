@@ -20,18 +20,10 @@ _MOST_EPOCHS = 50  # the last one has more records than any stream
 
 
 class Planned(Walk):
-    """The sequences of AC-SA or averaged SGD, and their place in the plan.
+    """The sequences of AC-SA or averaged SGD, and their position in the plan.
 
-    Parameters
-    ----------
-    start
-        (d,) theta_0.
-    project
-        Maps a vector (d,) to the nearest point of the domain.
-    horizon
-        The expected number of records; None: the epochs of a stream of unknown length.
-    batch
-        Records of each batch; None: planned.
+    They begin at `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. `horizon` is the
+    expected number of records; None means the epochs of a stream of unknown length. A batch of None is planned.
     """
 
     def __init__(
@@ -51,13 +43,7 @@ class Planned(Walk):
         self.plan = self.plan_of(0)
 
     def plan_of(self, epoch: int) -> list[Phase]:
-        """The phases of an epoch; if the loss is strongly convex, each epoch starts nearer to the optimum.
-
-        Parameters
-        ----------
-        epoch
-            At least 0.
-        """
+        """The phases of an epoch; if the loss is strongly convex, each epoch starts nearer to the optimum."""
         convexity = self.problem.convexity
         if convexity == 0:
             return plan(self.problem, self._records * 2**epoch, self._fixed)
@@ -157,12 +143,8 @@ class Planned(Walk):
 class Rounds(Planned):
     """A walk over the same people in every step: it ends after the planned number of steps.
 
-    Parameters
-    ----------
-    problem, start, project
-        As for `Planned`.
-    run
-        The plan: the number of people as batch size, and the number of rounds as steps.
+    `run` is the plan: the number of people as batch size, and the number of rounds as steps. The start and `project`
+    are those of `Planned`.
     """
 
     def __init__(

@@ -54,26 +54,17 @@ def _reference_sample(loss: Loss, n: int, d: int, seed: int) -> tuple[np.ndarray
 
 
 def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanism: str = "auto") -> np.ndarray:
-    """A^-1 S A^-1 on the reference model, a square matrix, by a fixed simulation of 400,000 records.
+    """A^-1 S A^-1 on the reference model of d features, 1 to 200, by a fixed simulation of 400,000 records.
 
     For more than 20 features it is of 8,000,000/d records. A is a central difference of the mean gradient over common
     records. The columns of the reference model are exchangeable. So A is known from few directions: one in which all
     coefficients change alike, one in which their sum stays, and those of the other parameters. S is the second moment
-    of the gradients at theta* plus the variance of the mechanism, spread evenly over all directions.
+    of the gradients at theta* plus the variance of the mechanism (see `mechanisms.mechanism_for`) at the budget of one
+    record, spread evenly over all directions.
 
-    Parameters
-    ----------
-    loss
-        `huber`, `logistic` or `quantile`, without `clip`; a name or a loss. A name means the weight by norm.
-    d
-        The number of features, 1 to 200.
-    budget
-        The budget of one record, or its text.
-    mechanism
-        As for `mechanisms.mechanism_for`.
-
-    Raises `ConfigError` if there is no reference model for the loss or d is out of range, `BudgetError` if the budget
-    is not valid for the mechanism.
+    The loss is `huber`, `logistic` or `quantile`, without `clip`; a name means the weight by norm. Raises `ConfigError`
+    if there is no reference model for the loss or d is out of range, `BudgetError` if the budget is not valid for the
+    mechanism.
     """
     from streamdp.optim import loops
 
@@ -116,14 +107,8 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
 def plan_error(loss: str | Loss, d: int, budget: Budget | str, records: int, mechanism: str = "auto") -> float:
     """The root mean squared error of theta after a number of records (see the module's text for the assumptions).
 
-    Parameters
-    ----------
-    loss, d, budget, mechanism
-        As for `asymptotic_variance`, with the same errors.
-    records
-        At least 1.
-
-    Raises `ConfigError` if `records` is below 1.
+    The loss, d, budget and mechanism are those of `asymptotic_variance`, with the same errors. Raises `ConfigError` if
+    `records` is below 1.
     """
     if records < 1:
         raise ConfigError(f"records: expected at least 1, got {records}")
@@ -131,16 +116,10 @@ def plan_error(loss: str | Loss, d: int, budget: Budget | str, records: int, mec
 
 
 def plan_records(loss: str | Loss, d: int, budget: Budget | str, error: float, mechanism: str = "auto") -> int:
-    """The number of records for a root mean squared error of theta.
+    """The number of records for a root mean squared error of theta, positive and finite.
 
-    Parameters
-    ----------
-    loss, d, budget, mechanism
-        As for `asymptotic_variance`, with the same errors.
-    error
-        The root mean squared error to reach; positive and finite.
-
-    Raises `ConfigError` if the error is out of range.
+    The loss, d, budget and mechanism are those of `asymptotic_variance`, with the same errors. Raises `ConfigError` if
+    the error is out of range.
     """
     if not 0 < error < math.inf:
         raise ConfigError(f"error: expected a positive finite number, got {error}")

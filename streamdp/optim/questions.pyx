@@ -69,15 +69,10 @@ cdef Questions questions_of(const Model* m) noexcept nogil:
 
 
 def next_question(arrays):
-    """The column that the next record is asked about: p for the target, or `GRADIENT`.
+    """The column of `Arrays` that the next record is asked about: p for the target, or `GRADIENT`.
 
-    It is `GRADIENT` too if a record in the same process would be asked about a pair or its class: the reports of devices
-    have no such questions.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
+    It is `GRADIENT` too if a record in the same process would be asked about a pair or its class: the reports of
+    devices have no such questions.
     """
     cdef Model m
     model_of(arrays, &m)
@@ -87,16 +82,10 @@ def next_question(arrays):
 
 
 def ahead(arrays, double information):
-    """How many gradients come before the next bit about a column, and that column; all records have one information.
+    """How many gradients come before the next bit about a column of `Arrays`, and that column.
 
-    The answer depends on the number of records only, so it is the same however they are divided into calls.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`; of a model whose target is not asked about.
-    information
-        That of a bit of each record.
+    `information` is that of a bit of each record; no bits are about the target. The answer depends on the number of
+    records only, so it is the same however they are divided into calls.
     """
     cdef Model m
     model_of(arrays, &m)

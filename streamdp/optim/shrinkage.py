@@ -20,14 +20,9 @@ _VARIANCES = np.geomspace(0.05, 2.0, 25)[:, None] ** 2
 
 
 def shrunk(found: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Return the posterior means (q,), as a new array.
+    """Return the posterior means (q,), as a new array, for t-hat `found` (q,): the slopes, and last the intercept.
 
-    Parameters
-    ----------
-    found
-        (q,) t-hat: the slopes, and last the intercept.
-    covariance
-        (q, q) that of its noise.
+    `covariance` (q, q) is that of its noise.
     """
     noises, axes = np.linalg.eigh(covariance[:-1, :-1])
     along, totals = axes.T @ found[:-1], _VARIANCES + np.maximum(noises, 0.0)

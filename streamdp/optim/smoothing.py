@@ -49,22 +49,10 @@ def smoothed_gradients(
 ) -> np.ndarray:
     """Gradients (n, d) of the loss convolved with a uniform ball, each of norm at most `loss.bound`.
 
-    If the arithmetic of a record overflows, its gradient is 0.
-
-    Parameters
-    ----------
-    loss
-        `Quantile` or `Hinge`.
-    intercept
-        Whether theta has an intercept as its last entry.
-    theta
-        (d,) float, d = p + 1 with an intercept, else d = p.
-    X, y
-        (n, p) features without a column for the intercept, and (n,) targets.
-    radius
-        The radius of the ball, positive and finite, in the unit of theta.
-
-    Raises `ConfigError` if the loss is smooth, theta has another length, or the radius is out of range.
+    The loss is `Quantile` or `Hinge`, theta (d,), and the radius positive and finite, in the unit of theta. X (n, p)
+    has no column for the intercept, y is (n,), and d = p + 1 with an intercept, else p. If the arithmetic of a record
+    overflows, its gradient is 0. Raises `ConfigError` if the loss is smooth, theta has another length, or the radius is
+    out of range.
     """
     if not isinstance(loss, Quantile | Hinge):
         raise ConfigError(f"expected the quantile or the hinge loss: {loss.name} is smooth")
@@ -95,14 +83,9 @@ def smoothed_gradients(
 
 
 def constants(d: int) -> tuple[float, float]:
-    """(E|B|, 2 f(0)) of the uniform ball.
+    """(E|B|, 2 f(0)) of the uniform ball of dimension d >= 1.
 
     Smoothing by a radius r raises a loss by at most C0 r E|B|, and makes its gradient (2 f(0) C0 / r)-Lipschitz.
-
-    Parameters
-    ----------
-    d
-        The dimension, at least 1.
 
     >>> [round(c, 3) for c in constants(1)]
     [0.5, 1.0]
@@ -112,14 +95,7 @@ def constants(d: int) -> tuple[float, float]:
 
 
 def ball_cdf(b: np.ndarray, d: int) -> np.ndarray:
-    """P(B <= b) for the first coordinate B of a uniform point of the unit ball of R^d.
-
-    Parameters
-    ----------
-    b
-        Any shape; any real numbers.
-    d
-        The dimension, at least 1.
+    """P(B <= b), in any shape, for the first coordinate B of a uniform point of the unit ball of R^d, d >= 1.
 
     >>> ball_cdf(np.array([-1.0, 0.0, 0.5, 2.0]), 1)
     array([0.  , 0.5 , 0.75, 1.  ])

@@ -11,16 +11,7 @@ from streamdp.errors import ConfigError
 
 
 def finite_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an entry of a state as a new array of floats.
-
-    Parameters
-    ----------
-    state
-        The state.
-    name
-        The entry.
-    shape
-        The shape that it must have.
+    """Return the entry `name` of a state as a new array of floats.
 
     Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and finite numbers.
     """

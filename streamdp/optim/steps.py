@@ -49,16 +49,9 @@ _TOLD_APART = 4.0  # the largest D for classes
 
 
 def expected_distance(d: int, scaled: bool, classes: bool) -> float:
-    """Return D, the expected distance from the first theta to the best one (see the text of the module).
+    """Return D, the expected distance from the first theta (d,) to the best one (see the text of the module).
 
-    Parameters
-    ----------
-    d
-        The number of parameters.
-    scaled
-        Whether the target is learned in units of its own.
-    classes
-        Whether it is a class.
+    It depends on whether the target is scaled, that is learned in units of its own, and on whether targets are classes.
     """
     far = math.sqrt(2 if scaled else d)
     return min(far, _TOLD_APART) if classes else far
@@ -104,16 +97,8 @@ class Steps:
     def numbers(self, distance: float, bound: float, d: float, classes: bool = False) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.
 
-        Parameters
-        ----------
-        distance
-            D, the expected distance from the first theta to the best one.
-        bound
-            C0, the bound of a gradient.
-        d
-            The number of parameters, for I_0.
-        classes
-            Whether the target is a class.
+        `distance` is D, expected from the first theta to the best one, `bound` is C0, that of a gradient, d is the
+        number of parameters, for I_0, and `classes` tells whether the target is a class.
         """
         offset = EACH * d * (_LATER if classes else 1.0)
         if self.clock == "records":
@@ -124,12 +109,8 @@ class Steps:
 def rarity(intercepts: np.ndarray) -> float:
     """How many times as much information a model of several classes needs if one class has the share p > 1/2.
 
-    It is (4 p (1 - p))^(-3/2), as for two classes (`optim.odds`), and 1 otherwise.
-
-    Parameters
-    ----------
-    intercepts
-        (K,), of columns that are 0 at their centres.
+    It is (4 p (1 - p))^(-3/2), as for two classes (`optim.odds`), and 1 otherwise. The intercepts (K,) are of columns
+    that are 0 at their centres.
 
     >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2)
     4.63

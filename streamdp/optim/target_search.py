@@ -43,13 +43,7 @@ class Question(NamedTuple):
 
 
 class TargetSearch:
-    """What is known, and the next question.
-
-    Parameters
-    ----------
-    bounds
-        (low, high) of the target.
-    """
+    """What is known, and the next question; the target has bounds (low, high)."""
 
     def __init__(self, bounds: tuple[float, float]) -> None:
         low, high = bounds
@@ -78,15 +72,7 @@ class TargetSearch:
         return Question(middle + half * low, middle + half * high, self.asked)
 
     def take(self, question: Question, yes: bool, keep: float) -> None:
-        """Take in one noisy bit, in an open search.
-
-        Parameters
-        ----------
-        yes
-            The noisy answer.
-        keep
-            The probability that it is the true one.
-        """
+        """Take in the noisy bit `yes`, which is true with the probability `keep`, in an open search."""
         self.asked += 1
         arrays = deepcopy(self._arrays)  # so that an exception leaves no search that ended and did not begin anew
         middle, half = arrays.frame[0, _PLACE[:2]].tolist()
@@ -107,15 +93,7 @@ class TargetSearch:
         return {"search": np.array([*frame, told, self.asked]), "posterior": posterior}
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """Take over what `learned` returned.
-
-        Parameters
-        ----------
-        state
-            The entries of `learned`.
-
-        Raises `ConfigError` for numbers out of range.
-        """
+        """Take over the state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         numbers = finite_array(state, "search", (len(_PLACE) + 2,))
         place, (told, asked) = np.split(numbers, [len(_PLACE)])
         if min(place[1], place[3]) <= 0 or min(told, asked) < 0:

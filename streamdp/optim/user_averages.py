@@ -8,16 +8,9 @@ from streamdp.optim.losses import Loss
 
 
 def gradients(spec: np.ndarray, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the gradients (n, d) of n records at one point.
+    """Return the gradients (n, d) at one point (d,) of n records: features X (n, p) and encoded targets y (n,).
 
-    Parameters
-    ----------
-    spec
-        The loss and the model as numbers for the compiled loops.
-    point
-        (d,), where the gradients are taken.
-    X, y
-        (n, p) features and (n,) encoded targets.
+    `spec` are the loss and the model as numbers for the compiled loops.
     """
     from streamdp.optim import loops
 
@@ -35,20 +28,10 @@ def average_gradients(
     starts: np.ndarray,
     users: np.ndarray,
 ) -> np.ndarray:
-    """The average gradient (k, d) of each user, of norm at most the bound of the loss.
+    """The average gradient (k, d) at a point (d,) of each of k users, of norm at most the bound of the loss.
 
-    Parameters
-    ----------
-    spec
-        `Loss.spec`, with the intercept set.
-    point
-        (d,) theta.
-    X, y
-        (N, p) features and (N,) targets of all users.
-    starts
-        (users + 1,) int: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
-    users
-        (k,) int, the indices of the users.
+    X (N, p) and y (N,) are the records of all users: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
+    `users` (k,) are indices. `spec` is `Loss.spec`, with the intercept set.
     """
     from streamdp.optim.user_loops import average_gradients as average
 
@@ -58,14 +41,9 @@ def average_gradients(
 
 
 def within_bound(vectors: np.ndarray, loss: Loss) -> np.ndarray:
-    """Scale vectors down in place to the bound of the loss; returns them.
+    """Scale vectors (k, d) down in place to the bound of the loss; returns them.
 
     An average of bounded gradients may exceed the bound by rounding.
-
-    Parameters
-    ----------
-    vectors
-        (k, d) float.
     """
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     vectors *= (loss.bound / np.maximum(norms, loss.bound))[:, None]

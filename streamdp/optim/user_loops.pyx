@@ -19,22 +19,11 @@ def average_gradients(
     cnp.ndarray users not None,
     cnp.ndarray out not None,
 ):
-    """Write the average gradient of each user into the rows of an array.
+    """Write the average gradient at theta of each of k users into the rows of `out` (k, d).
 
-    Parameters
-    ----------
-    spec, theta
-        As for `loops.gradient`.
-    X, y
-        (N, p) features and (N,) targets of all users.
-    starts
-        (users + 1,) int64: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
-    users
-        (k,) int64, the indices of the users.
-    out
-        (k, d), overwritten.
-
-    Raises `TypeError` for arrays of another type or shape.
+    X (N, p) and y (N,) are the records of all users: user u has the rows starts[u] to starts[u + 1] - 1, at least one;
+    `starts` is (users + 1,) int64, `users` (k,) int64 are indices. `spec` is that of `loops.gradient`. Raises
+    `TypeError` for arrays of another type or shape.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)

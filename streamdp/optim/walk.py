@@ -72,38 +72,23 @@ class Walk(ABC):
 
     @abstractmethod
     def closed(self, records: int) -> int:
-        """What the sum of a batch that was closed early is divided by: its records, or as many as were planned.
-
-        Parameters
-        ----------
-        records
-            Its records, at least 1.
-        """
+        """What the sum of a batch that was closed early is divided by: its records >= 1, or as many as were planned."""
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make a step with the sum of a batch.
+        """Make a step with `total`, the noisy sum of the vectors at `middle`, or their mean and 1 as the size.
 
-        Parameters
-        ----------
-        total
-            The noisy sum of the vectors at `middle`, or their mean and 1 as the size.
-        size
-            What it is divided by.
-        advance
-            The number of records by which the sequence of batches goes on; not used by a plan.
+        `size` is what it is divided by, and `advance` the number of records by which the sequence of batches goes on;
+        it is not used by a plan.
         """
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
         """Start from what other walks know: at least one, of disjoint records, made with the same parameters.
 
-        Parameters
-        ----------
-        average
-            (d,) the average of their answers, weighted by records.
+        `average` (d,) is that of the answers of these parts, weighted by records.
         """
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -113,16 +98,9 @@ class Walk(ABC):
         return {"state": self._numbers.copy(), "place": list(self.place)}
 
     def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
-        """Take over what `learned` returned.
+        """Take over the state that `learned` returned. Raises `ConfigError` for numbers out of range.
 
-        Parameters
-        ----------
-        state
-            The entries of `learned`.
-        check
-            Raises `ConfigError` for a vector (d,) that is no parameter.
-
-        Raises `ConfigError` for numbers out of range.
+        So does `check`, for a vector (d,) that is no parameter.
         """
         numbers = finite_array(state, "state", self._numbers.shape)
         epoch, phase, step = (int(number) for number in state["place"])

@@ -72,16 +72,10 @@ _PRECISION = 1e-9
 
 
 def shuffled(budget: PureDP, users: int, delta: float) -> ApproxDP:
-    """The central (epsilon, delta) of the shuffled reports; epsilon is at most the local one.
+    """The central (epsilon, delta) of shuffled reports of users; epsilon is at most that of the local budget.
 
-    Parameters
-    ----------
-    budget
-        The local guarantee of the randomizer that all users use.
-    users
-        At least 1, public: the number of users that surely send a report, including the user to be protected.
-    delta
-        0 < delta < 1. If epsilon = 0 is enough, the smallest positive number is returned.
+    `users` is at least 1, public: the number that surely send a report, including the user to be protected. All use the
+    same randomizer. If epsilon = 0 is enough for delta, the smallest positive number is returned.
 
     Raises `BudgetError` if the budget is not a `PureDP` or delta is out of range, `ConfigError` if `users` is out of
     range.
@@ -107,14 +101,8 @@ def local_budget(central: ApproxDP, users: int) -> PureDP:
 
     It is at least the central epsilon, which needs no shuffling, and below the largest by at most a relative 1e-9.
 
-    Parameters
-    ----------
-    central
-        The guarantee for the shuffled reports of one round. If users report in several rounds, divide it first.
-    users
-        At least 1, public: the number of users that surely send a report, including the user to be protected.
-
-    Raises `BudgetError` if the guarantee is not an `ApproxDP`, `ConfigError` if `users` is out of range.
+    If users report in several rounds, divide `central`, the guarantee of one round, first. `users` is that of
+    `shuffled`. Raises `BudgetError` if the guarantee is not an `ApproxDP`, `ConfigError` if `users` is out of range.
 
     >>> round(local_budget(ApproxDP(0.0432, 1e-6), 10_000).epsilon, 2)
     1.0
@@ -149,18 +137,9 @@ def pair_delta(local: float, users: int, epsilon: float, delta: float, clones: f
     All C within Bernstein's bound are summed. A larger C counts as the largest of them, a smaller C as C = 0 with the
     ratio E.
 
-    Parameters
-    ----------
-    local
-        epsilon0 > 0.
-    users
-        n, at least 1.
-    epsilon
-        0 < epsilon <= local.
-    delta
-        0 < delta < 1, the scale of the error that is allowed.
-    clones
-        The probability that a user is among the C: 2 / (E + 1) if None, e^-local for the theorem of 2021.
+    `local` is epsilon0 > 0, n the number of users, 0 < epsilon <= local, and delta in (0, 1) the scale of the error
+    that is allowed. `clones` is the probability that a user is among the C: 2 / (E + 1) if None, e^-local for the
+    theorem of 2021.
     """
     from scipy.stats import binom  # imported here because it would double the time of `import streamdp`
 

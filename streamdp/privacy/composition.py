@@ -59,13 +59,7 @@ class Spend:
         """The composed guarantee; None if nothing was spent.
 
         Spends of PureDP and ApproxDP compose to their sums, spends of GaussianDP to GaussianDP. A mixture is composed
-        to (epsilon, delta) by `dp_accounting`, with basic composition of the deltas spent.
-
-        Parameters
-        ----------
-        delta
-            The total delta for a mixture, above the sum of the deltas spent. Not used otherwise.
-
+        to (epsilon, delta) by `dp_accounting`, with basic composition of the deltas spent, and `delta` in total.
         Raises `BudgetError` if a mixture has spent `delta` or more.
         """
         if self.records == 0:

@@ -105,15 +105,10 @@ class _Words:
         self._renew(len(self.words))
 
     def refill_for(self, done: int) -> None:
-        """Refill for a loop that ran out of words.
+        """Refill for a loop that ran out of words, with `done` records since the last refill.
 
         The buffer doubles up to `LARGEST` words, because a word of a long buffer takes less time than one of a short
         buffer, and beyond that if a full one was too small for one record.
-
-        Parameters
-        ----------
-        done
-            The number of records that the loop processed since the last refill.
         """
         too_small = done == 0 and self.position == 1
         self._renew(2 * len(self.words) - 1 if too_small or len(self.words) <= LARGEST else len(self.words))
@@ -144,13 +139,7 @@ class _Words:
 
 
 class Entropy(_Words):
-    """Cryptographic random words (see the module's text).
-
-    Parameters
-    ----------
-    size
-        The number of words of the buffer.
-    """
+    """Cryptographic random words (see the module's text), in a buffer of a fixed size."""
 
     private = True
 
@@ -179,17 +168,9 @@ _SPAWN_KEY = (int.from_bytes(b"streamdp"),)
 class SeededEntropy(_Words):
     """Reproducible words from PCG64, for tests only: the noise can be subtracted by anyone that knows the seed.
 
-    The words do not depend on the size of the buffer, so single records and arrays of records get the same words.
-
-    Parameters
-    ----------
-    seed
-        The same seed gives the same words. They are other words than those of `numpy.random.default_rng(seed)`, so
-        that data which a caller draws with the same seed do not depend on the noise.
-    size
-        The number of words of the buffer.
-
-    Raises `ConfigError` for a seed that is no whole number.
+    The words do not depend on the size of the buffer, so single records and arrays of records get the same words. They
+    are other words than those of `numpy.random.default_rng(seed)`, so that data which a caller draws with the same seed
+    do not depend on the noise. Raises `ConfigError` for a seed that is no whole number.
     """
 
     private = False
@@ -222,13 +203,7 @@ class FreshWords:
         _LIVE.add(self)
 
     def draw(self, count: int) -> np.ndarray:
-        """New random words (count,) uint64. The caller overwrites them after use.
-
-        Parameters
-        ----------
-        count
-            The number of words.
-        """
+        """New random words (count,) uint64. The caller overwrites them after use."""
         out, before = np.empty(count, dtype=np.uint64), None
         while before != _forks:
             before = _forks
@@ -246,13 +221,7 @@ class FreshWords:
 
 
 def entropy(seed: int | None) -> Entropy | SeededEntropy:
-    """The generator for an estimator: cryptographic, or reproducible if there is a seed.
-
-    Parameters
-    ----------
-    seed
-        None, or the seed of a `SeededEntropy`, whose noise is not private.
-    """
+    """The generator for an estimator: cryptographic, or reproducible, and not private, if there is a seed."""
     return Entropy() if seed is None else SeededEntropy(seed)
 
 

@@ -229,14 +229,9 @@ Budget = PureDP | ApproxDP | GaussianDP
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """delta_mu(epsilon) of mu-GDP, as `GaussianDP.delta`.
+    """delta_mu(epsilon) of mu-GDP, as `GaussianDP.delta`, for epsilon >= 0.
 
-    Parameters
-    ----------
-    mu
-        Positive.
-    epsilon
-        At least 0. The second term is computed from logarithms, so it never overflows.
+    The second term is computed from logarithms, so it never overflows.
     """
     first = scipy.special.ndtr(-epsilon / mu + mu / 2)
     second = math.exp(min(0.0, epsilon + scipy.special.log_ndtr(-epsilon / mu - mu / 2)))
@@ -292,15 +287,7 @@ def amount(budget: Budget) -> float:
 
 
 def with_amount(budget: Budget, value: float) -> Budget:
-    """A budget of the same kind and delta with another epsilon or mu.
-
-    Parameters
-    ----------
-    value
-        The new epsilon or mu; positive and finite.
-
-    Raises `BudgetError` if the value is out of range.
-    """
+    """A budget of the same kind and delta with another value of epsilon or mu. Raises `BudgetError` out of range."""
     match budget:
         case PureDP():
             return PureDP(value)

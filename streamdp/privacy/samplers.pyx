@@ -86,19 +86,11 @@ def calibrate(
     double noise,
     cnp.ndarray out not None,
 ):
-    """Write the rows of additive noise, for which records answer with noise alone (KEEP is 1/2).
+    """Write rows of additive noise, for which records answer with noise alone (KEEP is 1/2), into `out` (n, `ADDITIVE`).
 
-    The grid h of a record is the largest power of two at most 2^-20 of the scale without rounding, root S / amount. Its
-    scale is root (reach + corner h) / amount, and its information 1 / (1 + noise scale^2).
-
-    Parameters
-    ----------
-    amounts
-        (n,) the epsilon or mu of each record.
-    root, sensitivity, reach, corner, noise
-        The constants; S is the sensitivity.
-    out
-        (n, `ADDITIVE`), overwritten.
+    The amounts (n,) are the epsilon or mu of each record, S is the sensitivity. The grid h of a record is the largest
+    power of two at most 2^-20 of the scale without rounding, root S / amount. Its scale is root (reach + corner h) /
+    amount, and its information 1 / (1 + noise scale^2).
     """
     cdef double* given = vector(amounts)
     cdef double* rows = matrix(out)
@@ -167,31 +159,17 @@ cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexce
 
 
 def respond(truth, double keep, cnp.ndarray words not None):
-    """A noisy bit, 0 or 1: the true one with probability `keep` (see `mechanisms.response`). -1 if the words ran out.
+    """A noisy bit, 0 or 1: the truth with probability `keep`, from 1/2 to 1 (see `mechanisms.response`).
 
-    Parameters
-    ----------
-    truth
-        The bit.
-    keep
-        From 1/2 to 1.
-    words
-        Random words; the first entry is the position.
+    -1 if the random words ran out; their first entry is the position.
     """
     return answer(bool(truth), keep, random_words(words), len(words))
 
 
 def normals(cnp.ndarray words not None, double scale, cnp.ndarray out not None):
-    """Fill an array with rounded normal variates; False if the words ran out.
+    """Fill `out` (d,) int64 with rounded normal variates of a standard deviation `scale`; False if the words ran out.
 
-    Parameters
-    ----------
-    words
-        Random words without a position; they are not overwritten.
-    scale
-        The standard deviation.
-    out
-        (d,) int64.
+    The random words have no position, and are not overwritten.
     """
     cdef uint64_t* source = random_words(words)
     cdef int64_t* target = whole_numbers(out)
@@ -217,20 +195,10 @@ def normals(cnp.ndarray words not None, double scale, cnp.ndarray out not None):
 
 
 def randomize(int mechanism, cnp.ndarray calibration not None, cnp.ndarray G not None, cnp.ndarray words not None):
-    """Randomise the rows of G in place. Returns the number of rows done before the words ran out.
+    """Randomise the rows of G (n, d) in place by the mechanism with this code.
 
-    Parameters
-    ----------
-    mechanism
-        The code of a mechanism.
-    calibration
-        (n, c), one row for each row of G, or (1, c).
-    G
-        (n, d).
-    words
-        Random words; the first entry is the position.
-
-    Raises `TypeError` for arrays of another type or shape.
+    `calibration` is (n, c), one row for each row of G, or (1, c). The first entry of the random words is the position.
+    Returns the number of rows done before the words ran out. Raises `TypeError` for arrays of another type or shape.
     """
     cdef double* rows = matrix(calibration)
     cdef double* out = matrix(G)

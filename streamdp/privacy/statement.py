@@ -68,12 +68,7 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
 
 
 def arithmetic_note(delta: float) -> str:
-    """The note on the arithmetic of PrivUnit.
-
-    Parameters
-    ----------
-    delta
-        See `arithmetic_delta`.
+    """The note on the arithmetic of PrivUnit, with the delta of `arithmetic_delta`.
 
     >>> arithmetic_note(5.2e-9)
     'PrivUnit is computed in floating-point numbers; if their rounding is counted, it adds a delta of about 6e-09'
@@ -93,16 +88,9 @@ def statement(
     caveats: tuple[str, ...] = (),
     unit: Unit = RECORD,
 ) -> str:
-    """The statement of an estimator: the guarantee, its neighbours, the trust model and the caveats.
+    """The statement of an estimator: the guarantee, its neighbours, the trust model and the caveats, which are phrases.
 
-    Parameters
-    ----------
-    learned, refused
-        The numbers of records learned and refused.
-    per_subject
-        The guarantee for a person with several records; a phrase.
-    caveats
-        Further notes; phrases.
+    So is `per_subject`, the guarantee for a person with several records. `learned` and `refused` count records.
     """
     head = f"Privacy statement after {learned:,} records learned and {refused:,} refused."
     spend = f"The strongest spend of any {unit.single}:"
@@ -114,16 +102,9 @@ def statement(
 def in_lines(
     head: str, guarantee: Guarantee, spend: str, per_subject: str, caveats: Iterable[str], unit: Unit = RECORD
 ) -> str:
-    """A statement about what a guarantee covers.
+    """A statement about what a guarantee covers, with per_subject and caveats as for `statement`.
 
-    Parameters
-    ----------
-    head
-        The first line: what the statement is about.
-    guarantee, per_subject, caveats, unit
-        As for `statement`.
-    spend
-        What comes before the budgets; a line.
+    `head`, the first line, says what the statement is about; `spend` is the line before the budgets.
     """
     lines = [head]
     if not guarantee.private:

@@ -79,16 +79,9 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
     users. The result is about 1 % above the least possible, and up to 3 % if users are hardly ever drawn in very many
     steps.
 
-    Parameters
-    ----------
-    budget
-        The guarantee of all steps together; delta at least `LEAST_DELTA`.
-    rate
-        q in (0, 1]: each user is drawn in each step with this probability. At 1 the result is exact, 2 sqrt(T) / mu.
-    steps
-        T, from 1 to `MOST_STEPS`.
-
-    Raises `BudgetError` if the budget is out of range, `ConfigError` if the rate or the steps are.
+    `rate` is q in (0, 1]: each user is drawn in each step with this probability. At 1 the result is exact, 2 sqrt(T) /
+    mu. `steps` is T, from 1 to `MOST_STEPS`. Raises `BudgetError` if the budget is out of range or its delta below
+    `LEAST_DELTA`, `ConfigError` if the rate or the steps are out of range.
 
     >>> round(noise_multiplier(ApproxDP(1.0, 1e-6), 1.0, 1), 3)
     8.449
@@ -131,13 +124,7 @@ def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
     """An approximation of sigma / C in closed form, for T steps that are mu-GDP together. Only for planning.
 
     A sum of many small losses is nearly normal, and then T chi^2(P, Q) = mu^2 with chi^2 = 4 q^2 sinh(C^2 / sigma^2).
-
-    Parameters
-    ----------
-    mu
-        The GDP of all steps together; positive.
-    rate, steps
-        q in (0, 1] and T >= 1: numbers, or arrays that are broadcast together.
+    The rate q in (0, 1] and the steps T >= 1 are numbers, or arrays that are broadcast together.
     """
     return np.arcsinh(mu**2 / (4 * rate**2 * steps)) ** -0.5
 
@@ -145,12 +132,8 @@ def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
 def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:
     """The largest zero-out mu of one step for which all steps together are (epsilon, delta)-DP.
 
-    It is 1 / `noise_multiplier`: the proof above assumes nothing else about M.
-
-    Parameters
-    ----------
-    budget, rate, steps
-        As for `noise_multiplier`, with the same errors.
+    It is 1 / `noise_multiplier`, with the same budget, rate, steps and errors: the proof above assumes nothing else
+    about M.
     """
     return 1 / noise_multiplier(budget, rate, steps)
 
@@ -184,19 +167,9 @@ def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
 def sample(users: int, rate: float, rng: Entropy | SeededEntropy) -> np.ndarray:
     """The indices (k,) of the drawn users, in increasing order.
 
-    Each user is drawn independently, if its random word is below floor(rate 2^64). So the probability is exactly
-    floor(rate 2^64) / 2^64, never above `rate`.
-
-    Parameters
-    ----------
-    users
-        The number of users.
-    rate
-        In (0, 1]; at 1 all users are drawn.
-    rng
-        The random words; the words used are overwritten.
-
-    Raises `ConfigError` if the rate is out of range.
+    Each user is drawn independently, if its random word is below floor(rate 2^64), rate in (0, 1]. So the probability
+    is exactly floor(rate 2^64) / 2^64, never above `rate`; at 1 all users are drawn. The words used of `rng` are
+    overwritten. Raises `ConfigError` if the rate is out of range.
     """
     if not 0 < rate <= 1:
         raise ConfigError(f"expected a rate in (0, 1], got {rate}")

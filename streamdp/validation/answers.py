@@ -49,40 +49,21 @@ _GRID = 2.0**53
 
 
 def truthful(keep: np.ndarray) -> np.ndarray:
-    """Return the probabilities (n,) of a true answer, as multiples of 2^-53.
-
-    Parameters
-    ----------
-    keep
-        (n,) what `mechanisms.response.truth` returns.
-    """
+    """Return the probabilities (n,) of a true answer, `keep` of `mechanisms.response.truth`, as multiples of 2^-53."""
     found: np.ndarray = np.floor(keep * _GRID) / _GRID
     return found
 
 
 def factor(keep: np.ndarray) -> np.ndarray:
-    """Return the largest answers a (n,): the number that makes answers unbiased.
-
-    Parameters
-    ----------
-    keep
-        As for `truthful`; above 1/2.
-    """
+    """Return the largest answers a (n,), which make answers unbiased, for `keep` above 1/2 as in `truthful`."""
     found: np.ndarray = 1 / (2 * truthful(keep) - 1)
     return found
 
 
 def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return unbiased randomised answers (n,) about numbers.
+    """Return unbiased randomised answers (n,) about values (n,) in [-1, 1], for `keep` as in `factor`.
 
-    Parameters
-    ----------
-    values
-        (n,) numbers in [-1, 1]. They are overwritten with zeros.
-    keep
-        As for `factor`.
-    words
-        (n, 2) random words, of `draw`. They are overwritten with zeros.
+    The values, and the random words (n, 2), of `draw`, are overwritten with zeros.
     """
     try:
         uniform = (words >> np.uint64(11)) * 2.0**-53
@@ -97,12 +78,9 @@ def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarra
 
 
 def draw(rng: Entropy | SeededEntropy | FreshWords, count: int) -> np.ndarray:
-    """Return unused random words (count,) of a generator, whose lock is held. The caller overwrites them after use.
+    """Return unused random words (count,) of a generator, `rng`, whose lock is held.
 
-    Parameters
-    ----------
-    count
-        How many.
+    The caller overwrites them after use.
     """
     if isinstance(rng, FreshWords):
         return rng.draw(count)

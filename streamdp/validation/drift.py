@@ -41,10 +41,7 @@ _TOLERANCE = 0.01
 def risen(rows: Rows, largest: float) -> bool:
     """Return whether the error of the newest stretches is above that of the older ones. Call it once for each stretch.
 
-    Parameters
-    ----------
-    largest
-        The largest error that an answer is about.
+    `largest` is the largest error that an answer is about.
     """
     factor = 2 * math.log(len(_NEWEST) / (_RATE * rows.length))
     for newest in _NEWEST:

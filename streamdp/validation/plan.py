@@ -55,14 +55,9 @@ class Plan:
 
 
 def plan_of(value: Mapping[str, Any]) -> Plan:
-    """Read a plan.
+    """Read a plan: `share`, above 0 and at most 0.5, or `budget`; and `bound`, positive, for numbers.
 
-    Parameters
-    ----------
-    value
-        `share`, above 0 and at most 0.5, or `budget`; and `bound`, positive, for numbers.
-
-    Raises `ConfigError` for anything else, and `BudgetError` for a budget that cannot be served.
+    Raises `ConfigError` for any other value, and `BudgetError` for a budget that cannot be served.
     """
     expected = 'validation: expected {"share": 0.1} or {"budget": "eps=0.5"}, and "bound" for numbers without bounds'
     if not isinstance(value, Mapping) or not value.keys() <= {"share", "budget", "bound"}:
@@ -83,22 +78,12 @@ def plan_of(value: Mapping[str, Any]) -> Plan:
 
 
 def questions(first: int, count: int, share: float | None, learns_constant: bool) -> np.ndarray:
-    """Return what the next records are asked, as codes (count,).
+    """Return what the next records are asked, as codes (count,); `first` is the number of the first of them.
 
     A record's coin is a hash of its number (Steele, Lea, Flood 2014), so it depends on no data, and is the same however
-    a stream is cut into calls. Of eight that answer, one is asked about the constant, four about the error, and three
-    about the error of the constant; while the constant is hardly known, all are asked about it.
-
-    Parameters
-    ----------
-    first
-        The number of the first record.
-    count
-        How many records.
-    share
-        See `Plan`; None: all records answer.
-    learns_constant
-        Whether all are asked about the constant.
+    a stream is cut into calls. With a share of None all records answer. Of eight that answer, one is asked about the
+    constant, four about the error, and three about the error of the constant; while the constant is hardly known
+    (`learns_constant`), all are asked about it.
     """
     with np.errstate(over="ignore"):
         h = (np.arange(first, first + count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

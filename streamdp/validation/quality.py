@@ -22,14 +22,10 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Stretch:
-    """The errors in a part of the stream, as estimates with 95 % intervals.
+    """The errors in a part of the stream, as estimates with 95 % intervals from private answers.
 
-    Parameters
-    ----------
-    answers
-        The private answers about it.
-    error, constant, difference
-        Of the model as it was when each record came; of the best constant known then; and the first minus the second.
+    They are those of the model as it was when each record came, those of the best constant known then, and the first
+    minus the second.
     """
 
     answers: int
@@ -79,13 +75,7 @@ class Quality:
         return said
 
     def scaled(self, unit: float) -> Quality:
-        """The same in another unit.
-
-        Parameters
-        ----------
-        unit
-            Of the errors: 1 for classes, the target's `scale` for numbers.
-        """
+        """The same in another unit of the errors: 1 for classes, the target's `scale` for numbers."""
 
         def part(stretch: Stretch) -> Stretch:
             estimates = (stretch.error, stretch.constant, stretch.difference)
@@ -100,15 +90,7 @@ class Quality:
 
 
 def stretch(sums: np.ndarray, largest: float) -> Stretch:
-    """Return the errors of a part of the stream.
-
-    Parameters
-    ----------
-    sums
-        The sums of its answers (see `sums`).
-    largest
-        The largest error that an answer is about.
-    """
+    """Return the errors of a part of the stream from the sums of its answers about errors up to `largest`."""
     (error, noise), (constant, other) = mean(sums, ERRORS), mean(sums, OTHERS)
     return Stretch(
         int(sums[ANSWERS]),

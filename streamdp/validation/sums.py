@@ -19,14 +19,8 @@ _FEWEST = 30
 class Rows:
     """The sums of stretches of equal length, the oldest first, and those of an open one.
 
-    Parameters
-    ----------
-    rows
-        The most stretches; even.
-    first
-        The answers in a stretch at first. If there is no room, stretches are joined in pairs, and twice as long.
-    longest
-        The largest length; with it, the oldest stretch is dropped if there is no room.
+    There are at most `rows` stretches, an even number, with `first` answers each. If there is no room, stretches are
+    joined in pairs, and twice as long; at the `longest`, the oldest stretch is dropped instead.
     """
 
     def __init__(self, rows: int, first: int, longest: float = math.inf) -> None:
@@ -38,15 +32,7 @@ class Rows:
         self.start(np.zeros((0, COLUMNS)), self._first)
 
     def start(self, stretches: np.ndarray, length: float) -> None:
-        """Begin with some stretches.
-
-        Parameters
-        ----------
-        stretches
-            (n, `COLUMNS`) their sums.
-        length
-            The answers in a stretch.
-        """
+        """Begin with the sums (n, `COLUMNS`) of some stretches, each of `length` answers."""
         numbers = np.zeros((self._rows + 2, COLUMNS))
         numbers[: len(stretches)] = stretches
         numbers[-1, :2] = len(stretches), length
@@ -64,13 +50,7 @@ class Rows:
         return float(self.numbers[-1, 1])
 
     def add(self, sums: np.ndarray) -> bool:
-        """Add to the open stretch; return whether that completes it.
-
-        Parameters
-        ----------
-        sums
-            (`COLUMNS`,).
-        """
+        """Add sums (`COLUMNS`,) to the open stretch; return whether that completes it."""
         new, most = self.numbers.copy(), self._rows
         new[most] += sums
         complete = bool(new[most, ANSWERS] >= self.length)
@@ -89,13 +69,7 @@ class Rows:
         return complete
 
     def split(self, newest: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums of the complete stretches before the newest ones, and those of the newest.
-
-        Parameters
-        ----------
-        newest
-            How many.
-        """
+        """Return the sums of the complete stretches before a number of newest ones, and those of the newest."""
         at = self.used - newest
         return self.numbers[:at].sum(axis=0), self.numbers[at : self.used].sum(axis=0)
 
@@ -108,15 +82,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % confidence interval.
-
-    Parameters
-    ----------
-    value
-        The estimate. None without answers.
-    low, high
-        The limits. None below 30 answers.
-    """
+    """A mean, None without answers, with its 95 % confidence interval, None below 30 answers."""
 
     value: float | None
     low: float | None
@@ -130,12 +96,7 @@ def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
     martingale with bounded differences, and the mean is asymptotically normal around the average error. The empirical
     variance covers the noise of privacy and the spread of the errors; if the average changes, it is a little too large.
 
-    Parameters
-    ----------
-    sums
-        (`COLUMNS`,).
-    first
-        The column with the number: `ERRORS` or `OTHERS`. The sums and the sums of squares follow it.
+    In `sums` (`COLUMNS`,) the column `first`, `ERRORS` or `OTHERS`, has the number; sums and sums of squares follow it.
     """
     n, total, square = sums[first : first + 3]
     if n < 1:
@@ -145,15 +106,7 @@ def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
 
 
 def interval(value: float, variance: float, low: float = -math.inf, high: float = math.inf) -> Estimate:
-    """Return the estimate with its 95 % interval.
-
-    Parameters
-    ----------
-    value, variance
-        The mean and the square of its standard error; NaN if unknown.
-    low, high
-        What the limits are clipped to.
-    """
+    """Return a value with its 95 % interval, clipped to `low` and `high`; the variance is NaN if it is unknown."""
     if math.isnan(value):
         return Estimate(None, None, None)
     if math.isnan(variance):

@@ -14,12 +14,7 @@ class Numbers:
     Juditsky 1992) on the bits "is the target at most c?": c moves by .15 t^-.6 times the largest distance times (tau
     minus the unbiased bit), and the estimate is the average of c with weights t.
 
-    Parameters
-    ----------
-    tau
-        From 0 to 1; 1/2: the absolute error.
-    low, high
-        The bounds of the target.
+    `tau` is from 0 to 1, 1/2 for the absolute error; `low` and `high` bound the target.
     """
 
     CONSTANT, WEIGHT, AVERAGE = range(3)
@@ -30,86 +25,37 @@ class Numbers:
         self.measure = "mean absolute error" if tau == 0.5 else "mean pinball loss"
 
     def largest(self, reach: float) -> float:
-        """The largest error that an answer is about.
-
-        Parameters
-        ----------
-        reach
-            The largest distance of target and prediction; further ones count as this.
-        """
+        """The largest error that an answer is about; distances of target and prediction above `reach` count as this."""
         return self._unit * max(self._tau, 1 - self._tau) * reach
 
     def clipped(self, y: np.ndarray) -> np.ndarray:
-        """Targets within the bounds, as a new array.
-
-        Parameters
-        ----------
-        y
-            (n,) targets.
-        """
+        """Targets y (n,) within the bounds, as a new array."""
         found: np.ndarray = np.clip(y, self._low, self._high)
         return found
 
     def errors(self, predicted: np.ndarray, y: np.ndarray, largest: float) -> np.ndarray:
-        """The errors (n,), at most the largest.
-
-        Parameters
-        ----------
-        predicted, y
-            (n,) predictions and targets.
-        largest
-            What `largest` returned.
-        """
+        """The errors (n,) of predicted (n,) against y (n,), at most the largest."""
         off = y - predicted
         found: np.ndarray = np.minimum(self._unit * np.maximum(self._tau * off, (self._tau - 1) * off), largest)
         off[:] = 0
         return found
 
     def start(self, middle: float) -> np.ndarray:
-        """What is known about the constant before the first answer, as numbers.
-
-        Parameters
-        ----------
-        middle
-            Where it is looked for first.
-        """
+        """What is known about the constant before the first answer, as numbers: it is looked for from the middle."""
         return np.array([middle, 0.0, middle])
 
     def constant(self, known: np.ndarray) -> float:
-        """The best constant.
-
-        Parameters
-        ----------
-        known
-            What `start` and `learned` return.
-        """
+        """The best constant, from the numbers known, of `start` and `learned`."""
         return float(known[self.AVERAGE])
 
     def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
-        """The true answers (n,) as -1 or 1.
-
-        Parameters
-        ----------
-        y
-            (n,) targets.
-        known
-            As for `constant`.
-        first
-            How many answers about the constant came before.
-        """
+        """The true answers (n,) about y (n,) as -1 or 1, by what is known; `first` counts the answers before."""
         return np.where(y <= known[self.CONSTANT], 1.0, -1.0)
 
     def learned(self, told: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
-        """What is known after more answers, as a new array.
+        """What is known, as a new array, after unbiased noisy answers `told` (n,); `first` counts those before.
 
-        Parameters
-        ----------
-        told
-            (n,) unbiased noisy answers.
-        known, first
-            As for `bits`.
-        reach
-            As for `largest`.
+        `reach` is that of `largest`.
         """
         c, weight, average = known.tolist()
         for t, bit in enumerate(told.tolist(), first + 20):
@@ -124,11 +70,6 @@ class Classes:
     """Classes: the share of wrong predictions, beside that of the most frequent class.
 
     The share of a class is learned from the bits "is it class k?", with the classes in turn.
-
-    Parameters
-    ----------
-    classes
-        How many.
     """
 
     measure = "error rate"

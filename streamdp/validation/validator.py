@@ -38,14 +38,9 @@ CLOCK = 7
 
 
 class Validator:
-    """The answers of one model's records.
+    """The answers of one model's records; `size` is the length of the vector that predicts.
 
-    Parameters
-    ----------
-    size
-        The length of the vector that predicts.
-    rng
-        The source of random words, of its own: answers are the same however a stream is cut into calls.
+    `rng` has the random words of this alone: answers are the same however a stream is cut into calls.
     """
 
     def __init__(self, plan: Plan, task: Task, size: int, rng: Entropy | SeededEntropy | FreshWords) -> None:
@@ -68,17 +63,10 @@ class Validator:
         return not len(self._questions)
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
-        """Begin a block.
+        """Begin a block with the point (size,) that predicts now.
 
-        Parameters
-        ----------
-        point
-            The vector that predicts now.
-        middle, scale
-            The centre and the spread of the target as far as they are known privately. A spread of 0: records are not
-            asked yet.
-        most
-            Half the width of the target's bounds.
+        `middle` and `scale` are the centre and the spread of the target as far as they are known privately; with a
+        spread of 0, records are not asked yet. `most` is half the width of the target's bounds.
         """
         self._end_block()
         clock = self._clock.copy()
@@ -113,32 +101,16 @@ class Validator:
             self._questions = questions(met, end - met, self.plan.share, self._clock[INFORMATION] < _SURE)
 
     def take(self, most: int) -> np.ndarray:
-        """Return what the next records of the block are asked, and move past them.
-
-        Parameters
-        ----------
-        most
-            The largest number of records.
-        """
+        """Return what the next records of the block, at most this many, are asked, and move past them."""
         asked, self._questions = self._questions[:most], self._questions[most:]
         self._clock[MET] += len(asked)
         return asked
 
     def answer(self, asked: np.ndarray, predicted: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
-        """Let records answer.
+        """Let records answer what they are asked (n,), not `NOTHING`. Hold the lock of the estimator.
 
-        Parameters
-        ----------
-        asked
-            (n,) what they are asked: not `NOTHING`.
-        predicted
-            (n,) what `point` predicts for them. They are overwritten.
-        y
-            (n,) their targets. They are not kept.
-        keep
-            (n,) the probabilities of a true bit at their budgets.
-
-        Hold the lock of the estimator.
+        `predicted` (n,) is what `point` predicts for them, and is overwritten; the targets y (n,) are not kept; `keep`
+        (n,) are the probabilities of a true bit at their budgets.
         """
         words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
         try:
@@ -222,14 +194,10 @@ class Validator:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over a state.
+        """Take over what `state` returned.
 
-        Parameters
-        ----------
-        state
-            What `state` returned.
-
-        Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is none.
+        Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is no
+        state.
         """
         found = {name: np.array(state[name], dtype=float) for name in self._numbers()}
         for name, mine in self._numbers().items():

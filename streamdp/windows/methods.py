@@ -20,12 +20,7 @@ _MEMBERS = ("plan", "memory", "check", "merge", "least_users", "run", "__hash__"
 
 
 def method_for(choice: str | Method) -> Method:
-    """The method of a name; a method object is returned unchanged.
-
-    Parameters
-    ----------
-    choice
-        A key of `METHODS`, or a hashable object with the members of `task.Method`.
+    """The method of a choice: a key of `METHODS`, or a hashable object with the members of `task.Method`.
 
     Raises `ConfigError`, which lists the names, for anything else.
     """

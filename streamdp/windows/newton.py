@@ -52,22 +52,10 @@ _SURE = 16  # a change is told from so many times the users whose noise is their
 
 @dataclass(frozen=True)
 class NewtonPlan:
-    """A plan of a run; public.
+    """A plan of a run for n users; public.
 
-    Parameters
-    ----------
-    curvature
-        The vectors.
-    users
-        n.
-    shares
-        The share of each round in mu^2; they sum to 1.
-    noises
-        The noise of each round.
-    information
-        What the window counts as: the inverse variance of its mean gradient.
-    deviation
-        The standard deviation of the noise of a sum that has the whole budget.
+    Each round has a share of mu^2; they sum to 1. `information` is what the window counts as, the inverse variance of
+    its mean gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget.
     """
 
     curvature: Curvature

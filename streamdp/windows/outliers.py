@@ -58,16 +58,8 @@ _MOST_USERS = 10**12
 class Phase:
     """One run of AC-SA on disjoint users.
 
-    Parameters
-    ----------
-    mean
-        Answers the queries of the run.
-    radius
-        The radius of the smoothing; 0 for a smooth loss.
-    modulus
-        M of `ac_sa`.
-    excess
-        The bound on the expected excess loss of the output.
+    `mean` answers the queries, `radius` is that of the smoothing (0 for a smooth loss), `modulus` is M of `ac_sa`, and
+    `excess` bounds the expected excess loss of the output.
     """
 
     mean: ConcentratedMean
@@ -78,15 +70,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a run, and whether they are worth it.
+    """The phases of a run, in their order, and whether they are worth it.
 
-    Parameters
-    ----------
-    phases
-        The phases in their order.
-    gain
-        The noise of clipping at the bound, for the same queries, users and budget, divided by the noise of the last
-        phase. Below 1, clipping is better.
+    `gain` is the noise of clipping at the bound, for the same queries, users and budget, divided by that of the last
+    phase. Below 1, clipping is better.
     """
 
     phases: tuple[Phase, ...]

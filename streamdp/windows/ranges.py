@@ -63,16 +63,9 @@ _NEAR = 1.01  # the bound is flat near its minimum: 1 % more takes a third to a 
 
 @dataclass(frozen=True)
 class RangePlan:
-    """A plan of a run; public.
+    """A plan of a run; public. Each step of the phases uses one private mean.
 
-    Parameters
-    ----------
-    mean
-        How every gradient is estimated.
-    phases
-        The phases; each step uses one private mean.
-    radii
-        For each phase the radius of the ball that a non-smooth loss is convolved with; 0 for a smooth loss.
+    `radii` are, for each phase, that of the ball that a non-smooth loss is convolved with; 0 for a smooth loss.
     """
 
     mean: RangeMean

@@ -18,14 +18,9 @@ class WindowUsers(Users, Columns, Protocol):
     """All that a learner of windows asks of the users of one window."""
 
     def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
-        """Replace columns by (x - m) / s from now on.
+        """Replace columns (k,) by (x - m) / s from now on.
 
-        Parameters
-        ----------
-        columns
-            (k,) indices; p is the target.
-        frame
-            (2, k) centres m and scales s.
+        They are indices; p is the target. `frame` (2, k) has m and s.
         """
 
     def wipe(self) -> None:
@@ -35,16 +30,8 @@ class WindowUsers(Users, Columns, Protocol):
 class WindowRecords:
     """The users of a window in this process, as `WindowUsers`.
 
-    Parameters
-    ----------
-    loss, spec
-        The loss, and the numbers that describe the model to the compiled loops.
-    project
-        Projects theta onto the domain.
-    X, y
-        (N, p) and (N,), sorted by user.
-    sizes
-        (n,), the number of records of each user, at least 1.
+    X (N, p) and y (N,) are sorted by user; `sizes` (n,) are the numbers of records of each, at least 1. `spec`
+    describes the loss and the model to the compiled loops; `project` projects theta onto the domain.
     """
 
     def __init__(

@@ -31,26 +31,13 @@ class Regulariser(Protocol):
         """A Lipschitz constant of the gradient of g, at least `convexity` and finite."""
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """The gradient of g, (d,).
-
-        Parameters
-        ----------
-        theta
-            (d,).
-        """
+        """The gradient of g at theta, (d,)."""
 
     def prox(self, theta: np.ndarray, size: float) -> np.ndarray:
-        """The minimiser of size s(v) + ||v - theta||^2 / 2 over v in R^d, a new array (d,).
+        """The minimiser of size s(v) + ||v - theta||^2 / 2 over v in R^d, a new array (d,), for a size > 0.
 
         Its projection onto the domain has to be the minimiser within the domain. It is if s is a sum of functions of
         one entry each and the domain is a `Box`, and if s is a seminorm and the domain is an `L2Ball`.
-
-        Parameters
-        ----------
-        theta
-            (d,).
-        size
-            Positive.
         """
 
 

@@ -56,30 +56,15 @@ class Columns(Protocol):
     def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
         """The sums over users of the averages of a (k,), then of a^2 (k,), each user's rounded to a grid; shape (2 k,).
 
-        The sums are not private: overwrite them after use.
-
-        Parameters
-        ----------
-        columns
-            (k,) indices.
-        frame
-            (2, k) centres m and scales s.
-        grid
-            A power of two.
+        `columns` (k,) are indices, `frame` (2, k) has centres m and scales s, and the grid is a power of two. The sums
+        are not private: overwrite them after use.
         """
 
 
 def noise_of(columns: int, users: int, items: int, mu: float) -> Gaussian:
-    """The noise on the sum of a round.
+    """The noise on the sum of a round about k >= 1 columns of n users with at most this many items.
 
-    Parameters
-    ----------
-    columns
-        k, at least 1.
-    users, items
-        n, and the most records of a user.
-    mu
-        What all rounds together may spend.
+    `mu` is what all rounds together may spend.
     """
     sensitivity = 2 * math.sqrt(columns) * (1 + items * 2.0**-52)
     # The second term is more than rounding to the grid adds. ROUNDS rounds add up to mu, up to rounding.
@@ -88,13 +73,7 @@ def noise_of(columns: int, users: int, items: int, mu: float) -> Gaussian:
 
 
 def useful(noise: Gaussian, columns: int, users: int) -> bool:
-    """Return whether a round with this noise can find a scale at all: whether f < 1/2 is possible.
-
-    Parameters
-    ----------
-    columns, users
-        k and n.
-    """
+    """Return whether a round of k columns and n users with this noise can find a scale: whether f < 1/2 is possible."""
     return _factor(0.0, _deviation(noise, columns, users)) < _FULL
 
 
@@ -103,14 +82,7 @@ def zoom(
 ) -> tuple[np.ndarray, bool]:
     """Return the new centres and scales (2, k) after all rounds, and whether the last round changed none of them.
 
-    Parameters
-    ----------
-    columns
-        (k,) indices of the columns.
-    frame
-        (2, k) their centres and scales; unchanged.
-    n
-        The number of users.
+    `columns` (k,) are indices, `frame` (2, k) has their centres and scales, unchanged, and n is the number of users.
     """
     frame, k = frame.copy(), len(columns)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)

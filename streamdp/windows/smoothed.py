@@ -226,18 +226,10 @@ class ConvolutionSmoothing(Method):
 
 
 def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.ndarray) -> np.ndarray:
-    """An unbiased noisy gradient of the average loss of a run's users, (d,).
+    """An unbiased noisy gradient (d,) of the average loss of a run's users at theta (d,).
 
-    It is the noisy sum over the drawn users, divided by their expected number.
-
-    Parameters
-    ----------
-    bound
-        L, the largest norm of a user's gradient.
-    theta
-        (d,), the point of the gradient.
-
-    Raises `ConfigError` if a user's gradient is not finite or longer than the bound, because it would not be protected.
+    It is the noisy sum over the drawn users, divided by their expected number. Raises `ConfigError` if a user's
+    gradient is not finite or longer than the bound L, because it would not be protected.
     """
     mechanism = calibrated(Gaussian, GaussianDP(1 / run.noise), bound, bound)
     rows = mechanism.rows(len(theta))
@@ -263,16 +255,10 @@ def accelerate(
     gradient: Callable[[np.ndarray], np.ndarray],
     prox: Callable[[np.ndarray, float], np.ndarray],
 ) -> np.ndarray:
-    """The output (d,) of one run; see the head of this module.
+    """The output (d,) of one run from `start` (d,); see the head of this module.
 
-    Parameters
-    ----------
-    start
-        (d,), x_0.
-    gradient
-        Estimates the gradient of F + g at a point.
-    prox
-        The minimiser (d,) of size s(v) + ||v - z||^2 / 2 in the domain, of z (d,) and the size.
+    `gradient` estimates the gradient of F + g at a point. `prox` returns the minimiser (d,) of size s(v) + ||v - z||^2
+    / 2 in the domain, of z (d,) and the size.
     """
     x = ag = start
     convexity, total = run.convexity, 0

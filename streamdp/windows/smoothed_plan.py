@@ -121,17 +121,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of a window.
-
-    Parameters
-    ----------
-    bound
-        L.
-    runs
-        The runs in their order.
-    excess
-        The bound on the expected excess loss.
-    """
+    """The runs for a window in their order, with the bound L of a gradient and that on the expected excess loss."""
 
     bound: float
     runs: tuple[Run, ...]
@@ -144,31 +134,15 @@ class Plan:
 
 
 def weight_sum(steps: Any, ramp: Any) -> Any:
-    """W_T, the sum of min(t, ramp) for t from 1 to T.
-
-    Parameters
-    ----------
-    steps, ramp
-        T and tau <= T; numbers or arrays of one shape.
-    """
+    """W_T, the sum of min(t, ramp) for t from 1 to `steps`, T; ramp <= T; numbers or arrays of one shape."""
     return ramp * (ramp + 1) / 2 + ramp * (steps - ramp)
 
 
 def run_bound(steps: Any, ramp: Any, distance: Any, convexity: float, smoothness: Any, sigma: Any) -> tuple[Any, Any]:
     """(excess, psi) of one run with the best kappa, arrays of one shape; see `smoothed`.
 
-    Parameters
-    ----------
-    steps, ramp
-        T and tau, arrays.
-    distance
-        D_0, an array.
-    convexity
-        lambda >= 0, a number.
-    smoothness
-        beta, an array.
-    sigma
-        The root mean square error of a gradient, an array.
+    `steps` T, `ramp` tau, `distance` D_0, `smoothness` beta and `sigma`, the root mean square error of a gradient, are
+    arrays; `convexity` is the number lambda >= 0.
     """
     total = weight_sum(steps, ramp)
     squares = ramp * (ramp + 1) * (2 * ramp + 1) / 6 + ramp**2 * (steps - ramp)
@@ -271,14 +245,9 @@ class _Goal:
 
 
 def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: float, noise: Noise) -> Plan:
-    """Runs on all users; each starts at the output of the run before.
+    """A number of runs (repeats) on all users; each starts at the output of the run before.
 
-    Parameters
-    ----------
-    repeats
-        The number of runs.
-    most_queries
-        The largest expected number of gradients of single users.
+    `most_queries` is the largest expected number of gradients of single users.
     """
     convexity, smoothness = _constants(h)
     goal = _Goal(0, task.users, task.distance, task.convexity + convexity, smoothness, repeats=repeats)
@@ -289,16 +258,10 @@ def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: floa
 def localised(
     task: Task, h: Regulariser | None, blocks: int, count: int, multiple: float, most_queries: float, noise: Noise
 ) -> Plan:
-    """Blocks of runs, all on disjoint users, by localisation.
+    """A number of blocks with a count of runs each, all on disjoint users, by localisation.
 
-    Parameters
-    ----------
-    blocks, count
-        The number of blocks, and of runs in a block.
-    multiple
-        The regulariser as a multiple of the one that is best without noise.
-    most_queries
-        The largest expected number of gradients of single users.
+    `multiple` is the regulariser as a multiple of the one that is best without noise, `most_queries` that of
+    `repeated`.
     """
     runs: list[Run] = []
     known, smoothness = _constants(h)
@@ -347,14 +310,9 @@ def _constants(h: Regulariser | None) -> tuple[float, float]:
 
 
 def builders(task: Task, h: Regulariser | None, expected: bool, most_queries: int | None) -> list[partial[Plan]]:
-    """Plans to choose from; each is called with `noise`.
+    """Plans to choose from, for the expected loss or the average loss of the users; each is called with `noise`.
 
-    Parameters
-    ----------
-    expected
-        Whether the expected loss is minimised. If not, the average loss of the window's users is.
-    most_queries
-        The largest expected number of gradients of single users; None for no limit.
+    `most_queries` is that of `repeated`; None for no limit.
     """
     most = math.inf if most_queries is None else float(most_queries)
     repeats = range(1, _MOST_REPEATS + 1 if task.convexity + _constants(h)[0] else 2)

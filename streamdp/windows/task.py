@@ -64,55 +64,31 @@ class Users(Protocol):
     """The users of one window, in memory only."""
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        """Average gradients of users, of norm at most the task's bound; shape (k, d).
+        """Average gradients (k, d) at theta (d,) of users (k,), of all if None, of norm at most the task's bound.
 
-        Parameters
-        ----------
-        theta
-            (d,), the point of the gradients.
-        users
-            (k,) indices of users; None for all n users.
-        radius
-            If it is positive, the loss is convolved with the uniform ball of this radius. The convolved loss differs
-            from the loss by at most radius * bound, and it is (bound sqrt(d) / radius)-smooth.
+        If the radius is positive, the loss is convolved with the uniform ball of this radius. The convolved loss
+        differs from the loss by at most radius * bound, and it is (bound sqrt(d) / radius)-smooth.
         """
 
     def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
-        """The sum over all users of the average vectors of their records, which are rounded to a grid; shape (size,).
+        """The sum over all users of the average vectors at theta (d,) of their records; shape (size,).
 
-        The sum is not private: overwrite it after use.
-
-        Parameters
-        ----------
-        theta
-            (d,), the query point.
-        grid
-            Each user's average is rounded to multiples of this power of two.
+        Each average is rounded to multiples of the grid, a power of two. The sum is not private: overwrite it after
+        use.
         """
 
     def project(self, theta: np.ndarray) -> np.ndarray:
-        """Project onto the domain.
-
-        Parameters
-        ----------
-        theta
-            (d,).
-        """
+        """Project theta (d,) onto the domain."""
 
 
 @dataclass(frozen=True)
 class Release:
     """What a method returns. All of it is private.
 
-    Parameters
-    ----------
-    theta
-        (d + k,), the learned point and what the method keeps for the next window.
-    queries
-        The number of gradients of single users that were asked for; the expected number if users were sampled.
-    complete
-        False if the method stopped early because its private test of the users' agreement failed. Then theta has moved
-        less far. The budget is spent in both cases.
+    `theta` (d + k,) is the learned point and what the method keeps for the next window. `queries` is the number of
+    gradients of single users that were asked for, expected if users were sampled. `complete` is False if the method
+    stopped early because its private test of the users' agreement failed. Then theta has moved less far. The budget is
+    spent in both cases.
     """
 
     theta: np.ndarray
@@ -144,26 +120,13 @@ class Method(Protocol):
         return 0
 
     def changes(self, task: Task, state: np.ndarray) -> int:
-        """Return how many changes of the stream the method noticed; 0 by default.
-
-        Parameters
-        ----------
-        state
-            (d + k,) what the last run released.
-        """
+        """Return how many changes of the stream the method noticed, by the state of the last run; 0 by default."""
         return 0
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        """Check a state that was stored; the number of users is ignored.
+        """Check a stored state (d + k,), finite, that a run released; the number of users of the task is ignored.
 
-        Parameters
-        ----------
-        state
-            (d + k,), finite: what a run released.
-        check
-            Raises `ConfigError` for a vector (d,) that is no parameter.
-
-        Raises `ConfigError` for numbers that no run releases.
+        Raises `ConfigError` for numbers that no run releases; so does `check`, for a vector (d,) that is no parameter.
         """
         check(state[: task.d])
 
@@ -176,14 +139,8 @@ class Method(Protocol):
     ) -> np.ndarray:
         """The state (d + k,) from which to go on after several learners of disjoint windows.
 
-        Parameters
-        ----------
-        states
-            (d + k,) each: what the last runs released, or zeros after theta.
-        average
-            (d,) the average of their thetas, weighted by users; in the domain.
-        project
-            Projects a theta onto the domain.
+        `states` (d + k,) are what the last runs released, or zeros after theta; `average` (d,) is that of their thetas,
+        weighted by users, in the domain, onto which `project` projects a theta.
         """
         return average
 
@@ -191,12 +148,7 @@ class Method(Protocol):
         """The least number of users that `plan` accepts; the task's own number is ignored."""
 
     def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """Learn from the users. What was computed from their records and is not released is wiped or dropped.
+        """Learn from the users by a plan. What was computed from their records and is not released is wiped or dropped.
 
-        Parameters
-        ----------
-        plan
-            The result of `plan`.
-        start
-            (d + k,), a point of the domain and what the method kept: what the last run released; zeros if none.
+        `start` (d + k,) is a point of the domain and what the method kept: what the last run released; zeros if none.
         """
