@@ -166,27 +166,12 @@ class IntervalResponse:
 class UserMean:
     """The parameters on which learner and users agree before a mean; public. Make one by `planned`.
 
-    Parameters
-    ----------
-    budget
-        What one report may spend: ApproxDP or GaussianDP (Gaussian noise), or PureDP (PrivUnit).
-    bound
-        L, the largest l2 norm of a vector, from 1e-60 to 1e60.
-    sensitivity
-        S, the largest l2 distance of two vectors, at most 2 L.
-    d
-        The number of coordinates, from 1 to 10^6.
-    users
-        The number of users that answer, at least 1.
-    spread
-        s, in (0, L]: the root mean square distance of a user's vector from the mean. Only accuracy depends on it.
-    coarse
-        The number of users that answer the coarse question, at most half. If it is 0, the fine question is around zero.
-    cut
-        C of a fine question around zero, from 1e-60 to L; None for L. Only accuracy depends on it: see
-        `estimators.user`.
-    pure
-        Whether the fine question is answered with PrivUnit at the epsilon of an ApproxDP budget: see `pure_allowed`.
+    One report may spend the budget: ApproxDP or GaussianDP (Gaussian noise), or PureDP (PrivUnit; also at the epsilon
+    of an ApproxDP budget if `pure`: see `pure_allowed`). `bound` is L, the largest l2 norm of a vector (d,), from 1e-60
+    to 1e60, and `sensitivity` S, the largest l2 distance of two, at most 2 L; d is at most 10^6. `coarse` users, at
+    most half, answer the coarse question; if it is 0, the fine question is around zero, with `cut` as its C, from 1e-60
+    to L; None for L. `spread` is s in (0, L], the root mean square distance of a user's vector from the mean. Only
+    accuracy depends on spread and cut: see `estimators.user`.
 
     Raises `ConfigError` for parameters out of range, `BudgetError` for a budget that cannot be served. Noise follows
     from these numbers alone, so a user that checks `bound`, `sensitivity` and `budget` may rely on it.

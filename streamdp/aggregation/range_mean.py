@@ -101,27 +101,12 @@ _SHARES = np.geomspace(0.02, 0.9, 20)
 class RangeMean:
     """The parameters of a mean; public. Make one by `planned`.
 
-    Parameters
-    ----------
-    mu
-        What one mean spends: mu-GDP for a user that is replaced (rate 1) or left out (rate below 1).
-    bound
-        L, the largest l2 norm of a vector, from 1e-60 to 1e60.
-    sensitivity
-        S, the largest l2 distance of two vectors, at most 2 L.
-    d
-        The number of coordinates, from 1 to 10^6.
-    users
-        n, from 1 to 2^31.
-    rate
-        In (0, 1]: the probability that a user is drawn.
-    spread
-        s, in (0, L]: the root mean square distance of a user's vector from the mean. Only accuracy depends on it.
-    share
-        The share of mu^2 that the choices of bins spend, in [0, 1). If it is 0, no bin is chosen and the centre is
-        zero.
-    failure
-        In (0, 1): the probability that the centre is further away than `offset`. Only accuracy depends on it.
+    One mean spends `mu`: mu-GDP for a user that is replaced (rate 1) or left out (rate below 1). `bound` is L, the
+    largest l2 norm of a vector (d,), from 1e-60 to 1e60, and `sensitivity` S, the largest l2 distance of two, at most 2
+    L; d is at most 10^6. n is the number of users, at most 2^31, and `rate` in (0, 1] the probability that one is
+    drawn. `share` in [0, 1) is that of mu^2 which the choices of bins spend; if it is 0, no bin is chosen and the
+    centre is zero. Only accuracy depends on `spread`, s in (0, L], the root mean square distance of a user's vector
+    from the mean, and on `failure` in (0, 1), the probability that the centre is further away than `offset`.
 
     Raises `ConfigError` for parameters out of range, and for a share that is too small for n users.
     """

@@ -58,24 +58,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Problem:
-    """The assumptions of a plan.
+    """The assumptions of a plan: L (`bound`), beta (`smoothness`, may be inf), lambda (`convexity`) and D (`distance`).
 
-    Parameters
-    ----------
-    bound
-        L: the largest norm of a gradient.
-    smoothness
-        beta of the loss; inf for a non-smooth one.
-    convexity
-        lambda of the loss; 0 if it is only convex.
-    distance
-        D: the largest distance from the start to the optimum.
-    noise
-        The variance E||.||^2 that privacy adds to the average of b gradients, as a function of b.
-    accelerated
-        False to plan averaged SGD.
-    spread
-        The root mean square distance of one gradient from the mean; `bound` if None, which is its largest value.
+    `noise` is the variance E||.||^2 that privacy adds to the average of b gradients, as a function of b. `spread` is
+    the root mean square distance of one gradient from the mean; `bound` if None, its largest value. If not
+    `accelerated`, averaged SGD is planned.
     """
 
     bound: float
@@ -93,20 +80,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Phase:
-    """One run of AC-SA or averaged SGD.
+    """One run of AC-SA or averaged SGD: T steps, each with a batch of records.
 
-    Parameters
-    ----------
-    batch
-        Records for each step.
-    steps
-        T.
-    beta
-        The smoothness of the loss, or of its envelope if the loss is non-smooth.
-    modulus
-        M.
-    excess
-        The bound on E f(output) - f*.
+    `beta` is the smoothness of the loss, or of its envelope if the loss is non-smooth, `modulus` is M, and `excess` the
+    bound on E f(output) - f*.
     """
 
     batch: int

@@ -44,18 +44,9 @@ _LARGEST_THETA = 1e100
 class Reports:
     """What is known of the reports; public.
 
-    Parameters
-    ----------
-    information
-        tau of a report, in units of 1 / C^2: 1 / (E||report||^2 / C^2), above 0 and at most 1.
-    bound
-        C, the largest norm of a vector before noise.
-    largest
-        C0 >= C, the largest norm of a gradient.
-    distance
-        D, the expected distance from the start to the best theta.
-    classes
-        Whether the target is a class.
+    `information` is tau of a report in units of 1 / C^2, 1 / (E||report||^2 / C^2), above 0 and at most 1. `bound` is
+    C, the largest norm of a vector before noise, `largest` C0 >= C, that of a gradient, and `distance` D, expected from
+    the start to the best theta. `classes` tells whether the target is a class.
     """
 
     information: float

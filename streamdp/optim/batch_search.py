@@ -99,7 +99,7 @@ class BatchSearch:
 
 
 def moments(centre: np.ndarray, spread: np.ndarray, c: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of a = clip(Z, -c, c) and of a^2 for a normal Z with a centre and a spread: broadcast."""
+    """Return the means of a = clip(Z, -c, c) and of a^2 for a normal Z; its centre and spread are broadcast."""
     from scipy.special import ndtr  # here, because scipy takes long to load, and reading a model needs none of it
 
     low, high = (-c - centre) / spread, (c - centre) / spread

@@ -172,7 +172,7 @@ def _variance(total: np.ndarray, variances: np.ndarray) -> np.ndarray:
 
 
 def forget_scale(blocks: np.ndarray, d: int, before: int) -> None:
-    """Let the scale, the last of d parameters, count in blocks from the one at `before` on only, in place."""
+    """Leave the scale, the last of d parameters, out of the first blocks, `before` many, in place."""
     blocks[:before, [d - 1, 2 * d - 1, SCALE_WEIGHT]] = 0.0
 
 

@@ -129,10 +129,10 @@ cdef void _rescale(Model* m) noexcept nogil:
     centre moves along, or if it is off by half a scale and by three deviations of m.
 
     The clock of a column shows T - SINCE. It began at minus the SINCE of the last row, and the rest is what gradients
-    told. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2 times their information. If s > scale, records far away had small weights, or there were none, and noise moved the
-    coefficient s/scale times as far. So a new scale changes the clock by the factor new^2/scale^2 or its inverse, the
-    smaller: the steps of a column whose scale was ten times too large or too small begin almost anew, and those of one
-    that was nearly right go on.
+    told. If the spread is s < scale, gradients tell about the coefficient s^2/scale^2 times their information. If s >
+    scale, records far away had small weights, or there were none, and noise moved the coefficient s/scale times as far.
+    So a new scale changes the clock by the factor new^2/scale^2 or its inverse, the smaller: the steps of a column
+    whose scale was ten times too large or too small begin almost anew, and those of one that was nearly right go on.
 
     The average begins anew if a scale is less than a third, or more than twice, of what it was when the average last
     did so. It is more sensitive to scales that rise: with few different values a coefficient is only noise, in original
@@ -239,7 +239,7 @@ def outward(arrays, theta, out):
 
 
 def inward(arrays, original, out):
-    """Write the original units of theta (d,) as theta into `out` (d,): the inverse of `outward`."""
+    """Write theta that is given in original units, `original` (d,), into `out` (d,): the inverse of `outward`."""
     cdef Model m
     model_of(arrays, &m)
     _same_size(&m, original, out)
@@ -253,8 +253,7 @@ cdef int _same_size(const Model* m, theta, out) except -1:
 
 
 def refresh(arrays):
-    """Compute what follows from the posteriors of `Arrays` anew, as after a state was loaded: summary, frame, last pair.
-    """
+    """Compute what follows from the posteriors of `Arrays` anew, as after a state was loaded."""
     cdef Model m
     cdef Py_ssize_t slot
     model_of(arrays, &m)

@@ -43,7 +43,7 @@ cdef inline double _bulk(const double* row) noexcept nogil:
 
 
 cdef bint about_tail(double low, double high, const double* row) noexcept nogil:
-    """Whether a question is about the tail, and not about the bell: questions about a spread are narrower."""
+    """Whether a question is about the tail, and not about the bulk: questions about a spread are narrower."""
     return isfinite(low) and isfinite(high) and high - low > _CLEAR * _bulk(row)
 
 

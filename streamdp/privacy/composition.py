@@ -12,18 +12,11 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, am
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """The total spend of one subject, as sums over its spends.
+    """The total spend of one subject: sums over a number of records.
 
-    Parameters
-    ----------
-    epsilon, delta
-        Sums over PureDP and ApproxDP spends (basic composition).
-    mu_squared
-        Sum of mu^2 over GaussianDP spends (Dong, Roth, Su 2022, Corollary 2).
-    pure_mu_squared
-        Sum of mu^2 over PureDP spends converted to GDP, for caps in mu; inf if there is an ApproxDP spend.
-    records
-        The number of spends.
+    epsilon and delta are summed over PureDP and ApproxDP spends (basic composition), mu^2 over GaussianDP spends (Dong,
+    Roth, Su 2022, Corollary 2). `pure_mu_squared` is the sum of mu^2 over PureDP spends converted to GDP, for caps in
+    mu; inf if there is an ApproxDP spend.
 
     >>> Spend.of([PureDP(1), PureDP(0.5)]).guarantee()
     PureDP(epsilon=1.5)

@@ -20,15 +20,10 @@ NOTHING, CONSTANT, ERROR, OTHER = range(4)
 class Plan:
     """How records pay for the validation of a model.
 
-    Parameters
-    ----------
-    share
-        The share of the records that answer in place of a gradient, with their whole budget. None: see `budget`.
-    budget
-        What each record spends on an answer beside its gradient. None: see `share`.
-    bound
-        The largest distance of target and prediction that counts, for numbers. None: 2.5 times the scale that is known
-        of the target, and at most half the width of its bounds.
+    Either a `share` of the records answer in place of a gradient, with their whole budget, or each spends a `budget` on
+    an answer beside its gradient; the other is None. `bound` is the largest distance of target and prediction that
+    counts, for numbers. If it is None, it is 2.5 times the scale that is known of the target, and at most half the
+    width of its bounds.
     """
 
     share: float | None

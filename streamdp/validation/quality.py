@@ -38,23 +38,11 @@ class Stretch:
 class Quality:
     """Whether a model is worth having, from private answers only: it may be shown wherever the model may.
 
-    Parameters
-    ----------
-    measure
-        What the errors are.
-    largest
-        The largest error that an answer is about: larger ones count as this. None: not known yet.
-    total
-        All answers.
-    recent
-        The later half of the answers since the last drift.
-    verdict
-        "better" than the best constant, if the interval of the recent difference is below 0; "no better", if it lies
-        above -5 % of the constant's error; else "not known yet".
-    drifts
-        How often the error has risen (see `streamdp.validation.drift`).
-    last_drift
-        How many records had come when it was found last. None: never.
+    `measure` says what the errors are. Errors above `largest` count as this; None: not known yet. `total` is of all
+    answers, `recent` of the later half of those since the last drift. The verdict is "better" than the best constant,
+    if the interval of the recent difference is below 0; "no better", if it lies above -5 % of the constant's error;
+    else "not known yet". The error has risen `drifts` times (see `streamdp.validation.drift`), for the last time after
+    `last_drift` records, None for never.
     """
 
     measure: str

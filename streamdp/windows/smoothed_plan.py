@@ -79,26 +79,12 @@ sqrt(10) apart: the nearest one is within a factor 10^(1/4) of the best, which c
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """One run, on the users with indices from `first` to `last` - 1.
 
-    Parameters
-    ----------
-    first, last
-        The users of the run: indices from `first` to `last` - 1.
-    rate
-        The probability with which a step draws each of them, in (0, 1].
-    steps, ramp
-        T, and tau: the weights of the steps grow up to tau.
-    noise
-        m, the noise multiplier.
-    radius
-        The radius of the smoothing; 0 for a smooth loss.
-    modulus
-        psi.
-    convexity, pull
-        lambda, and how much of it is that of the squared distance from the start of the run.
-    excess
-        The bound on E Phi(output) - Phi*.
+    Each of the T steps draws each of them with the probability `rate`, and the weights of the steps grow up to tau
+    (`ramp`). `noise` is m, the noise multiplier, `radius` that of the smoothing (0 for a smooth loss), `modulus` is
+    psi, `convexity` lambda, and `pull` how much of it is that of the squared distance from the start of the run.
+    `excess` is the bound on E Phi(output) - Phi*.
     """
 
     first: int

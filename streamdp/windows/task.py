@@ -23,28 +23,13 @@ Rng = Entropy | SeededEntropy
 class Task:
     """Public numbers of a window. Neighbours replace all records of one user, so n, m and d are public.
 
-    Parameters
-    ----------
-    users
-        n, the number of users of the window.
-    items
-        m, the largest number of records of a user.
-    d
-        The length of theta.
-    budget
-        What the release of the window spends, for every user of the window.
-    bound, sensitivity
-        The largest l2 norm of a user's average gradient, and the largest l2 distance of two; sensitivity <= 2 bound.
-    smoothness
-        beta of the loss. If it is inf, the method smooths the loss by the `radius` of `Users.gradients`.
-    convexity
-        lambda >= 0 of the expected loss.
-    distance
-        The largest l2 distance of the optimum from the start.
-    spread
-        The root mean square distance of a user's average gradient from the mean. Only accuracy depends on it.
-    curvature
-        What a record adds to a sum of gradients and curvatures; None if the loss has no bounded curvature.
+    There are n users with at most m records (`items`) each, and theta is (d,). The release of the window spends the
+    budget, for every user. `bound` and `sensitivity` <= 2 bound are the largest l2 norm of a user's average gradient
+    and the largest l2 distance of two; `spread` is the root mean square distance of one from the mean, and only
+    accuracy depends on it. `smoothness` is beta of the loss; if it is inf, the method smooths the loss by the `radius`
+    of `Users.gradients`. `convexity` is lambda >= 0 of the expected loss, `distance` the largest l2 distance of the
+    optimum from the start. `curvature` is what a record adds to a sum of gradients and curvatures; None if the loss has
+    no bounded curvature.
     """
 
     users: int
@@ -148,7 +133,7 @@ class Method(Protocol):
         """The least number of users that `plan` accepts; the task's own number is ignored."""
 
     def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """Learn from the users by a plan. What was computed from their records and is not released is wiped or dropped.
+        """Learn from the users by a plan. What was computed from their records is released, overwritten or deleted.
 
         `start` (d + k,) is a point of the domain and what the method kept: what the last run released; zeros if none.
         """
