@@ -1,4 +1,4 @@
-"""Confidence intervals from one pass: what the path of theta says about its own memory.
+"""Confidence intervals from one pass, from the path of theta.
 
 Segments. The iterates are summed in at most `SEGMENTS` segments (`path`). When there is no room for another, segments
 are joined in pairs. The state has O(d) numbers, and there are at least half as many segments at any time, once there
@@ -41,7 +41,7 @@ the law of the model, or slow: uniform in ln k, from `SLOW[1]` to `SLOW[0]` belo
 pair with the prior probability `IN_PAIR`, and all pairs are as likely. The mixture over k gets one more part for each
 pair, in which the variance of i is half that of the direction and half of what it is otherwise.
 
-What paths cannot tell. Let the direction and both values of k be known. Then the most powerful test of size .05 finds
+Limits of paths. Let the direction and both values of k be known. Then the most powerful test of size .05 finds
 k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (a test has them). So paths alone
 give widths that are mostly prior belief.
 

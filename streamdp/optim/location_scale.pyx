@@ -1,4 +1,4 @@
-"""What noisy bits tell about the centre and the spread of a column: a posterior on a grid, compiled.
+"""The centre and the spread of a column from noisy bits: a posterior on a grid, compiled.
 
 Model. A column has values in [-1, 1], with an unknown centre m and spread s. For a question "is x in [a, b)?" the
 probability of yes is

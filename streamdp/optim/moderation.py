@@ -1,4 +1,4 @@
-"""Probabilities that know the noise of theta.
+"""Probabilities that allow for the noise of theta.
 
 With noise of the covariance V in theta, the linear predictor z of x has the variance v = x'Vx, and the probability is
 the mean of sigmoid(z + noise), which is nearly sigmoid(z/sqrt(1 + pi v/8)). The more probable class stays the same.

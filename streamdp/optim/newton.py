@@ -25,8 +25,8 @@ gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its
 Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
 max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
 before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
-scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records: fewer tell a bad day, of
-which real streams have many, and would leave a model of little.
+scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records: fewer often
+show a short disturbance of a real stream, and a model of so few records would be poor.
 
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
 of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
@@ -36,11 +36,11 @@ Units. With an intercept, theta is learned for columns in the units of `column_u
 query point is kept for the columns as they are, the averages in the present units.
 
 Search. With bounds of the target, Huber's sigma would begin at half their width. While it is far too large, all
-residuals are small beside it, and the gradients tell of the coefficients nothing. So the first batches see no columns,
-that is all slopes are 0, and `batch_search` finds where intercept and sigma begin. Then columns are seen.
+residuals are small beside it, and the gradients carry no information about the coefficients. So the first batches see
+no columns, that is all slopes are 0, and `batch_search` finds where intercept and sigma begin. Then columns are seen.
 If targets were constant while it searched, and are spread later, sigma is far too small: all residuals are clipped, and
-gradients tell their signs only. The averages would need as many records again to notice. With the mean of w about
-sqrt(2/q), the gradient of sigma of one batch alone tells: if it exceeds .7 of what clipped residuals give, by four
+gradients depend on their signs only. The averages would need as many records again to show it. With the mean of w about
+sqrt(2/q), the gradient of sigma of one batch alone shows it: if it exceeds .7 of what clipped residuals give, by four
 deviations of its noise, the search begins anew. For a normal target sigma is a third of its spread then.
 
 A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
@@ -67,7 +67,7 @@ from streamdp.optim.shrinkage import shrunk
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 2, 64, 2**20
-_SURE = 8  # a change is told from this many N_0
+_SURE = 8  # the last blocks of a change have this many N_0 records
 _AFTER = 0.5  # after a change the first batch has this many N_0
 _PRIOR = 0.5
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25

@@ -1,4 +1,4 @@
-"""What noisy bits tell about pairs of columns: do two lie on the same side of their centres?
+"""Noisy bits about pairs of columns: do two lie on the same side of their centres?
 
 If columns are correlated, theta is slow in a direction that no path of one parameter shows, and confidence intervals
 need to know it (`inference`). The next bit is about the pair with the least information. Of pairs whose mean answer is

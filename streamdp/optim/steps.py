@@ -11,7 +11,7 @@ Two clocks:
   D being the expected distance from the first theta to the best one. It is sqrt(d) in general, and sqrt(2) where the
   target is scaled: with uncorrelated columns of spread 1 that explain the share R^2 of a target of spread 1, the
   squared coefficients add up to R^2 <= 1, and Huber's scale moves from 1 to a number in [0, 1], whatever d is. For
-  classes it is at most 4, because D is the spread of the linear predictor, and few classes are told apart so well.
+  classes it is at most 4, because D is the spread of the linear predictor, and few classes are separated so well.
 
   I_0 = 4 d/C0^2 is about the information that is worth as much as knowing D. With the prior variance D^2/d of a
   coordinate, the curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with

@@ -1,4 +1,4 @@
-"""What noisy bits tell about the tail of a column: values far from most others, as the ones of a rare event.
+"""Noisy bits about the tail of a column: values far from most others, such as the ones of a rare event.
 
 The bell of `location_scale` finds the spread s of the bulk. If one value in twenty is fifty s away, a column in units
 of s has a root mean square of eleven, its coefficient carries eleven times the noise into predictions, and its rare

@@ -30,7 +30,7 @@ class Walk(ABC):
 
     @property
     def least(self) -> int | None:
-        """With fewer records the noise hides what they tell; None: not known."""
+        """With fewer records the noise is larger than the signal; None: not known."""
         return None
 
     @property

@@ -160,7 +160,7 @@ class Validator:
         self._open = self._open + more
 
     def quality(self) -> Quality:
-        """What the answers tell."""
+        """The quality of the model by the answers."""
         reach = float(self._clock[REACH])
         largest = self._task.largest(reach)
         recent = quality.stretch(self._halves.later_half() + self._open, largest)

@@ -179,7 +179,7 @@ class PrivateRange(Method):
         return min(near or [best], key=lambda draft: draft.steps)
 
     def run(self, plan: RangePlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """As `Method.run`. Gradients of single users are wiped after each step."""
+        """As `Method.run`. Gradients of single users are overwritten after each step."""
         mean, walk = plan.mean, Accelerated(start, users.project)
         for phase, radius in zip(plan.phases, plan.radii, strict=True):
             walk.restart()

@@ -1,4 +1,4 @@
-"""What a method knows before it sees data, what it may ask of the data, and what it returns.
+"""What a method is given before it sees data, what it may ask of the data, and what it returns.
 
 A method plans from public numbers only (`Task`), so that too few users are an error before anything is spent. Then it
 runs on the users of one window (`Users`) and releases one theta.

@@ -34,14 +34,9 @@ LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Lo
 
 
 def loss_for(choice: str | Loss) -> Loss:
-    """A loss by name, or the loss itself.
+    """The loss of a choice: a name in `LOSSES`, or a loss, which is returned.
 
-    Parameters
-    ----------
-    choice
-        A name in `LOSSES`, or a loss.
-
-    Raises `ConfigError` if the name is unknown.
+    Raises `ConfigError` for an unknown name.
     """
     if isinstance(choice, Loss):
         return choice
@@ -52,10 +47,7 @@ def loss_for(choice: str | Loss) -> Loss:
 def weighted_by_norm(loss: Loss) -> Loss:
     """The loss with the weight "norm", if nothing else was chosen and its bound does not need Mallows' weight.
 
-    Parameters
-    ----------
-    loss
-        Any loss; one with `weighting`, `clip` or the `radius` of `Squared` is returned unchanged.
+    One with `weighting`, `clip` or the `radius` of `Squared` is returned unchanged.
     """
     bounded = isinstance(loss, Squared) and loss.radius is not None
     plain = loss.weighting is None and loss.clip is None and not bounded
@@ -63,17 +55,11 @@ def weighted_by_norm(loss: Loss) -> Loss:
 
 
 def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
-    """Return theta_0 (d,) of a walk of short steps. Huber's scale begins at half the unit of a target that has one.
+    """Return theta_0 (d,) of a walk of short steps.
 
-    The unit is the spread of the target. That of the residuals is less, and as long as Huber's scale is above it,
-    gradients are as much smaller while the noise is not (`benchmarks/learning.md`, the price).
-
-    Parameters
-    ----------
-    d
-        The number of parameters.
-    scaled
-        Whether the target is learned in units of its own.
+    If the target is `scaled`, that is learned in units of its own, Huber's scale begins at half this unit, the spread
+    of the target. The spread of the residuals is less, and as long as Huber's scale is above it, gradients are as much
+    smaller while the noise is not (`benchmarks/learning.md`, the price).
     """
     theta = loss.start(d)
     if scaled and isinstance(loss, Huber):

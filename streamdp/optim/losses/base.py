@@ -45,15 +45,7 @@ WEIGHTINGS = ("mallows", "norm")
 
 
 def check_classes(y: np.ndarray, classes: int) -> None:
-    """Raise `SchemaError` if a target is not a class index.
-
-    Parameters
-    ----------
-    y
-        (n,) float.
-    classes
-        The number of classes; indices are 0 to classes - 1.
-    """
+    """Raise `SchemaError` if an entry of y (n,) is not a class index, from 0 to classes - 1."""
     if not np.all((y == np.floor(y)) & (y >= 0) & (y < classes)):
         raise SchemaError(f"target: expected class indices 0 to {classes - 1}")
 
@@ -118,38 +110,18 @@ class Loss:
         return 2 * self._bound()  # by the triangle inequality
 
     def size(self, columns: int, classes: int = 1) -> int:
-        """The number of parameters d.
-
-        Parameters
-        ----------
-        columns
-            The length of x, intercept included.
-        classes
-            The number of classes; used by `Softmax` only.
-        """
+        """The number of parameters d for a number of columns, intercept included, and of classes, for `Softmax`."""
         return columns
 
     def start(self, d: int) -> np.ndarray:
-        """theta_0 (d,).
-
-        Parameters
-        ----------
-        d
-            The number of parameters.
-        """
+        """theta_0 (d,)."""
         return np.zeros(d)
 
     def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
-        """The diagonals (2, d) of H^-1 and H^-2, H the Hessian at theta up to a factor.
+        """The diagonals (2, d) of H^-1 and H^-2, H the Hessian up to a factor at theta (d,).
 
-        Columns are expected to be normal and independent, and the weight of a record not to depend on it.
-
-        Parameters
-        ----------
-        theta
-            (d,) in units in which the columns have a spread of 1.
-        columns
-            The number of columns, without the intercept.
+        The columns (`columns` without the intercept) are expected to be normal with a spread of 1 and independent, and the
+        weight of a record not to depend on it.
         """
         return np.ones((2, len(theta)))
 
@@ -165,13 +137,7 @@ class Loss:
         return spec
 
     def weight(self, x: np.ndarray) -> float:
-        """The weight w(x); 1 if gradients are clipped.
-
-        Parameters
-        ----------
-        x
-            (columns,) one record.
-        """
+        """The weight w(x) of one record x (columns,); 1 if gradients are clipped."""
         square = float(np.dot(x, x))
         if self.clip is not None or square <= 2:
             return 1.0
@@ -180,12 +146,7 @@ class Loss:
     def check_theta(self, theta: np.ndarray, columns: int) -> None:
         """Raise `ConfigError` if theta has the wrong shape, is not finite, or is outside the domain of the constants.
 
-        Parameters
-        ----------
-        theta
-            (d,) float.
-        columns
-            The length of x, intercept included.
+        The number of columns is the length of x, intercept included.
         """
         if theta.shape != (self.size(columns),):
             raise ConfigError(f"theta: expected shape ({self.size(columns)},), got {theta.shape}")
@@ -193,29 +154,12 @@ class Loss:
             raise ConfigError("theta: expected finite numbers")
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
-        """Raise `SchemaError` if the constants do not hold for a target.
-
-        Parameters
-        ----------
-        y
-            (n,) float.
-        classes
-            The number of classes, for a loss of classes.
-        """
+        """Raise `SchemaError` if the constants do not hold for a target in y (n,); indices of classes are below `classes`."""
         if not np.isfinite(y).all():
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
 
     def gradient(self, theta: np.ndarray, x: np.ndarray, y: float) -> np.ndarray:
-        """The bounded gradient (d,) of one record.
-
-        Parameters
-        ----------
-        theta
-            (d,) float, in the domain of the constants.
-        x
-            (columns,) float.
-        y
-            The target.
+        """The bounded gradient (d,) at theta (d,) of one record, x (columns,) and y.
 
         Raises `ConfigError` if theta has the wrong shape or is outside its domain, `SchemaError` if x has the wrong
         shape or the target is out of range.
@@ -235,17 +179,7 @@ class Loss:
         return out
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
-        """The weighted loss of one record.
-
-        Parameters
-        ----------
-        theta
-            (d,) float.
-        x
-            (columns,) float.
-        y
-            The target.
-        """
+        """The weighted loss at theta (d,) of one record, x (columns,) and y."""
         return self._loss(float(np.dot(x, theta)), y) * self.weight(x)
 
     def _loss(self, u: float, y: float) -> float:

@@ -72,14 +72,9 @@ class Logistic(Loss):
 
 
 def without_shift(theta: np.ndarray, classes: int) -> np.ndarray:
-    """A copy of theta whose blocks add up to 0, because a shift of all classes changes no prediction.
+    """A copy of theta (..., d) whose blocks, one for each of several classes, add up to 0.
 
-    Parameters
-    ----------
-    theta
-        (..., d) the blocks of the classes, one after the other.
-    classes
-        Their number; with 1, nothing is changed.
+    A shift of all classes changes no prediction. With 1 class, nothing is changed.
     """
     blocks = theta.reshape(*theta.shape[:-1], classes, -1)
     return (blocks - blocks.mean(axis=-2, keepdims=True)).reshape(theta.shape) if classes > 1 else theta.copy()

@@ -40,17 +40,10 @@ MECHANISMS: dict[str, type[Mechanism]] = {m.name: m for m in (Laplace, Gaussian,
 
 
 def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechanism]:
-    """The mechanism class for a choice and the kind of a budget.
+    """The mechanism class for a choice: "auto", a name in `MECHANISMS`, or a class.
 
-    Parameters
-    ----------
-    choice
-        "auto", a name in `MECHANISMS`, or a class. "auto" is `PrivUnit` for PureDP, `Gaussian` for ApproxDP and
-        GaussianDP.
-    budget
-        Only its kind is used, and only for "auto".
-
-    Raises `ConfigError` if the choice is unknown.
+    "auto" is `PrivUnit` for the kind PureDP of a budget, `Gaussian` for ApproxDP and GaussianDP. Raises `ConfigError`
+    if the choice is unknown.
     """
     if isinstance(choice, type) and issubclass(choice, Mechanism):
         return choice
@@ -62,26 +55,12 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
 
 @lru_cache(maxsize=4096)
 def calibrated(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Mechanism:
-    """`kind(budget, bound, sensitivity)`, cached because many records have the same budget.
-
-    Parameters
-    ----------
-    kind
-        A subclass of `Mechanism`.
-    bound, sensitivity
-        As for `Mechanism`.
-    """
+    """`kind(budget, bound, sensitivity)`, a `Mechanism`, cached because many records have the same budget."""
     made: Mechanism = kind(budget, bound, sensitivity)
     return made
 
 
 @lru_cache(maxsize=4096)
 def record_rows(mechanism: Mechanism, d: int) -> np.ndarray:
-    """The calibration (1, c) of one record with a budget of its own, rounded as for arrays of records.
-
-    Parameters
-    ----------
-    d
-        The number of coordinates.
-    """
+    """The calibration (1, c) of one record (d,) with a budget of its own, rounded as for arrays of records."""
     return mechanism.rows(d, np.array([amount(mechanism.budget)]))

@@ -72,13 +72,9 @@ class Mechanism:
         It is `budget` at the planned sensitivity, grows with the sensitivity, and counts the rounding to the grid.
         None if the mechanism is not private.
 
-        Parameters
-        ----------
-        sensitivity
-            s > 0, the largest l2 distance between two gradients, in the unit of the gradient. It may be below or above
-            the planned one. `PrivUnit` allows at most 2 `bound`.
-        d
-            The number of coordinates, at least 1. The cost of the rounding depends on it.
+        The sensitivity s > 0 is the largest l2 distance between two gradients in R^d, in the unit of the gradient. It
+        may be below or above the planned one. `PrivUnit` allows at most 2 `bound`. The cost of the rounding depends on
+        d >= 1.
 
         Raises `ConfigError` if the sensitivity is out of range, `BudgetError` if the budget is not a finite number.
 
@@ -97,41 +93,23 @@ class Mechanism:
         raise NotImplementedError
 
     def variance(self, d: int) -> float:
-        """E||noise||^2, summed over the coordinates.
-
-        Parameters
-        ----------
-        d
-            The number of coordinates, at least 1.
-        """
+        """E||noise||^2, summed over the d coordinates."""
         raise NotImplementedError
 
     def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
-        """Calibrations for the compiled loops (see `samplers`): (1, c) for `budget`, or (n, c) for n amounts.
+        """Calibrations in R^d for the compiled loops (see `samplers`): (1, c) for `budget`, or (n, c) for n amounts.
 
-        Parameters
-        ----------
-        d
-            The number of coordinates, at least 1.
-        amounts
-            (n,) the epsilon or mu of each record, of the kind of `budget`. If a calibration has to be solved for, an
-            amount is rounded down by at most a relative 2^-10, so that few distinct ones remain.
-        answers
-            Whether records may be asked for one bit. If not, their answers may be noise alone, which is faster.
+        `amounts` (n,) are the epsilon or mu of each record, of the kind of `budget`. If a calibration has to be solved
+        for, an amount is rounded down by at most a relative 2^-10, so that few distinct ones remain. With `answers`
+        records may be asked for one bit; without, their answers may be noise alone, which is faster.
         """
         raise NotImplementedError
 
     def randomize(self, g: np.ndarray, rng: Rng | None = None) -> np.ndarray:
-        """A noisy copy of the gradients; the rows are randomised independently.
+        """A noisy copy of the gradients g, (d,) or (n, d); the rows are randomised independently.
 
-        Parameters
-        ----------
-        g
-            (d,) or (n, d) float. Each row is finite and has l2 norm at most `bound`.
-        rng
-            The random words; fresh ones from the operating system if None.
-
-        Raises `ConfigError` if a row is longer than `bound` or not finite: the noise would not protect it.
+        `rng` has the random words; fresh ones from the operating system if None. Raises `ConfigError` if a row is
+        longer than `bound` or not finite: the noise would not protect it.
         """
         out = np.array(g, dtype=float, order="C", ndmin=2)
         norms = np.linalg.norm(out, axis=1)
@@ -142,16 +120,9 @@ class Mechanism:
 
 
 def randomize_rows(code: int, rows: np.ndarray, G: np.ndarray, rng: Rng) -> None:
-    """Randomise the rows of G in place, all by one calibration.
+    """Randomise the rows of G (n, d), C-contiguous, in place, all by one calibration (1, c) of `Mechanism.rows`.
 
-    Parameters
-    ----------
-    code
-        `Mechanism.code`.
-    rows
-        (1, c) the calibration, as `Mechanism.rows` returns it.
-    G
-        (n, d) float, C-contiguous. Each row has l2 norm at most the bound of the mechanism; this is not checked.
+    `code` is `Mechanism.code`. Each row has l2 norm at most the bound of the mechanism; this is not checked.
     """
     from streamdp.privacy import samplers
 
@@ -189,13 +160,7 @@ _CUT = 42
 
 
 def round_down(amounts: np.ndarray) -> np.ndarray:
-    """Amounts cut to 10 bits after the leading one.
-
-    Parameters
-    ----------
-    amounts
-        (n,) positive numbers.
-    """
+    """Positive amounts (n,), cut to 10 bits after the leading one."""
     return np.asarray((_leading_bits(amounts) << _CUT).view(float))
 
 
@@ -205,16 +170,9 @@ def _leading_bits(amounts: np.ndarray) -> np.ndarray:
 
 
 def solved(mechanism: Mechanism, d: int, amounts: np.ndarray) -> np.ndarray:
-    """Rows (n, c) of a mechanism for amounts that each need a calibration to be solved for.
+    """Rows (n, c) of a mechanism in R^d for amounts (n,), epsilon or mu, that each need a calibration to be solved for.
 
-    Parameters
-    ----------
-    d
-        The number of coordinates.
-    amounts
-        (n,) the epsilon or mu of each record; rounded down first, so that few distinct ones remain.
-
-    Raises `BudgetError` if one of them is outside `SERVICEABLE`.
+    They are rounded down first, so that few distinct ones remain. Raises `BudgetError` if one is outside `SERVICEABLE`.
     """
     for extreme in (np.min(amounts), np.max(amounts)):
         check_serviceable(with_amount(mechanism.budget, float(extreme)))

@@ -78,14 +78,9 @@ class PrivUnit(Mechanism):
 
 
 def arithmetic_delta(budget: Budget, d: int) -> float:
-    """The delta of PrivUnit at the epsilon of a budget if its arithmetic counts: (1 + e^epsilon) eta, at most 1.
+    """The delta of PrivUnit in R^d at the epsilon of a budget if its arithmetic counts: (1 + e^epsilon) eta, at most 1.
 
-    Parameters
-    ----------
-    budget
-        PureDP or ApproxDP.
-    d
-        The number of coordinates.
+    The budget is a PureDP or an ApproxDP.
     """
     return min(1.0, (8 if d == 2 else d) * 2.0**-32 * (1 + math.exp(min(amount(budget), 300.0))))
 

@@ -28,13 +28,7 @@ _ROUNDING = 2.0**-50
 
 
 def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
-    """Return the probabilities (n,) of a true answer, from 1/2 to 1 - 2^-50.
-
-    Parameters
-    ----------
-    amounts
-        (n,) the epsilon or mu of each record.
-    """
+    """Return the probabilities (n,) of a true answer, from 1/2 to 1 - 2^-50, for amounts (n,) of epsilon or mu."""
     p: np.ndarray = (
         scipy.special.ndtr(np.asarray(amounts) / 2)
         if isinstance(budget, GaussianDP)
@@ -44,15 +38,7 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
 
 
 def respond(bit: bool, keep: float, rng: Entropy | SeededEntropy) -> bool:
-    """Return a noisy bit.
-
-    Parameters
-    ----------
-    bit
-        The true one.
-    keep
-        The probability with which it is told, from `truth`.
-    """
+    """Return a noisy bit, which is the true one with the probability `keep`, from `truth`."""
     with rng.lock:
         while (told := samplers.respond(bit, keep, rng.words)) < 0:
             rng.refill()
