@@ -22,8 +22,8 @@ and from public numbers. So they are post-processing, of releases to which the r
 batches are disjoint. Given the units, a batch is the mechanism of `curvature` on the records (x', y), x' = (x - centre)
 * slope. Its weight w is computed from x', after the change of units, and its bounds hold for every x' and y and every
 query point: |v| <= bound and |v - v'| <= sensitivity. So the noise is that of a batch in any units, and the releases of
-all batches together compose in parallel, adaptively. A state or an intruder shows the units; they are released. A device
-gets them with the query point: whatever they are, its vector keeps the bound.                                      QED
+all batches together compose in parallel, adaptively. An intruder may see the units; they are released. A device gets
+them with the query point: whatever they are, its vector keeps the bound.                                      QED
 
 Source: streamdp. A search for violations is in tests/unit/optim/test_column_units.py.
 """

@@ -120,8 +120,8 @@ class Loss:
     def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
         """The diagonals (2, d) of H^-1 and H^-2, H the Hessian up to a factor at theta (d,).
 
-        The columns (`columns` without the intercept) are expected to be normal with a spread of 1 and independent, and the
-        weight of a record not to depend on it.
+        The columns, `columns` without the intercept, are expected to be normal with a spread of 1 and independent, and
+        the weight of a record not to depend on it.
         """
         return np.ones((2, len(theta)))
 
@@ -154,7 +154,7 @@ class Loss:
             raise ConfigError("theta: expected finite numbers")
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
-        """Raise `SchemaError` if the constants do not hold for a target in y (n,); indices of classes are below `classes`."""
+        """Raise `SchemaError` if the constants do not hold for a target in y (n,), a number or one of the classes."""
         if not np.isfinite(y).all():
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
 
