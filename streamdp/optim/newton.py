@@ -25,8 +25,8 @@ gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its
 Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
 max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
 before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
-scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records: fewer often
-show a short disturbance of a real stream, and a model of so few records would be poor.
+scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records: fewer
+often show a short disturbance of a real stream, and a model of so few records would be poor.
 
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
 of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
