@@ -24,6 +24,8 @@ def read_snapshots(connection: Connection, job: str | None, name: str) -> list[S
 
     `job` and `name` are those of `job_of`. Raises `StoreDamagedError` if a checksum fails, and the errors of `job_of`.
     """
+    if job is None and connection.execute(_JOB).first() is None:  # its first job begins at this moment
+        return []
     found = read_job(connection, job, name)
     return snapshots_of(connection.execute(text(ALL_SHARDS), {"job": found.job}).all(), found, name)
 

@@ -34,7 +34,10 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
 def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
     """As `queries.read_snapshots`."""
     driver.row_factory = _row
-    job = job_of(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), expected, name)
+    jobs = driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall()
+    if expected is None and not jobs:  # its first job begins at this moment
+        return []
+    job = job_of(jobs, expected, name)
     return snapshots_of(driver.execute(ALL_SHARDS, {"job": job.job}).fetchall(), job, name)
 
 

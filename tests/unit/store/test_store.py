@@ -380,6 +380,21 @@ def test_a_server_with_another_format_or_another_content_is_refused(place: str) 
             Store.snapshot(place, "trips")
 
 
+def test_a_database_whose_first_job_begins_has_no_snapshots(place: Path | str) -> None:
+    """Its tables are made in a transaction of their own, and a reader may come before the job."""
+    with Store(place, "trips", "print", cap=CAP):
+        pass
+    if not str(place).startswith("postgresql"):
+        with contextlib.closing(sqlite3.connect(place)) as connection, connection:
+            connection.execute("DELETE FROM jobs")
+    else:
+        with psycopg.connect(str(place)) as connection:
+            connection.execute("DELETE FROM streamdp.jobs")
+    assert Store.snapshots(place) == []
+    with pytest.raises(StoreMismatchError, match="no job"):
+        Store.snapshots(place, "trips")
+
+
 @on_a_server
 @pytest.mark.parametrize(
     "form",
