@@ -287,9 +287,10 @@ class Estimator(river_base.Estimator):
         a budget that the mechanism cannot serve (see `guarantees.SERVICEABLE`), all before anything is learned or
         spent. A record over its subject's cap is counted in `n_refused` and is not learned.
         """
-        with self._rng.lock:
+        rng = self.learner.rng
+        with rng.lock:
             fast = self.learner.fast if budget is None and subject is None else None
-            if fast is None or not fast.learn(x, y, self._rng):
+            if fast is None or not fast.learn(x, y, rng):
                 self._learn_record(x, y, budget, subject)
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:

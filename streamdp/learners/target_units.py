@@ -9,7 +9,6 @@ Targets stay as they are if a parameter is in the units of theta: a domain, a sm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,6 @@ TARGET = """
     numbers of the loss are, too. Otherwise, and with None, theta is learned for the target as it comes, which should
     have a spread of about 1."""
 """The text of the parameter `target`."""
-
-_OF_THETA = {"domain": None, "smoothness": None, "strong_convexity": 0.0}  # with their defaults
 
 
 class Units(NamedTuple):
@@ -83,23 +80,18 @@ def place_columns(X: np.ndarray, units: np.ndarray | None) -> None:
             X *= units[1]
 
 
-def bounds_to_use(problem: LinearProblem, scaling: str | None, given: Mapping[str, Any]) -> Bounds | None:
-    """The bounds in whose units targets are learned; None: targets are learned as they come.
+def may_scale(problem: LinearProblem, plan: Any, given_domain: bool) -> bool:
+    """Whether no parameter is in the units of theta.
 
-    Parameters
-    ----------
-    problem
-        With the declared bounds of the target.
-    scaling, given
-        The parameter, and others of the estimator by name, of which some are in the units of theta.
+    The `plan` of the learner has scaling, smoothness and strong convexity; `given_domain` says that a domain was given.
     """
-    return problem.target if may_scale(problem, scaling, given) else None
+    free = plan.scaling != "none" and plan.smoothness is None and plan.strong_convexity == 0.0
+    return problem.intercept and free and not given_domain
 
 
-def may_scale(problem: LinearProblem, scaling: str | None, given: Mapping[str, Any]) -> bool:
-    """Whether no parameter is in the units of theta; `scaling` and `given` are as for `bounds_to_use`."""
-    fixed = scaling == "none" or any(given[name] != usual for name, usual in _OF_THETA.items())
-    return problem.intercept and not fixed
+def bounds_to_use(problem: LinearProblem, plan: Any, given_domain: bool) -> Bounds | None:
+    """The bounds in whose units targets are learned; None: as they come. `plan`, `given_domain`: see `may_scale`."""
+    return problem.target if may_scale(problem, plan, given_domain) else None
 
 
 def outward(theta: np.ndarray, units: Units | None, p: int) -> np.ndarray:

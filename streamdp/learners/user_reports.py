@@ -11,6 +11,7 @@ import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
 from streamdp.learners.asked_units import AskedUnits
 from streamdp.learners.learner import Admission, Collector
@@ -100,8 +101,6 @@ class UserPlan:
     strong_convexity: float
 
     def __post_init__(self) -> None:
-        from streamdp.data.records import MOST_RECORDS
-
         check_choice("centre", self.centre, ("zero", "asked"))
         check_choice("method", self.method, ("auto", "asgd", "ac-sa"))
         if self.scaling is not None:
@@ -165,11 +164,8 @@ class UserReports(Collector):
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
         usual = "ac-sa" if planned else "asgd"
-        self.window, self.plan, self.given = window, plan, problem
+        self.window, self.plan, self.given, self._given_domain = window, plan, problem, given_domain
         self.method = usual if plan.method == "auto" else plan.method
-        self._of_theta = {"domain": problem.domain if given_domain else None} | {
-            name: getattr(plan, name) for name in ("smoothness", "strong_convexity")
-        }
         if self.method == "asgd":
             check_unplanned(vars(plan), "ac-sa")
             if plan.centre != "zero":
@@ -195,8 +191,8 @@ class UserReports(Collector):
 
     def _units_of(self, columns: Columns) -> AskedUnits:
         scaling, problem = self.plan.scaling, self.problem
-        bounds = bounds_to_use(problem, scaling, self._of_theta)
-        scaled = columns.numeric & may_scale(problem, scaling, self._of_theta)
+        bounds = bounds_to_use(problem, self.plan, self._given_domain)
+        scaled = columns.numeric & may_scale(problem, self.plan, self._given_domain)
         if scaling in ("private", "declared") and bounds is None and not scaled.any():
             raise ConfigError(
                 f"scaling: {scaling} scaling needs declared bounds, in `features` or `target`, an intercept, and "

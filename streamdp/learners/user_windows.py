@@ -113,9 +113,6 @@ class Windows(Collector):
         super().__init__(problem, budget, rng)
         self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.window, self.plan, self.given, self._given_domain = window, plan, problem, given_domain
-        self._of_theta = {"domain": problem.domain if given_domain else None} | {
-            name: getattr(plan, name) for name in ("smoothness", "strong_convexity")
-        }
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
         usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
         self._automatic = isinstance(plan.method, str) and plan.method == "auto"
@@ -144,7 +141,7 @@ class Windows(Collector):
         self._curvature = Curvature(problem.loss, p + problem.intercept) if has_curvature(problem.loss) else None
         self._d = len(start)
         self._kept = self._d + self.method.memory(self._task(1))
-        self.bounds = bounds_to_use(problem, self.plan.scaling, self._of_theta)
+        self.bounds = bounds_to_use(problem, self.plan, self._given_domain)
         self._scales = self._scales_for(columns)
         self._state = np.concatenate([start, np.zeros(self._kept - self._d), self._scales.start])
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
