@@ -102,12 +102,12 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write
 
 theory: $(STAMP)
-	$(BIN)/python -m benchmarks.theory --write
-	$(BIN)/python -m benchmarks.noisy_rates --write
+	$(BIN)/python -m studies.theory --write
+	$(BIN)/python -m studies.noisy_rates --write
 
 rates: $(STAMP)
-	$(BIN)/python -m benchmarks.rates --write
-	$(BIN)/python -m benchmarks.powers --write
+	$(BIN)/python -m studies.rates --write
+	$(BIN)/python -m studies.powers --write
 
 trust: $(STAMP)
 	$(BIN)/python -m benchmarks.trust --write
@@ -128,12 +128,12 @@ batches: $(STAMP)
 user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.windowed --write
 	$(BIN)/python -m benchmarks.user_excess --write
-	$(BIN)/python -m benchmarks.user_level --write
-	$(BIN)/python -m benchmarks.user_rates --write
-	$(BIN)/python -m benchmarks.few_users --write
-	$(BIN)/python -m benchmarks.user_claims --write
-	$(BIN)/python -m benchmarks.subquadratic --write
-	$(BIN)/python -m benchmarks.subquadratic_runs --write
+	$(BIN)/python -m studies.user_level --write
+	$(BIN)/python -m studies.user_rates --write
+	$(BIN)/python -m studies.few_users --write
+	$(BIN)/python -m studies.user_claims --write
+	$(BIN)/python -m studies.subquadratic --write
+	$(BIN)/python -m studies.subquadratic_runs --write
 
 # All studies of the papers at full size that have changed since their records, two at a time; goes on where it ended.
 figures: $(STAMP)

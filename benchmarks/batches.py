@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from benchmarks.pages import mean_and_error, pm, table
-from benchmarks.simulation import Simulation
-from streamdp import datasets
-from streamdp.data.records import Batch, Position
+from benchmarks.shared.flights import encoded_flights
+from benchmarks.shared.pages import mean_and_error, pm, table
+from benchmarks.shared.simulation import Simulation
 from streamdp.data.schema import Schema
-from streamdp.datasets import FLIGHTS_SCHEMA, HOLDOUT_MONTHS, TRAINING_MONTHS
+from streamdp.datasets import FLIGHTS_SCHEMA
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 
@@ -45,16 +43,6 @@ def learned(trust: str, X: np.ndarray, y: np.ndarray, classify: bool, epsilon: f
 
 
 # --- flights
-
-
-def encoded_flights(schema: Schema) -> tuple[Batch, Batch]:
-    """The stream, and December."""
-    everything = datasets.flights()
-    parts = []
-    for months in (TRAINING_MONTHS, HOLDOUT_MONTHS):
-        frame = everything.filter(pl.col("month").is_in(months))
-        parts.append(schema.encode(frame, np.arange(frame.height), Position()))
-    return parts[0], parts[1]
 
 
 @cache

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import Flights
-from benchmarks.pages import table
+from benchmarks.shared.flights import Flights
+from benchmarks.shared.pages import table
 from streamdp import PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
 
 PAGE = Path(__file__).with_suffix(".md")

@@ -1,4 +1,6 @@
-"""All studies of the papers, at full size. Run with `make figures`, or `python -m benchmarks.figures [STEP ...]`.
+"""All studies of the papers and some benchmarks, at full size.
+
+Run with `make figures`, or `python -m benchmarks.figures [STEP ...]`.
 
 Two steps run at a time, the longest first. figures.jsonl beside this file has a line for each step that has ended: the
 commit, how long it took, and a hash of what it needs (its arguments, its module or the code of its notebook, the
@@ -32,13 +34,14 @@ import grimp
 import nbformat
 import yaml
 
-from benchmarks.pages import table
+from benchmarks.shared.pages import table
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "figures"
 FILE = Path(__file__).with_suffix(".jsonl")
 LIST = Path(__file__).with_name("older.yaml")
-PACKAGES = ("streamdp", "connectors", "benchmarks", "servers")
+FOLDERS = ("benchmarks", "studies")
+PACKAGES = ("streamdp", "connectors", "servers", *FOLDERS)
 AT_ONCE = 2
 UNKNOWN = 300.0
 """The seconds that a step without a record is taken to need."""
@@ -86,8 +89,8 @@ class Step:
         return digest.hexdigest()[:16]
 
 
-def _module(name: str, *more: str) -> Step:
-    return Step(" ".join((name, *more)), ("-m", f"benchmarks.{name}", *more), f"benchmarks.{name}")
+def _module(module: str, *more: str) -> Step:
+    return Step(" ".join((module.rpartition(".")[2], *more)), ("-m", module, *more), module)
 
 
 def _notebook(name: str, *more: str) -> Step:
@@ -95,23 +98,26 @@ def _notebook(name: str, *more: str) -> Step:
 
 
 STEPS = (
-    *(_module("figures_ldp", "--write", "--only", name) for name in ("1", "2", "3", "4", "5", "6", "A1", "A2")),
-    *(_module("figures_insurance", "--write", "--only", name) for name in ("7", "7b", "8-9")),
-    *(_module("theory", "--write", "--only", name) for name in ("clt", "rates", "utility", "plan")),
-    *(_module("windowed", "--write", "--only", name) for name in ("n", "m", "d")),
-    _module("user_level", "--write"),
-    _module("user_excess", "--write"),
-    _module("rates", "--write"),
-    _module("powers", "--write"),
-    _module("user_rates", "--write"),
-    _module("noisy_rates", "--write"),
-    _module("subquadratic", "--write"),
-    _module("subquadratic_runs", "--write"),
-    _module("shuffle_cost", "--write"),
-    _module("trust", "--write"),
-    _module("few_users", "--write"),
-    _module("outliers", "--write"),
-    *(_module("user_claims", "--write", "--only", name) for name in ("smoothing", "concentrated", "local", "descent")),
+    *(_module("studies.figures_ldp", "--write", "--only", name) for name in ("1", "2", "3", "4", "5", "6", "A1", "A2")),
+    *(_module("studies.figures_insurance", "--write", "--only", name) for name in ("7", "7b", "8-9")),
+    *(_module("studies.theory", "--write", "--only", name) for name in ("clt", "rates", "utility", "plan")),
+    *(_module("benchmarks.windowed", "--write", "--only", name) for name in ("n", "m", "d")),
+    _module("studies.user_level", "--write"),
+    _module("benchmarks.user_excess", "--write"),
+    _module("studies.rates", "--write"),
+    _module("studies.powers", "--write"),
+    _module("studies.user_rates", "--write"),
+    _module("studies.noisy_rates", "--write"),
+    _module("studies.subquadratic", "--write"),
+    _module("studies.subquadratic_runs", "--write"),
+    _module("studies.shuffle_cost", "--write"),
+    _module("benchmarks.trust", "--write"),
+    _module("studies.few_users", "--write"),
+    _module("benchmarks.outliers", "--write"),
+    *(
+        _module("studies.user_claims", "--write", "--only", name)
+        for name in ("smoothing", "concentrated", "local", "descent")
+    ),
     _notebook("01_first_model"),
     _notebook("02_ldp_sgd_figures", "--records", "300000"),
     _notebook("03_insurance"),
@@ -165,14 +171,16 @@ def commit() -> str:
     return str(_git("rev-parse", "--short=9", "HEAD"))
 
 
-def older(steps: Sequence[Step], path: Path = FILE, pages: Path = ROOT / "benchmarks") -> set[str]:
+def older(
+    steps: Sequence[Step], path: Path = FILE, folders: Sequence[Path] = tuple(ROOT / name for name in FOLDERS)
+) -> set[str]:
     """The pages and notebooks that are not known to have the figures of today's code.
 
     That is every page that no step writes, and what a step writes if its inputs have changed since its record, or if
     the commit of the record is not among those of HEAD.
     """
     known, writes = records(path), {step: step.name.partition(" ")[0] for step in steps}
-    found = {page.stem for page in pages.glob("*.md")} - set(writes.values())
+    found = {page.stem for folder in folders for page in folder.glob("*.md")} - set(writes.values())
     for step, page in writes.items():
         record = known.get(step.name)
         if (

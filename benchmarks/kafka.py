@@ -27,7 +27,7 @@ import kafka
 import numpy as np
 from kafka import TopicPartition
 
-from benchmarks.pages import write_between
+from benchmarks.shared.pages import write_between
 from benchmarks.speed import README, Row, machine, table
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic

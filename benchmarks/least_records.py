@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import Flights, learner
-from benchmarks.real_data import JOBS as REAL_JOBS
-from benchmarks.real_data import RealData
-from benchmarks.simulation import Simulation
-from benchmarks.theory import short, table, write_costs
+from benchmarks.learning import learner
+from benchmarks.shared.flights import Flights
+from benchmarks.shared.pages import short, table, write_costs
+from benchmarks.shared.real_data import JOBS as REAL_JOBS
+from benchmarks.shared.real_data import RealData
+from benchmarks.shared.simulation import Simulation
 
 GRID = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 BUDGETS = ("eps=0.5", "eps=1", "eps=2", "eps=4")

@@ -1,7 +1,7 @@
 """A newcomer's first hour, played on real data: init, fill in the places, check, run, weights, plot, predict.
 
 `python -m benchmarks.newcomer` (`make newcomer` writes newcomer.md) prints a row for each task; `--rows N` takes the
-first N rows only. Bounds and categories are typed in from the meaning of the columns (`benchmarks.real_data`). A fifth
+first N rows only. Bounds and categories are typed in from the meaning of the columns (`real_data.py`). A fifth
 of the rows is the public holdout, on which the run itself measures the model beside the best constant.
 
 `--verdicts N` asks how often the run's own verdict is right, in N runs of each task: rows in another order each time,
@@ -26,7 +26,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.real_data import JOBS, births, read
+from benchmarks.shared.real_data import JOBS, births, read
 from streamdp.cli.main import run_command
 from streamdp.config.draft import text
 from streamdp.config.job import load_config

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.pages import mean_and_error, table
+from benchmarks.shared.pages import mean_and_error, table
 from benchmarks.windowed import problem
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier

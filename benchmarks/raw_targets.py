@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import Flights
-from benchmarks.real_data import RealData
-from benchmarks.theory import mean_and_error, table
+from benchmarks.shared.flights import Flights
+from benchmarks.shared.pages import mean_and_error, table
+from benchmarks.shared.real_data import RealData
 from streamdp import PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor, WindowedRegressor
 
 Rows = Mapping[tuple[str, ...], list[str]]

@@ -33,7 +33,7 @@ from river import evaluate, linear_model, metrics, preprocessing, stream
 from threadpoolctl import threadpool_limits
 
 import streamdp
-from benchmarks.pages import write_between
+from benchmarks.shared.pages import write_between
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.pages import mean_and_error, pm, table, write_between
-from benchmarks.simulation import expected_huber
-from benchmarks.theory import SIGMA
+from benchmarks.shared.pages import mean_and_error, pm, table, write_between
+from benchmarks.shared.simulation import SIGMA, expected_huber
 from streamdp.data import datasets
 from streamdp.estimators.batch_methods import batch_plan
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor

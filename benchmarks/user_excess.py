@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pages import mean_and_error, table
-from benchmarks.simulation import Simulation
+from benchmarks.shared.pages import mean_and_error, table
+from benchmarks.shared.simulation import Simulation
 from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
 
 DRAWS = 8

@@ -23,9 +23,9 @@ from unittest.mock import patch
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.learning import Flights
-from benchmarks.pages import mean_and_error, pm, table, write
-from benchmarks.simulation import Simulation
+from benchmarks.shared.flights import Flights
+from benchmarks.shared.pages import mean_and_error, pm, table, write
+from benchmarks.shared.simulation import Simulation
 from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.features import features_of
 from streamdp.learners import user_reports

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import Flights
-from benchmarks.theory import short, table
+from benchmarks.shared.flights import Flights
+from benchmarks.shared.pages import short, table
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import parse_budget

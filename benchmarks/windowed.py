@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pages import mean_and_error, table, write
-from benchmarks.simulation import Simulation
+from benchmarks.shared.pages import mean_and_error, table, write
+from benchmarks.shared.simulation import Simulation
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
 from streamdp.learners.user_windows import WindowWarning

@@ -42,7 +42,7 @@ def chance(
     """Say whether a model of an LDP learner beats the best constant, by the information of all reports over I_0.
 
     The arguments `loss`, `budget`, `records` and `mechanism` are as for `planner.plan_error`; `columns` has no
-    intercept. I_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md`
+    intercept. I_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/learning.md`
     simulated models with less than 0.3 of it are about as good as a constant or worse. With `LIKELY` times as much
     nearly all draws are better (docs/explanations/noise.md). Where the columns explain little of the target, it takes
     more.

@@ -17,8 +17,8 @@ Two clocks:
   coordinate, the curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with
   the step h D/(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. So T_0 is I_0. With shorter T_0 the first
   steps are too long if d is large: theta follows the noise, and the model is worse than a constant
-  (`benchmarks/beyond.md`). So it would be for twenty columns and classes whose predictor has a spread of 1: for classes
-  T_0 is 2 I_0; where one of two classes is rare, clocks begin before 0 (`odds`).
+  (`benchmarks/learning.md`). So it would be for twenty columns and classes whose predictor has a spread of 1: for
+  classes T_0 is 2 I_0; where one of two classes is rare, clocks begin before 0 (`odds`).
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The

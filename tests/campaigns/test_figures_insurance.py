@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error
 
-from benchmarks.figures_insurance import LEVELS, NUMBERS, TERCILES, HeldOut, Line, Size, learned, people
 from streamdp import datasets
+from studies.figures_insurance import LEVELS, NUMBERS, TERCILES, HeldOut, Line, Size, learned, people
 
 N = 5_000
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.figures_ldp import Size, Study, distance, excess, exponents, figure_4, write
-from benchmarks.theory import PAPER, Case, simulate
 from streamdp import datasets
+from studies.figures_ldp import Size, Study, distance, excess, exponents, figure_4, write
+from studies.theory import PAPER, Case, simulate
 
 
 @pytest.mark.parametrize("loss", ["huber", "logistic"])

@@ -1,4 +1,4 @@
-"""The rates of Cheu et al. 2022, measured: fast versions of `benchmarks.rates`, the marked ones the full ones.
+"""The rates of Cheu et al. 2022, measured: fast versions of `studies.rates`, the marked ones the full ones.
 
 Theorems bound the excess from above, so its slope in log n may be steeper but not flatter, in the worst case over
 distributions; and it must lie below the plan's own bound. Seeds are fixed. Margins are in the run's Monte Carlo
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from benchmarks.excess import SETTINGS, Setting
-from benchmarks.powers import linear
-from benchmarks.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, ratio, worst
+from benchmarks.shared.pages import ratio
 from streamdp.optim import ac_sa
+from studies.excess import SETTINGS, Setting
+from studies.powers import linear
+from studies.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, worst
 
 SMOOTH, KINKED, STRONG, STRONG_KINKED = SETTINGS
 FEW = (3_162, 10_000, 31_623, 100_000)

@@ -1,17 +1,17 @@
-"""What `benchmarks.subquadratic` says: its window, its rival, and that queries grow slower than the square of n."""
+"""What `studies.subquadratic` says: its window, its rival, and that queries grow slower than the square of n."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.real_data import RealData
-from benchmarks.subquadratic import GROWTH, WRONG, D, NoisySGD, Window, growth, measured, slope, task
-from benchmarks.subquadratic_runs import JOB, RIDGE, learned, table_of
-from benchmarks.theory import mean_and_error
+from benchmarks.shared.pages import mean_and_error
+from benchmarks.shared.real_data import RealData
 from streamdp.optim.losses import Hinge
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.subsampling import noise_multiplier
+from studies.subquadratic import GROWTH, WRONG, D, NoisySGD, Window, growth, measured, slope, task
+from studies.subquadratic_runs import JOB, RIDGE, learned, table_of
 
 
 def test_the_least_loss_of_the_window_is_what_it_is_said_to_be() -> None:

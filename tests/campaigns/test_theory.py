@@ -1,6 +1,6 @@
 """The theory behind LDP-ASGD, measured: central limit theorem, rates, and what PrivUnit saves.
 
-The settings, and why they were chosen, are in benchmarks/theory.md; these are its fast versions, the marked ones the
+The settings, and why they were chosen, are in studies/theory.md; these are its fast versions, the marked ones the
 full ones. Seeds are fixed, so a test gives the same answer every time; margins are in units of the run's Monte Carlo
 standard error (s.e.), which is written down, so that another seed would pass as well, and where it says so a test shows
 that it rejects an estimator that is wrong.
@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.theory import (
+from streamdp.data import datasets
+from streamdp.estimators.ldp.estimators import LDPASGDRegressor
+from streamdp.optim.domains import Box
+from streamdp.optim.losses import Huber
+from streamdp.optim.planner import asymptotic_variance, plan_error, plan_records
+from streamdp.privacy.guarantees import PureDP
+from studies.theory import (
     COEFFICIENTS,
     ISSUE_BAND,
     PAPER,
@@ -31,12 +37,6 @@ from benchmarks.theory import (
     slope,
     utility,
 )
-from streamdp.data import datasets
-from streamdp.estimators.ldp.estimators import LDPASGDRegressor
-from streamdp.optim.domains import Box
-from streamdp.optim.losses import Huber
-from streamdp.optim.planner import asymptotic_variance, plan_error, plan_records
-from streamdp.privacy.guarantees import PureDP
 
 D, N = 5, 100_000
 EVERY = slice(None)
@@ -129,7 +129,7 @@ def test_averaged_error_meets_the_central_limit_theorem():
     """Issue 2, section 4, item 4: d = 5, mu = 1, alpha = 1/2, n = 100,000, 100 replications, eta = 0.2 as in the paper.
 
     For the coefficients and the intercept, in a public domain [0, 2]; s.e. 0.06. The theory at this n is 1.09, for
-    averaging is not quite done, so the band is more than two s.e. away on both sides. benchmarks/theory.md says why the
+    averaging is not quite done, so the band is more than two s.e. away on both sides. studies/theory.md says why the
     scale, and R^d, need larger n or mu.
     """
     (run,) = simulate([Case(eta=0.2, budget="mu=1", domain=NEAR)], [N], 100)

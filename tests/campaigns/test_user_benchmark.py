@@ -1,4 +1,4 @@
-"""User-level learning against its baselines: fast versions of `benchmarks.user_level`, and what its page says.
+"""User-level learning against its baselines: fast versions of `studies.user_level`, and what its page says.
 
 Seeds are fixed. Margins are in the run's Monte Carlo standard errors (s.e.), four or more, so that another seed would
 pass as well.
@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from benchmarks.user_baselines import (
+from streamdp import ApproxDP, GaussianDP, PureDP, UserLevelLDPClassifier
+from streamdp.optim.user_averages import gradients
+from streamdp.privacy.guarantees import Budget
+from studies.user_baselines import (
     DIFFERENT,
     LINEAR,
     LOGISTIC,
@@ -28,11 +31,8 @@ from benchmarks.user_baselines import (
     central_descent,
     coarse_batch,
 )
-from benchmarks.user_level import BUDGETS, CUTS, FOLDER, ITEMS, MANY, SIZES
-from benchmarks.user_runs import PUBLIC, RIVALS, USERS, Runs, beats, cells_of, fits, gain, learned, measure, slopes
-from streamdp import ApproxDP, GaussianDP, PureDP, UserLevelLDPClassifier
-from streamdp.optim.user_averages import gradients
-from streamdp.privacy.guarantees import Budget
+from studies.user_level import BUDGETS, CUTS, FOLDER, ITEMS, MANY, SIZES
+from studies.user_runs import PUBLIC, RIVALS, USERS, Runs, beats, cells_of, fits, gain, learned, measure, slopes
 
 POPULATIONS = (LOGISTIC, LINEAR, DIFFERENT)
 FOUR = ApproxDP(4.0, 1e-6)

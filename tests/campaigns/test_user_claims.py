@@ -1,4 +1,4 @@
-"""What `benchmarks.user_claims` says: its gradients, its slopes, and that a wrong law would be seen."""
+"""What `studies.user_claims` says: its gradients, its slopes, and that a wrong law would be seen."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.few_users import vectors
-from benchmarks.powers import linear
-from benchmarks.user_claims import (
+from streamdp.estimators.user.randomizer import averages
+from studies.few_users import vectors
+from studies.powers import linear
+from studies.user_claims import (
     CENTRAL,
     Size,
     Smoothable,
@@ -25,7 +26,6 @@ from benchmarks.user_claims import (
     norm,
     rows_of,
 )
-from streamdp.estimators.user.randomizer import averages
 
 
 @pytest.mark.parametrize("made", [kink(4), norm(4)])

@@ -1,11 +1,11 @@
-"""What `benchmarks.user_rates` says: its users, and that many records of each help as the theorems have it."""
+"""What `studies.user_rates` says: its users, and that many records of each help as the theorems have it."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.user_rates import PROBLEMS, SQUARED, WAYS, Averages, Problem, Size, draw, measured, public
+from studies.user_rates import PROBLEMS, SQUARED, WAYS, Averages, Problem, Size, draw, measured, public
 
 ITEM, CUT, RANGES, OUTLIERS = WAYS
 SMALL = Size(d=4)

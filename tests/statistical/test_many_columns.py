@@ -1,4 +1,4 @@
-"""Models of many columns are not worse than a constant: a fast version of `benchmarks.beyond`."""
+"""Models of many columns are not worse than a constant: a fast version of `benchmarks.learning`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.beyond import earlier, simulated
-from benchmarks.pages import mean_and_error
-from benchmarks.simulation import Simulation
+from benchmarks.learning import earlier, simulated
+from benchmarks.shared.pages import mean_and_error
+from benchmarks.shared.simulation import Simulation
 
 
 @pytest.mark.slow

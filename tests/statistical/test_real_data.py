@@ -10,7 +10,7 @@ import importlib.util
 import pytest
 
 from benchmarks import raw_targets
-from benchmarks.real_data import RealData
+from benchmarks.shared.real_data import RealData
 from streamdp import UserLevelLDPRegressor, WindowedRegressor
 from tests.support.sizes import some
 

@@ -181,7 +181,7 @@ def prose(path: Path) -> str:
 
 
 ELSEWHERE = frozenset(
-    "tests benchmarks examples README pyproject gz jsonl ndjson csv yaml db cryptography dp_accounting".split()  # noqa: SIM905
+    "tests benchmarks studies examples README pyproject gz jsonl ndjson csv yaml db cryptography dp_accounting".split()  # noqa: SIM905
 )
 """Words in backticks that stand outside the two packages: folders, endings of files, libraries used elsewhere."""
 
@@ -209,7 +209,7 @@ def stale(path: Path) -> list[str]:
             out.append(name)
     out += [
         name
-        for name in re.findall(r"(?<![\w/.])((?:tests|benchmarks|docs|streamdp)/[\w/.]+\w)", prose(path))
+        for name in re.findall(r"(?<![\w/.])((?:tests|benchmarks|studies|docs|streamdp)/[\w/.]+\w)", prose(path))
         if not (ROOT / name).exists()
     ]
     return out
@@ -220,14 +220,14 @@ def test_no_docstring_names_what_is_not_there(path: Path) -> None:
     assert not stale(path)
 
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+DOCUMENTS = sorted(path for at in ("", "docs/**/", "benchmarks/", "studies/") for path in ROOT.glob(f"{at}*.md"))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS])
 def test_no_document_names_a_file_that_is_not_there(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = re.findall(
-        r"(?<![\w/.-])((?:tests|benchmarks|docs|streamdp|connectors|examples|servers)/[\w/.-]*\w\.\w+)", text
+        r"(?<![\w/.-])((?:tests|benchmarks|studies|docs|streamdp|connectors|examples|servers)/[\w/.-]*\w\.\w+)", text
     )
     assert not [name for name in named if not (ROOT / name).exists()]
 

@@ -31,8 +31,8 @@ def test_a_step_that_failed_is_run_again_and_one_that_ended_is_not(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ran = [tmp_path / "good", tmp_path / "bad"]
-    good = Step("good", ("-S", "-c", NOTE, str(ran[0])), "benchmarks.pages")
-    bad = Step("bad", ("-S", "-c", f"{NOTE}; sys.exit(1)", str(ran[1])), "benchmarks.pages")
+    good = Step("good", ("-S", "-c", NOTE, str(ran[0])), "benchmarks.shared.pages")
+    bad = Step("bad", ("-S", "-c", f"{NOTE}; sys.exit(1)", str(ran[1])), "benchmarks.shared.pages")
     book, logs = tmp_path / "figures.jsonl", tmp_path / "logs"
     assert run([good, bad], book, logs) == ["bad"]
     shown = capfd.readouterr().out
@@ -50,8 +50,8 @@ def test_a_step_that_failed_is_run_again_and_one_that_ended_is_not(
 
 
 def test_a_step_that_would_not_end_in_time_is_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    slow = Step("slow", ("-S", "-c", NOTE, str(tmp_path / "slow")), "benchmarks.pages")
-    quick = Step("quick", ("-S", "-c", NOTE, str(tmp_path / "quick")), "benchmarks.pages")
+    slow = Step("slow", ("-S", "-c", NOTE, str(tmp_path / "slow")), "benchmarks.shared.pages")
+    quick = Step("quick", ("-S", "-c", NOTE, str(tmp_path / "quick")), "benchmarks.shared.pages")
     book = tmp_path / "figures.jsonl"
     note(Record("slow", "0", "old", 3600, 3600), book)
     note(Record("quick", "0", "old", 1, 1), book)
@@ -66,12 +66,12 @@ def test_a_step_that_would_not_end_in_time_is_left(tmp_path: Path, capfd: pytest
 def test_the_hash_changes_with_what_a_step_needs_and_with_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`benchmarks.pages` is imported by the first module, and by no other."""
-    needs = Step("needs", ("-m", "benchmarks.few_users"), "benchmarks.few_users")
-    other = Step("other", ("-m", "benchmarks.pictures"), "benchmarks.pictures")
+    """`benchmarks.shared.pages` is imported by the first module, and by no other."""
+    needs = Step("needs", ("-m", "studies.few_users"), "studies.few_users")
+    other = Step("other", ("-m", "benchmarks.shared.pictures"), "benchmarks.shared.pictures")
     before = needs.inputs, other.inputs
-    assert replace(needs, arguments=("-m", "benchmarks.few_users", "--write")).inputs != before[0]
-    pages, read = ROOT / "benchmarks" / "pages.py", Path.read_bytes
+    assert replace(needs, arguments=("-m", "studies.few_users", "--write")).inputs != before[0]
+    pages, read = ROOT / "benchmarks" / "shared" / "pages.py", Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path == pages))
     assert replace(needs).inputs != before[0]
     assert replace(other).inputs == before[1]
@@ -94,7 +94,7 @@ def test_a_notebook_needs_its_code_and_what_that_imports(tmp_path: Path, monkeyp
             patch.setattr(figures.nbformat, "read", lambda _, as_version: read(copy, as_version))  # noqa: B023
             assert (replace(before).inputs == hashed) is same
     kept = Path.read_bytes
-    study = ROOT / "benchmarks" / "subquadratic.py"
+    study = ROOT / "studies" / "subquadratic.py"
     monkeypatch.setattr(Path, "read_bytes", lambda path: kept(path) + b"#" * (path == study))
     assert replace(before).inputs != hashed
 
@@ -105,20 +105,20 @@ def test_every_notebook_and_study_is_a_step() -> None:
     assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= set(names)
     assert all(find_spec(step.arguments[1]) for step in STEPS)
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"`python -m (benchmarks\.\w+)", text)) <= {step.arguments[1] for step in STEPS}
+    assert set(re.findall(r"`python -m ((?:benchmarks|studies)\.\w+)", text)) <= {step.arguments[1] for step in STEPS}
     assert set(records(figures.FILE)) <= set(names), "records of steps that are no more"
 
 
 def test_a_page_that_is_older_than_its_code_has_a_reason(tmp_path: Path) -> None:
     book, page = tmp_path / "figures.jsonl", tmp_path / "pages.md"
-    step = Step("pages --write", ("-S",), "benchmarks.pages")
+    step = Step("pages --write", ("-S",), "benchmarks.shared.pages")
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     page.touch()
 
     def wrong(*records: Record, **reasons: str) -> list[str]:
         for record in records:
             note(record, book)
-        return [line.partition(":")[0] for line in differences(older([step], book, tmp_path), reasons)]
+        return [line.partition(":")[0] for line in differences(older([step], book, [tmp_path]), reasons)]
 
     told = ["pages is older than the code that it measures"]
     new = Record(step.name, head.stdout.strip()[:9], step.inputs, 1, 1)
@@ -161,13 +161,13 @@ def test_records_name_commits_on_main(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("study", "small"),
     [
-        ("figures_ldp", ["--size", "small"]),
-        ("figures_insurance", ["--size", "small"]),
-        ("learning", ["--quick"]),
-        ("soak", ["--minutes", "1"]),
-        ("user_excess", ["--most", "100"]),
-        ("user_level", ["--quick"]),
-        ("validation", ["--runs", "1"]),
+        ("studies.figures_ldp", ["--size", "small"]),
+        ("studies.figures_insurance", ["--size", "small"]),
+        ("benchmarks.learning", ["--quick"]),
+        ("benchmarks.soak", ["--minutes", "1"]),
+        ("benchmarks.user_excess", ["--most", "100"]),
+        ("studies.user_level", ["--quick"]),
+        ("benchmarks.validation", ["--runs", "1"]),
     ],
 )
 def test_a_small_size_is_never_written(
@@ -175,13 +175,13 @@ def test_a_small_size_is_never_written(
 ) -> None:
     monkeypatch.setattr("sys.argv", [study, "--write", *small])
     with pytest.raises(SystemExit) as ended:
-        import_module(f"benchmarks.{study}").main()
+        import_module(study).main()
     assert ended.value.code == 2
     assert "--write" not in capsys.readouterr().err.splitlines()[-1]  # it is known, and refused
 
 
 def test_only_write_changes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = import_module("benchmarks.figures_ldp")
+    study = import_module("studies.figures_ldp")
     found = SimpleNamespace(title="a", table="b", section=lambda prefix: "## a")
     monkeypatch.setattr(study, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(study, "FIGURES", {"1": lambda size: found})

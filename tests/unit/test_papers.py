@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import verdicts
+from studies import verdicts
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_a_row_names_only_what_exists_and_has_a_verdict(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_verdict_quotes_what_a_page_of_its_commands_has(row: list[str]) -> None:
-    """After a study ran again: `python -m benchmarks.verdicts --write`, and read the verdicts that it changes."""
+    """After a study ran again: `python -m studies.verdicts --write`, and read the verdicts that it changes."""
     assert not verdicts.missing(row[4], row[3])
 
 

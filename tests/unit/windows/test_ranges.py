@@ -517,8 +517,8 @@ def test_a_number_of_queries_must_allow_one() -> None:
 
 
 def test_the_users_of_ranges_grow_with_the_root_of_d_and_those_of_outlier_removal_do_not() -> None:
-    """Which is why both are here: the ends of the table in benchmarks/few_users.md."""
-    from benchmarks.few_users import needed
+    """Which is why both are here: the ends of the table in studies/few_users.md."""
+    from studies.few_users import needed
 
     low, high = needed("private ranges", 16, 1), needed("private ranges", 4096, 1)
     assert 16 < high / low < 32  # sqrt(256), and a logarithm

@@ -1,0 +1,302 @@
+"""What shuffled learning costs: bits, time, absent people, many rounds. Run with `python -m studies.shuffle_cost`.
+
+Cheu et al. 2022: Corollaries B.8 to B.11 (bits of a user and run time), A.9 (people who do not answer), Theorem 4.9
+(everybody answers in every round). `--write` writes shuffle_cost.md beside this file. Times are processor times of one
+process. Noise comes from seeded generators, which are for measuring only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.shared.pages import fast_enough, mean_and_error, pm, table
+from benchmarks.trust import Problem
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffler
+from streamdp.aggregation.vector_sum import Calibration, VectorSum
+from streamdp.errors import BudgetError
+from streamdp.estimators.shuffle.estimators import ShuffleClassifier
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
+from studies.excess import SETTINGS, Setting
+from studies.powers import linear
+from studies.theory import slope
+
+FILE = Path(__file__).with_suffix(".md")
+BUDGET = ApproxDP(1.0, 1e-6)
+BATCHES, FEATURES = (100, 1_000, 10_000, 100_000, 1_000_000), (1, 6, 30, 100)
+USERS = (10_000, 100_000, 1_000_000)
+ABSENT = (0.0, 0.1, 0.3, 0.5)
+COHORTS, REPETITIONS, PEOPLE = (100, 300, 1_000), 5, 300
+PLANS: tuple[tuple[str, str, int, str, float], ...] = (
+    ("B.8", "4.1", 0, "SGD", 0.0),
+    ("B.9", "4.3", 0, "shuffle", 3 / 10),
+    ("B.10", "4.7", 1, "shuffle", 1 / 6),
+)
+"""Corollary, theorem, setting and method, and the corollary's exponent of n where sqrt(b) leads."""
+
+
+def paper_bits(users: int, d: int) -> float:
+    """d (sqrt(b) + log(1/delta) / eps^2): the paper's bits of a user, without its constant."""
+    return d * (math.sqrt(users) + math.log(1 / BUDGET.delta) / BUDGET.epsilon**2)
+
+
+def bits(users: int, d: int, calibration: Calibration = "tight") -> float:
+    """The bits of one user in a sum of so many; nan if the calibration does not serve it."""
+    try:
+        return VectorSum.calibrated(BUDGET, 1.0, users, d, calibration).bits_per_user
+    except BudgetError:
+        return math.nan
+
+
+def bits_rows() -> list[list[str]]:
+    """A row for each batch and d."""
+    rows = []
+    for d in FEATURES:
+        for users in BATCHES:
+            tight, paper = bits(users, d), bits(users, d, "paper")
+            shown = "not served" if math.isnan(paper) else f"{paper:,.0f}"
+            rows.append([str(d), f"{users:,}", f"{tight:,.0f}", f"{tight / paper_bits(users, d):.2f}", shown])
+    return rows
+
+
+def plan_rows() -> list[list[str]]:
+    """The batch that the library plans for n users, and the bits of each; the slope in n below."""
+    rows = []
+    for corollary, theorem, number, method, exponent in PLANS:
+        found = []
+        for n in USERS:
+            batch = SETTINGS[number].model(method, n).learner.walk.plan[-1].batch
+            found.append(bits(batch, 6))
+            rows.append([corollary, theorem, f"{n:,}", f"{batch:,}", f"{found[-1]:,.0f}", f"{n * found[-1]:.1e}"])
+        grows = np.polyfit(np.log(USERS), np.log(found), 1)[0]
+        rows.append([corollary, theorem, "exponent of n", "", f"{grows:.2f} (at most {exponent:.2f})", ""])
+    return rows
+
+
+def seconds(users: int, d: int, rounds: int = 1) -> tuple[float, float]:
+    """Processor time and bits of one sum of so many rounds: randomizers, shuffler and analyzer."""
+    params = VectorSum.calibrated(BUDGET, 1.0, users, d, rounds=rounds)
+    vectors = np.random.default_rng(0).standard_normal((users, d))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    local, shuffler = LocalRandomizer(params, SeededEntropy(0, 1 << 16)), Shuffler(params)
+    started = time.process_time()
+    shuffler.collect(local.messages(vectors))
+    Analyzer(params).sum(shuffler.forward())
+    return time.process_time() - started, users * params.bits_per_user
+
+
+def time_rows() -> list[list[str]]:
+    """A row for each batch and d: the time is a constant for each bit if the corollaries hold."""
+    rows = []
+    for users, d in ((1_000, 6), (10_000, 6), (100_000, 6), (10_000, 30), (1_000, 100)):
+        took, total = seconds(users, d)
+        rows.append([f"{users:,}", str(d), f"{total:.2e}", f"{took:.2f}", f"{took / total * 1e9:.1f}"])
+    return rows
+
+
+def absent_run(share: float, seed: int, n: int = 100_000, batch: int = 1_000) -> tuple[float, float]:
+    """The excess loss where so many people of each batch do not answer, and the epsilon of those who do."""
+    problem = Problem("logistic")
+    X, y = problem.draw(seed, n)
+    model = ShuffleClassifier(budget=str(BUDGET), features=problem.names, batch_size=batch, seed=seed)
+    for begin in range(0, n, batch):
+        there = slice(begin, begin + round(batch * (1 - share)))
+        randomizer = model.randomizer
+        shuffler = Shuffler(randomizer.params, minimum=1)
+        shuffler.collect(randomizer.messages_of(X[there], y[there]))
+        model.absorb(shuffler.forward())
+    spent = model.guarantee.budgets[0]
+    assert isinstance(spent, ApproxDP)
+    return problem.excess(model.theta), spent.epsilon
+
+
+def absent_rows() -> list[list[str]]:
+    """A row for each share of absent people."""
+    rows = []
+    for share in ABSENT:
+        runs = np.array([absent_run(share, seed) for seed in range(REPETITIONS)])
+        rows.append([f"{share:.0%}", _scientific(runs[:, 0]), f"{runs[0, 1]:.2f}", f"{1 / (1 - share):.2f}"])
+    return rows
+
+
+def cohort(setting: Setting, n: int, seed: int) -> float:
+    """The excess loss of Algorithm 5 with n people and as many rounds as the theorem has, n."""
+    model: Any = setting.model("SGD", n, seed)
+    model.learn_cohort(*setting.draw(np.random.default_rng(seed), n), rounds=n)
+    return setting.excess(model.theta)
+
+
+def cohort_rows() -> list[list[str]]:
+    """A row for each setting and n, and the slope in n."""
+    rows = []
+    for setting in (SETTINGS[1], SETTINGS[3]):
+        runs = np.array([[cohort(setting, n, seed) for n in COHORTS] for seed in range(REPETITIONS)])
+        fitted = slope(np.array(COHORTS), np.sqrt(runs)[..., None])
+        met = "yes" if fast_enough(fitted, setting.slow) else "**no**"
+        cells = [_scientific(runs[:, k]) for k in range(len(COHORTS))]
+        rows.append([setting.name, *cells, f"{setting.slow:.1f}", f"{pm(fitted)} ({met})"])
+    return rows
+
+
+def planned_rows() -> list[list[str]]:
+    """A row for each setting, n and method: rounds, bits of a user, and the excess loss."""
+    rows = []
+    for setting, n, rounds in (
+        (SETTINGS[0], 300, 300),
+        (SETTINGS[0], 1_000, 1_000),
+        (SETTINGS[0], 10_000, 100),
+        (SETTINGS[1], 300, 300),
+        (SETTINGS[1], 1_000, 1_000),
+    ):
+        for name, method, given in (("Algorithm 5", "SGD", rounds), ("planned", "shuffle", None)):
+            found = []
+            for seed in range(2 * REPETITIONS):
+                model: Any = setting.model(method, n, seed)
+                model.learn_cohort(*setting.draw(np.random.default_rng((seed, 1)), n), given)
+                found.append(setting.excess(model.theta))
+            run = model.learner.planned_run(n, given, model.learner.walk.problem.distance)
+            sent = run.steps * model.learner._cohort_sum(n, run.steps).bits_per_user
+            rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", _scientific(np.array(found))])
+    return rows
+
+
+def cohort_bits_rows() -> list[list[str]]:
+    """The bits of a user in all n rounds, the paper's formula without its constant, and n times the time of a round."""
+    rows, sizes, found = [], (100, 1_000, 10_000), []
+    for n in sizes:
+        took, total = seconds(n, 6, n)
+        each = total // n
+        found.append((n * each, n * took))
+        shown = f"{n * took:.2g}", f"{took / total * 1e9:.1f}"
+        rows.append([f"{n:,}", f"{each:,}", f"{n * each:.2e}", f"{n * paper_bits(n, 6):.2e}", *shown])
+    bits_grow, time_grows = np.polyfit(np.log(sizes), np.log(found), 1)[0]
+    rows.append(["exponent of n", "", f"{bits_grow:.2f} (at most 1.50)", "", f"{time_grows:.2f} (at most 2.50)", ""])
+    return rows
+
+
+def full_cell(d: int, epsilon: float) -> tuple[np.ndarray, float]:
+    """The excess on the hardest of three linear losses after as many rounds as people, and the bound up to constants.
+
+    The bound has privacy's part with the noise of the tight calibration, sqrt(d) / (n mu).
+    """
+    bound = 1 / math.sqrt(PEOPLE) + math.sqrt(d) / (PEOPLE * GaussianDP.from_approx(ApproxDP(epsilon, BUDGET.delta)).mu)
+    runs = []
+    for share in (0.5, 1.0, 2.0):
+        setting = replace(linear(d, min(1.0, share * bound)), budget=f"eps={epsilon:g},delta=1e-6")
+        runs.append(np.array([cohort(setting, PEOPLE, seed) for seed in range(REPETITIONS)]))
+    return max(runs, key=np.mean), bound
+
+
+def full_rows() -> list[list[str]]:
+    """A row for what is varied: excess, slope, slope of the bound, exponent of privacy's part."""
+    rows = []
+    for varied, values, exponent in (("d", (2, 4, 8), 0.5), ("epsilon", (0.5, 1.0, 2.0), -1.0)):
+        cells = [full_cell(int(v), 0.5) if varied == "d" else full_cell(6, v) for v in values]
+        runs = [run for run, _ in cells]
+        steep = np.polyfit(np.log(values), np.log([bound for _, bound in cells]), 1)[0]
+        shown = "; ".join(f"{value:g}: {_scientific(run)}" for value, run in zip(values, runs, strict=True))
+        fitted = slope(np.array(values), np.sqrt(np.column_stack(runs))[..., None])
+        rows.append([varied, shown, f"{exponent:.1f}", pm(fitted), f"{steep:.2f}"])
+    return rows
+
+
+def _scientific(samples: np.ndarray) -> str:
+    mean, error = mean_and_error(samples)
+    return f"{mean:.2g} ± {error:.1g}"
+
+
+TEXT = """# What shuffled learning costs
+
+Written by `python -m studies.shuffle_cost --write`; do not edit. eps = 1, delta = 1e-6. Source: Cheu et al. 2022.
+
+## Bits of a user in one sum
+
+The paper: d (sqrt(b) + log(1/delta) / eps^2) up to a constant, for a batch of b users. "Ratio" is the tight
+calibration, the library's default, over this formula: the corollaries hold with it if it is bounded. The paper's
+calibration is Theorem A.6.
+
+{bits}
+
+## Bits of a user in a plan for n users (Corollaries B.8 to B.10)
+
+Six coordinates; batches are those that the library plans, by its own bounds. The exponent is that of the bits of one
+user; total is n times as many.
+
+{plans}
+
+## Run time of a sum
+
+{times}
+
+## People who do not answer (Corollary A.9)
+
+Logistic regression, five features, 100,000 people in batches of 1,000. The paper: those who answer have
+eps / (share that answers).
+
+{absent}
+
+## Everybody answers in every round (Theorem 4.9, Corollary B.11)
+
+n people, n rounds, six features. "Met" allows two standard errors.
+
+{cohorts}
+
+{cohort_bits}
+
+The time is n times that of one round. It includes the drawing of bits.
+
+The rounds that the library plans (`streamdp.optim.ac_sa`): AC-SA, on an envelope of a non-smooth loss, beside averaged
+gradient descent with n rounds, or 100. Bits are those of a user in all rounds.
+
+{planned}
+
+The powers of d and epsilon in Theorem 4.9, convex: the hardest of three linear losses (see powers.md), {people} people
+and rounds, epsilon = 0.5 and d = 6 but for what is varied. "Exponent" is that of privacy's part; the bound here is
+n^-1/2 + d^1/2 / (n mu), mu being that of the budget.
+
+{full}
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    parser = argparse.ArgumentParser(description="Measure what shuffled learning costs.")
+    parser.add_argument("--write", action="store_true", help="write shuffle_cost.md")
+    write, parts = parser.parse_args(arguments).write, {}
+    for name, head, rows in (
+        ("bits", ["d", "batch", "bits", "ratio", "bits, the paper's calibration"], bits_rows),
+        ("plans", ["corollary", "theorem", "n", "batch", "bits of a user", "total"], plan_rows),
+        ("times", ["users", "d", "bits in all", "seconds of processor", "ns a bit"], time_rows),
+        ("absent", ["absent", "excess loss", "epsilon of those who answer", "the paper's"], absent_rows),
+        (
+            "cohort_bits",
+            [
+                "n",
+                "bits of a user in a round",
+                "in n rounds",
+                "n d (sqrt(n) + log(1/delta)/eps^2)",
+                "seconds of processor in n rounds",
+                "ns a bit",
+            ],
+            cohort_bits_rows,
+        ),
+        ("full", ["against", "excess", "exponent", "slope", "slope of the bound"], full_rows),
+        ("planned", ["setting", "n", "method", "rounds", "bits of a user", "excess"], planned_rows),
+        ("cohorts", ["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
+    ):
+        parts[name] = table(head, rows())
+        print(f"{parts[name]}\n", flush=True)
+    if write:
+        FILE.write_text(TEXT.format(**parts, people=PEOPLE), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

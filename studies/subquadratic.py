@@ -1,0 +1,393 @@
+"""Gradient queries of smoothed AC-SA against noisy SGD. Run with `python -m studies.subquadratic [--write]`.
+
+`--write` puts tables and figure into subquadratic.md and subquadratic.png beside this file. Noise comes from seeded
+generators, which are for measuring only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta
+
+from benchmarks.shared.pages import mean_and_error, pm, table
+from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
+from streamdp.errors import TooFewUsersError
+from streamdp.optim.ac_sa import Averaged
+from streamdp.optim.losses import Hinge
+from streamdp.optim.smoothing import smoothed_gradients
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
+from streamdp.privacy.subsampling import nearly_normal, noise_multiplier
+from streamdp.windows.smoothed import ConvolutionSmoothing, noisy_gradient
+from streamdp.windows.smoothed_plan import Plan, Run
+from streamdp.windows.task import Task
+
+FOLDER = Path(__file__).parent
+HINGE = Hinge()
+BUDGET = ApproxDP(1.0, 1e-6)
+D = 100
+SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
+REPETITIONS = (8, 6, 4, 3, 2)
+COLUMNS = (10, 100, 1_000)
+WIDE = 10_000
+"""The number of users where queries are counted against d."""
+CONVEXITY = 0.1
+GROWTH = tuple(round(10 ** (k / 2)) for k in range(6, 11))  # 10^3, 10^3.5, ..., 10^5
+WRONG = 0.1
+
+
+def task(n: int, d: int = D, convexity: float = 0.0) -> Task:
+    """The unit ball; the hinge loss, with a regulariser of this strong convexity."""
+    return Task(n, 1, d, BUDGET, HINGE.bound, HINGE.sensitivity, math.inf, convexity, 1.0, HINGE.bound)
+
+
+class Window:
+    """n users of one record each, whose least average hinge loss in the unit ball is known.
+
+    x = (s, z) with s = +-1, z uniform on the unit sphere, so ||x||^2 = 2 and no record is weighted down; y is the sign
+    s but for a tenth. Records come in pairs (s, z), (s, -z), so the average loss is even in the coordinates of z, and
+    its optimum has zeros there; along s it falls up to theta = (1, 0, ..., 0), where it is 2 times the share of wrong
+    ones. All right ones have their kink there. It stays the optimum with a regulariser in each user's loss, convexity
+    ||theta||^2 / 2 below 0.8, the slope below the kink. For new users it is the optimum, too: `expected`.
+    """
+
+    def __init__(self, n: int, d: int, seed: int, convexity: float = 0.0) -> None:
+        self._convexity = convexity
+        rng = np.random.default_rng(seed)
+        z = rng.standard_normal((n // 2, d - 1))
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        s = rng.choice([-1.0, 1.0], (n // 2, 1))
+        right = np.where(rng.random((n // 2, 1)) < WRONG, -1.0, 1.0)
+        order = rng.permutation(n // 2 * 2)
+        self.X = np.concatenate([np.hstack([s, z]), np.hstack([s, -z])])[order]
+        self.y = (np.concatenate([s * right, s * right])[order, 0] > 0).astype(float)
+        self.least = 2 * float(np.mean(right < 0))
+
+    def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
+        """As `windows.task.Users` asks."""
+        X, y = (self.X, self.y) if users is None else (self.X[users], self.y[users])
+        if radius > 0:
+            return smoothed_gradients(HINGE, False, theta, X, y, radius) + self._convexity * theta
+        sign = 2 * y - 1
+        return X * np.where(sign * (X @ theta) < 1, -sign, 0.0)[:, None] + self._convexity * theta
+
+    def project(self, theta: np.ndarray) -> np.ndarray:
+        """In the unit ball."""
+        return theta / max(1.0, float(np.linalg.norm(theta)))
+
+    def excess(self, theta: np.ndarray) -> float:
+        """The average loss over the least one."""
+        hinge = float(np.mean(np.maximum(0, 1 - (2 * self.y - 1) * (self.X @ theta)))) - self.least
+        return hinge + self._convexity / 2 * (float(theta @ theta) - 1)
+
+    @staticmethod
+    def expected(theta: np.ndarray) -> float:
+        """The expected hinge loss over the least one. The score of z is ||theta[1:]|| times a coordinate of the sphere,
+        of which this takes 20,000 quantiles."""
+        share = (np.arange(20_000) + 0.5) / 20_000
+        half = (len(theta) - 2) / 2
+        across = np.linalg.norm(theta[1:]) * (2 * beta.ppf(share, half, half) - 1)
+        right, wrong = (float(np.mean(np.maximum(0, 1 - sign * (theta[0] + across)))) for sign in (1, -1))
+        return (1 - WRONG) * right + WRONG * wrong - 2 * WRONG
+
+
+@dataclass(frozen=True)
+class NoisySGD:
+    """Averaged noisy SGD (Bassily, Smith, Thakurta 2014), not with one user in each of n^2 steps but with the best rate
+    and number of steps, and the same accounting. Its bound is D sqrt(Q / T), Q = L^2 + a noisy gradient's variance."""
+
+    run: Run
+    step: float
+
+    @classmethod
+    def planned(cls, task: Task, target: float) -> NoisySGD:
+        """With the fewest queries for a bound of `target`."""
+        rate, steps = cls.cheapest(task, target)
+        noise = noise_multiplier(task.budget, rate, steps)
+        square = cls.square(task, rate, noise)
+        bound = task.distance * math.sqrt(square / steps)
+        run = Run(0, task.users, rate, steps, steps, noise, 0.0, 0.0, 0.0, 0.0, bound)
+        return cls(run, task.distance / math.sqrt(square * steps))
+
+    @classmethod
+    def cheapest(cls, task: Task, target: float) -> tuple[float, int]:
+        """Rate and steps; noise as `nearly_normal` has it."""
+        mu = GaussianDP.from_approx(task.budget).mu
+        steps, rate = np.meshgrid(np.geomspace(1, 1e10, 1000), np.geomspace(1 / task.users, 1, 100), indexing="ij")
+        square = cls.square(task, rate, nearly_normal(mu, rate, steps))
+        queries = np.where(task.distance * np.sqrt(square / steps) <= target, steps * rate, math.inf)
+        at = np.unravel_index(np.argmin(queries), queries.shape)
+        return float(rate[at]), math.ceil(steps[at])
+
+    @staticmethod
+    def square(task: Task, rate: Any, noise: Any) -> Any:
+        """Q."""
+        drawn = rate * task.users
+        return task.bound**2 * (1 + (1 - rate) / drawn + task.d * (noise / drawn) ** 2)
+
+    def learn(self, window: Window, d: int, rng: SeededEntropy) -> np.ndarray:
+        """theta."""
+        walk = Averaged(np.zeros(d), window.project)
+        gradient = partial(noisy_gradient, self.run, HINGE.bound, window, rng)
+        for _ in range(self.run.steps):
+            walk.move(gradient(walk.middle), 1 / self.step)
+        return walk.points[1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Both at one n: plans and measured excess."""
+
+    n: int
+    smoothed: Plan
+    sgd: NoisySGD
+    excess: np.ndarray
+    sgd_excess: np.ndarray
+
+
+def measured(n: int, repetitions: int, d: int = D, seed: int = 0) -> Row:
+    """Run both. SGD is planned for the bound of the other, times how much nearer to its bound it came in one run."""
+    method = ConvolutionSmoothing("erm")
+    plan = method.plan(task(n, d))
+    excess, rival = np.empty(repetitions), np.empty(repetitions)
+    for i in range(repetitions):
+        window = Window(n, d, seed + i)
+        excess[i] = window.excess(method.run(plan, window, np.zeros(d), SeededEntropy(seed + i, 1 << 16)).theta)
+    sgd, window = NoisySGD.planned(task(n, d), plan.excess), Window(n, d, seed + repetitions)
+    pilot = window.excess(sgd.learn(window, d, SeededEntropy(999 + seed, 1 << 16)))
+    sgd = NoisySGD.planned(task(n, d), plan.excess * float(np.mean(excess)) / pilot)
+    for i in range(repetitions):
+        window = Window(n, d, seed + i)
+        rival[i] = window.excess(sgd.learn(window, d, SeededEntropy(1000 + seed + i, 1 << 16)))
+    return Row(n, plan, sgd, excess, rival)
+
+
+def slope(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """Of log values on log sizes, by least squares."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Queries for the bound of the ERM plan, and those of the SCO plan (None: too few users)."""
+
+    n: int
+    d: int
+    erm: float
+    sgd: float
+    sco: float | None
+
+
+def growth(n: int, d: int, convexity: float = 0.0) -> Growth:
+    """By plans alone."""
+    erm = ConvolutionSmoothing("erm").plan(task(n, d, convexity))
+    rate, steps = NoisySGD.cheapest(task(n, d), erm.excess)
+    try:
+        sco = float(ConvolutionSmoothing("sco").plan(task(n, d, convexity)).queries)
+    except TooFewUsersError:
+        sco = None
+    return Growth(n, d, erm.queries, rate * n * steps, sco)
+
+
+def theory(objective: str, n: np.ndarray, d: int) -> np.ndarray:
+    """The paper's growth, up to a constant."""
+    if objective == "sco":
+        return np.minimum(n**1.25 * d**0.125, n**1.5 / d**0.125)
+    return n**1.5 / d**0.125 + n**2 / d
+
+
+def growth_table(rows: Sequence[Growth]) -> str:
+    """A row an n, and the slopes."""
+    sizes = [row.n for row in rows]
+    served = [row for row in rows if row.sco is not None]
+    n, m, d = np.array(sizes, dtype=float), np.array([row.n for row in served], dtype=float), rows[0].d
+    cells = [
+        [
+            f"{row.n:,}",
+            f"{row.erm:.2e}",
+            f"{row.sgd:.2e}",
+            f"{row.sgd / row.erm:.2f}",
+            f"{row.n**2:.0e}",
+            "too few users" if row.sco is None else f"{row.sco:.2e}",
+        ]
+        for row in rows
+    ]
+    slopes = [slope(sizes, [row.erm for row in rows]), slope(sizes, [row.sgd for row in rows])]
+    sco = slope(m.tolist(), [row.sco or 0.0 for row in served])
+    cells.append(["slope", f"{slopes[0]:.2f}", f"{slopes[1]:.2f}", f"{slopes[1] - slopes[0]:.2f}", "2", f"{sco:.2f}"])
+    erm, expected = slope(sizes, theory("erm", n, d).tolist()), slope(m.tolist(), theory("sco", m, d).tolist())
+    cells.append(["slope of the paper's bound", f"{erm:.2f}", "", "", "2", f"{expected:.2f}"])
+    head = ["users", "ERM", "noisy SGD, same bound", "SGD over ERM", "n^2 (one user a step)", "SCO"]
+    return table(head, cells)
+
+
+def columns_table(rows: Sequence[Growth]) -> str:
+    """A row a d, and the slopes."""
+    d = np.array([row.d for row in rows], dtype=float)
+    cells = [
+        [f"{row.d:,}", f"{row.erm:.2e}", f"{row.sgd:.2e}", "too few users" if row.sco is None else f"{row.sco:.2e}"]
+        for row in rows
+    ]
+    erm, sgd = ([getattr(row, name) for row in rows] for name in ("erm", "sgd"))
+    cells.append(["slope", f"{slope(d.tolist(), erm):.2f}", f"{slope(d.tolist(), sgd):.2f}", ""])
+    paper = [float(theory("erm", np.array([float(WIDE)]), row.d)[0]) for row in rows]
+    cells.append(["slope of the paper's bound", f"{slope(d.tolist(), paper):.2f}", "", ""])
+    return table(["columns", "ERM", "noisy SGD, same bound", "SCO"], cells)
+
+
+def convex_table(rows: Sequence[Growth]) -> str:
+    """A row an n, and the slopes."""
+    cells = [[f"{row.n:,}", f"{row.erm:.2e}", "too few" if row.sco is None else f"{row.sco:.2e}"] for row in rows]
+    served = [row for row in rows if row.sco is not None]
+    erm = slope([row.n for row in rows], [row.erm for row in rows])
+    sco = slope([row.n for row in served], [row.sco or 0.0 for row in served])
+    cells.append(["slope", f"{erm:.2f}", f"{sco:.2f}"])
+    return table(["users", "ERM", "SCO"], cells)
+
+
+def measured_table(rows: Sequence[Row]) -> str:
+    """A row an n."""
+    cells = []
+    for row in rows:
+        [run] = row.smoothed.runs
+        cells.append(
+            [
+                f"{row.n:,}",
+                f"{row.smoothed.queries:,}",
+                f"{run.steps:,}",
+                pm(mean_and_error(row.excess), 4),
+                f"{row.sgd.run.queries:,.0f}",
+                f"{row.sgd.run.steps:,}",
+                pm(mean_and_error(row.sgd_excess), 4),
+                f"{row.smoothed.excess:.4f}, {row.sgd.run.excess:.4f}",
+                f"{row.sgd.run.queries / row.smoothed.queries:.2f}",
+            ]
+        )
+    sizes = [row.n for row in rows]
+    ours, theirs = (slope(sizes, q) for q in zip(*((r.smoothed.queries, r.sgd.run.queries) for r in rows), strict=True))
+    cells.append(["slope", f"{ours:.2f}", "", "", f"{theirs:.2f}", "", "", "", ""])
+    head = ["users", "queries", "steps", "excess", "SGD: queries", "SGD: steps", "SGD: excess", "bounds"]
+    return table([*head, "SGD's queries over ours"], cells)
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """What holds, in words."""
+    fewer = [row for row in rows if row.smoothed.queries < row.sgd.run.queries]
+    ratios = [f"{np.mean(row.excess) / np.mean(row.sgd_excess):.3f}" for row in fewer]
+    return (
+        f"Fewer queries than noisy SGD at n = {'; '.join(f'{row.n:,}' for row in fewer) or 'none'}, with an excess of "
+        f"{', '.join(ratios)}\ntimes that of SGD."
+    )
+
+
+def draw(path: Path, rows: Sequence[Row], curves: Sequence[Growth]) -> None:
+    """The figure: queries against n by plans, and the measured excess against queries."""
+    figure, ((left, right),) = sheet(1, 2, share=False, width=4.6, height=3.8)
+    n = np.array([c.n for c in curves], dtype=float)
+    served = [c for c in curves if c.sco is not None]
+    for k, (name, sizes, queries) in enumerate(
+        (
+            ("smoothed, learned users (ERM)", n, [c.erm for c in curves]),
+            ("noisy SGD, same bound as ERM", n, [c.sgd for c in curves]),
+            ("smoothed, new users (SCO)", [c.n for c in served], [c.sco for c in served]),
+        )
+    ):
+        left.plot(sizes, queries, MARKERS[k] + "-", color=COLOURS[k], label=name)
+    paper = theory("erm", n, D)
+    left.plot(n, paper * curves[0].erm / paper[0], ":", color="0.3", label="growth of the paper's bound, ERM")
+    left.plot(n, n**2, "--", color="0.5", label="n^2: one user a step")
+    left.set(xscale="log", yscale="log", xlabel="users n", ylabel="gradient queries, planned", title="plans")
+    for k, (name, queries, excess) in enumerate(
+        (
+            ("smoothed, learned users (ERM)", [r.smoothed.queries for r in rows], [r.excess for r in rows]),
+            ("noisy SGD", [r.sgd.run.queries for r in rows], [r.sgd_excess for r in rows]),
+        )
+    ):
+        pairs = np.array([mean_and_error(e) for e in excess])
+        right.errorbar(
+            queries, pairs[:, 0], 2 * pairs[:, 1], fmt=MARKERS[k] + "-", color=COLOURS[k], capsize=3, label=name
+        )
+    right.set(xscale="log", yscale="log", xlabel="gradient queries", ylabel="excess loss, two standard errors")
+    right.set_title(f"runs with {rows[0].n:,} to {rows[-1].n:,} users")
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.savefig(path, dpi=90)
+
+
+TEXT = """# Gradient queries, measured
+
+Written by `python -m studies.subquadratic --write`; do not edit. How many gradients of single users it takes to
+learn from a window of n users: smoothed AC-SA (`streamdp.windows.smoothed`; Kulkarni, Lee, Liu 2021) against averaged
+noisy SGD with the same sampling and accounting and the best rate and number of steps. Hinge loss, unit ball, d = {d},
+eps = 1, delta = 1e-6, replace-one users.
+
+![Gradient queries](subquadratic.png)
+
+## At equal excess loss
+
+SGD is planned with the fewest queries for the bound that the plan of smoothed AC-SA has, times what makes up for how
+much nearer to its bound one run of SGD came: so that both have the same excess, as far as that one run tells. The
+average loss of the window has a known optimum where nine tenths of the users have their kink (`Window`). ± is one
+standard error over repetitions: {repetitions}.
+
+{measured}
+
+{finding}
+
+## Growth
+
+Plans alone. The paper's queries grow with n^(3/2) / d^(1/8) + n^2 / d (ERM) and min(n^(5/4) d^(1/8), n^(3/2) / d^(1/8))
+(SCO); for linear models a ball is thin along x, which takes d^(1/8) off the first. A plan jumps where another number of
+runs or another ramp is better.
+
+{growth}
+
+Against the number of columns, {wide:,} users:
+
+{columns}
+
+With a regulariser of strong convexity {convexity:g}; the plans have other, smaller bounds on the excess than above, so
+only the growth compares:
+
+{convex}
+"""
+
+
+def main() -> None:
+    """Measure, print, and with --write save."""
+    parser = argparse.ArgumentParser(prog="python -m studies.subquadratic", description="Count gradient queries.")
+    parser.add_argument("--write", action="store_true", help="write subquadratic.md and subquadratic.png")
+    write = parser.parse_args().write
+    rows = []
+    for n, repetitions in zip(SIZES, REPETITIONS, strict=True):
+        rows.append(measured(n, repetitions))
+        print(f"{n:,} users", flush=True)
+    curves = [growth(n, D) for n in GROWTH]
+    text = TEXT.format(
+        d=D,
+        repetitions=", ".join(map(str, REPETITIONS)),
+        measured=measured_table(rows),
+        finding=finding(rows),
+        growth=growth_table(curves),
+        wide=WIDE,
+        columns=columns_table([growth(WIDE, d) for d in COLUMNS]),
+        convexity=CONVEXITY,
+        convex=convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
+    )
+    print(text)
+    if write:
+        (FOLDER / "subquadratic.md").write_text(text, encoding="utf-8")
+        draw(FOLDER / "subquadratic.png", rows, curves)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Users with many records each, a user-level learner and what one does without it: for measuring (`user_level`).
+
+Three ways to learn from n users with m records each under one local budget for all of a user's records:
+
+* `UserLevel`: one report on the average gradient of all m (Bassily, Sun 2023), what the library does.
+* `OneRecord`: each user picks one of its records at random and reports on that; the others are not used.
+* `GroupPrivacy`: item-level privacy, each record its own report, so weak that all m together keep the user's budget.
+  m reports of mu/sqrt(m)-GDP, each at a point that may depend on the earlier ones, are together mu-GDP and no better
+  (Dong, Roth, Su 2022, Corollary 3.3), so this is the least noise that Gaussian reports can have; for (epsilon, delta)
+  mu is the largest that implies it. Under pure epsilon the budget of a record is epsilon / m, and no less noise will do
+  in general.
+
+All are the same learner with the same steps and mechanisms: the last two have one record a report. So what differs is
+what a report is about. The two baselines are here for comparison only and are not part of the library.
+
+`central_descent` is the group-privacy baseline with a curator who is trusted, for scale: another promise altogether.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from streamdp.aggregation.local_mean import UserMean
+from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.optim.domains import L2Ball
+from streamdp.optim.losses import Logistic
+from streamdp.optim.user_averages import average_gradients, gradients
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
+from streamdp.privacy.mechanisms import Gaussian
+from studies.excess import NAMES, SETTINGS, D, Setting
+
+_MOST = 2**18  # records at a time
+MOST_STEPS = 2_000
+"""Of a run: plans with more have bounds that are lower by less than a hundredth (a test checks it), and take longer."""
+_NOISE = 0.3  # of the linear targets, with either sign
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Users. Each is of one kind, and a kind has a share of the users and a multiple of `setting.truth` as its theta*;
+    within a user records are independent. With one kind users are all alike, as the paper has it.
+
+    For more than one the loss must be squared: its minimum is then at the mean of theirs, and the excess as for one.
+    """
+
+    name: str
+    setting: Setting
+    shares: tuple[float, ...] = (1.0,)
+    multiples: tuple[float, ...] = (1.0,)
+
+    @property
+    def truth(self) -> np.ndarray:
+        """The minimum of the expected loss (d,)."""
+        return np.dot(self.shares, self.multiples) * self.setting.truth
+
+    @property
+    def logistic(self) -> bool:
+        return isinstance(self.setting.loss, Logistic)
+
+    @property
+    def cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every record there is: X (c, d), y (c,), by kind, then point, then which of two targets."""
+        X = np.repeat(np.tile(self.setting.points, (len(self.shares), 1)), 2, axis=0)
+        if self.logistic:
+            return X, np.tile([0.0, 1.0], len(X) // 2)
+        middles = [self.setting.points @ self.setting.truth * multiple for multiple in self.multiples]
+        return X, np.repeat(np.concatenate(middles), 2) + np.tile([-_NOISE, _NOISE], len(X) // 2)
+
+    def draw(self, rng: np.random.Generator, users: int, items: int) -> np.ndarray:
+        """Which cell each record is, (users, items)."""
+        points = len(self.setting.points)
+        point = rng.integers(0, points, (users, items))
+        if self.logistic:
+            second = rng.random((users, items)) < expit(self.setting.points @ self.setting.truth)[point]
+        else:
+            second = rng.integers(0, 2, (users, items))
+        kind = rng.choice(len(self.shares), size=(users, 1), p=self.shares) if len(self.shares) > 1 else 0
+        return (kind * points + point) * 2 + second
+
+    def excess(self, theta: np.ndarray) -> float:
+        """E f(theta) - f(theta*), exactly."""
+        scores = self.setting.points @ theta
+        return float(np.mean(self.setting.excess_of(scores, self.setting.points @ self.truth)))
+
+    @property
+    def start(self) -> float:
+        """The excess of theta_0 = 0."""
+        return self.excess(np.zeros(D))
+
+    @cache  # noqa: B019 - there are few populations
+    def spread(self, items: int) -> float:
+        """The root mean square distance of a user's average gradient of so many records from that of all, at theta_0
+        or the optimum, where it is larger: what public data of such users would tell."""
+        X, y = self.cells
+        rows = 2 * len(self.setting.points)
+        best = self.setting.points @ self.setting.truth
+        odds = np.column_stack([1 - expit(best), expit(best)]).ravel() if self.logistic else np.full(rows, 0.5)
+        chances = np.concatenate([share * odds * 2 / rows for share in self.shares])
+        found = []
+        for theta in (np.zeros(D), self.truth):
+            G = gradients(self.setting.loss.spec(), theta, X, y)
+            total = chances @ np.sum((G - chances @ G) ** 2, axis=1)
+            kinds = [
+                (chances[k : k + rows] @ G[k : k + rows]) / chances[k : k + rows].sum() for k in range(0, len(X), rows)
+            ]
+            between = sum(s * np.sum((g - chances @ G) ** 2) for s, g in zip(self.shares, kinds, strict=True))
+            found.append(math.sqrt(between + (total - between) / items))
+        return max(found)
+
+
+_LINEAR = replace(SETTINGS[2], convexity=0.0)
+LOGISTIC = Population("logistic", SETTINGS[0])
+LINEAR = Population("linear", _LINEAR)
+FAMILY = tuple(Population(f"logistic, scale 2^-{k}", member) for k, member in enumerate(SETTINGS[0].family()))
+"""The worst of them at each n and m is what a theorem about all distributions is about: see `rates`."""
+DIFFERENT = Population("linear, users differ", _LINEAR, (0.75, 0.25), (1.0, 0.0))
+"""A quarter of the users have theta* = 0: their averages lie elsewhere however many records they have."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to learn. `known`: the spread of what is reported on is known from public data; else the bound over
+    sqrt(m) is taken. `centre` as in the estimators."""
+
+    name: str
+    known: bool = False
+    centre: str = "zero"
+
+    def reports(self, users: int, items: int) -> tuple[int, int]:
+        """How many reports there are, and on how many records each."""
+        return users, items
+
+    def budget(self, whole: Budget, items: int) -> Budget:
+        """What one report spends where a user may spend `whole`."""
+        return whole
+
+    def spread(self, population: Population, size: int) -> float | None:
+        """What reports on so many records are cut to; None: the estimator's default."""
+        return population.spread(size) if self.known else None
+
+    def model(self, population: Population, whole: Budget, users: int, items: int, seed: int) -> Any:
+        """A fresh estimator."""
+        horizon, size = self.reports(users, items)
+        setting = population.setting
+        kind = UserLevelLDPClassifier if population.logistic else UserLevelLDPRegressor
+        model: Any = kind(
+            setting.loss,
+            self.budget(whole, items),
+            items_per_user=size,
+            spread=self.spread(population, size),
+            centre=self.centre,
+            domain=L2Ball(setting.radius),
+            features=NAMES,
+            intercept=False,
+            horizon=horizon,
+            seed=seed,
+        )
+        least = -(-horizon // MOST_STEPS)
+        return model if model.phase.batch >= least else model.clone({"batch_size": least})
+
+    def learn(self, population: Population, whole: Budget, users: int, items: int, seed: int) -> np.ndarray:
+        """theta (d,) after all users. The seed is for users and noise."""
+        model = self.model(population, whole, users, items, seed)
+        ask(model, population, *self.reports(users, items), np.random.default_rng((seed, users, items)))
+        return model.theta
+
+
+class UserLevel(Contender):
+    """One report on all of a user's records."""
+
+
+class OneRecord(Contender):
+    """One report on one of them."""
+
+    def reports(self, users: int, items: int) -> tuple[int, int]:
+        return users, 1
+
+
+@dataclass(frozen=True)
+class CutRecord(OneRecord):
+    """The same, cut to `cut` times the loss's bound: whether it is the records that help, or only the cut."""
+
+    cut: float = 1.0
+
+    def spread(self, population: Population, size: int) -> float | None:
+        return self.cut * population.setting.loss.bound
+
+
+class GroupPrivacy(Contender):
+    """A report on each, and one budget for all."""
+
+    def reports(self, users: int, items: int) -> tuple[int, int]:
+        return users * items, 1
+
+    def budget(self, whole: Budget, items: int) -> Budget:
+        if isinstance(whole, PureDP):
+            return PureDP(whole.epsilon / items)
+        mu = GaussianDP.from_approx(whole).mu if isinstance(whole, ApproxDP) else whole.mu
+        return GaussianDP(mu / math.sqrt(items))
+
+
+def ask(model: Any, population: Population, users: int, items: int, rng: np.random.Generator) -> None:
+    """What `learn_arrays` does with the records of so many users, one after another, some ten times as fast.
+
+    There are few different records, so their gradients are computed once a batch; what a user reports, and how, is the
+    estimator's own.
+    """
+    X, y = population.cells
+    cells = np.arange(len(X) + 1)
+    while users:
+        block = population.draw(rng, min(users, max(1, _MOST // items)), items)
+        users -= len(block)
+        while len(block):
+            turn, block = np.split(block, [model.learner._turn])
+            table = average_gradients(
+                model.learner.spec, model.learner.problem.loss, model.learner.middle, X, y, cells, cells[:-1]
+            )
+            model.learner._answer(table.T[:, turn].sum(axis=2).T / items)
+
+
+def central_descent(
+    population: Population, whole: ApproxDP, users: int, items: int, seed: int, steps: Sequence[int] = (5, 20, 80)
+) -> float:
+    """The excess of DP gradient descent on all records with a trusted curator and group privacy, the best of some
+    numbers of steps (in hindsight, so a little better than can be had).
+
+    A user's m records change the mean gradient of all n m by at most S / n; T steps of mu/sqrt(T)-GDP are mu-GDP.
+    """
+    setting, rng = population.setting, np.random.default_rng((seed, users, items))
+    X, y = population.cells
+    counts = np.zeros(len(X))
+    for begin in range(0, users, 4096):
+        chosen = population.draw(rng, min(4096, users - begin), items)
+        counts += np.bincount(chosen.ravel(), minlength=len(X))
+    mu = GaussianDP.from_approx(whole).mu
+    best, noise = math.inf, SeededEntropy(seed, 1 << 14)
+    for T in steps:
+        S = setting.loss.sensitivity / users
+        mechanism = Gaussian(GaussianDP(mu / math.sqrt(T)), setting.loss.bound, S)
+        theta, total = np.zeros(D), np.zeros(D)
+        for _ in range(T):
+            rows = gradients(setting.loss.spec(), theta, X, y)
+            gradient = mechanism.randomize(counts @ rows / counts.sum(), noise)
+            theta = L2Ball(setting.radius).project(theta - gradient / setting.loss.smoothness)
+            total += theta
+        best = min(best, population.excess(total / T), population.excess(theta))
+    return best
+
+
+def coarse_batch(budget: Budget, spread: float) -> tuple[int, float] | None:
+    """From how many users in one batch the paper's two questions have less noise than one around zero with C = L, and
+    their radius C then, for L = 1; None: not below 10^12."""
+    low, high = 1, 10**12
+    if not UserMean.planned(budget, 1.0, 2.0, D, high, spread).coarse:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if UserMean.planned(budget, 1.0, 2.0, D, middle, spread).coarse else (middle, high)
+    return high, UserMean.planned(budget, 1.0, 2.0, D, high, spread).radius

@@ -1,0 +1,358 @@
+"""Statements about user-level learning, one by one. Run with `python -m studies.user_claims [--write]`.
+
+Asi and Liu 2024: the error of means with outlier removal (Theorem 3.2), as excess of squared distances, with users who
+are unlike the others, and randomised smoothing (Lemma 2.5). Bassily and Sun 2023: the error of local means (Theorem
+4.3) and the excess of local learners (Theorem 3.2) on linear losses, which are the hardest. `--write` puts sections
+into user_claims.md beside this file. Noise comes from seeded generators, which are for measuring only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.shared.pages import fast_enough, mean_and_error, measure, pm, slope, table
+from streamdp.aggregation.concentrated_mean import Answers
+from streamdp.aggregation.local_mean import UserMean
+from streamdp.estimators.user.estimators import UserLevelLDPRegressor
+from streamdp.optim.domains import L2Ball
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP
+from studies.few_users import BOUND, ConcentratedMean, outliers, vectors
+from studies.powers import Linear, linear
+
+FILE = Path(__file__).with_suffix(".md")
+DELTA = 1e-6
+STEPS = 100
+"""Of a local learner, at every size: of a linear loss, more do not lower the plan's bound."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """n users, m records of each, d coordinates, epsilon, T queries."""
+
+    n: int
+    m: int
+    d: int = 16
+    epsilon: float = 1.0
+    T: int = 1
+
+    @property
+    def spread(self) -> float:
+        """The root mean square distance of a user's vector from the mean."""
+        return BOUND / math.sqrt(self.m)
+
+
+Runs = Callable[[Size], np.ndarray]
+Planned = Callable[[Size], float]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One of a size's numbers, its values, and the theorem's exponent."""
+
+    varied: str
+    values: tuple[float, ...]
+    exponent: float
+
+
+def rows_of(base: Size, sweeps: Sequence[Sweep], runs: Runs, planned: Planned) -> Iterator[list[str]]:
+    """A row for each sweep; `planned` is what the plan says, logarithms and constants included."""
+    for sweep in sweeps:
+        sizes = [replace(base, **{sweep.varied: value}) for value in sweep.values]  # type: ignore[arg-type]
+        found = [runs(size) for size in sizes]
+        fitted = slope(sweep.values, found)  # type: ignore[arg-type]
+        steep = float(np.polyfit(np.log(sweep.values), np.log([planned(size) for size in sizes]), 1)[0])
+        shown = [f"{value:,g}: {scientific(run)}" for value, run in zip(sweep.values, found, strict=True)]
+        met = "yes" if fast_enough(fitted, sweep.exponent) else "**no**"
+        row = [sweep.varied, "; ".join(shown), f"{sweep.exponent:g}", f"{pm(fitted)} ({met})", f"{steep:.2f}"]
+        print(" | ".join(row), flush=True)
+        yield row
+
+
+HEAD_RATES = ["against", "excess", "exponent", "slope (met)", "slope of the plan"]
+
+
+def scientific(runs: np.ndarray) -> str:
+    """The mean and its error."""
+    return "{:.1e} ± {:.0e}".format(*mean_and_error(runs))
+
+
+# --- Asi and Liu, Lemma 2.5 -------------------------------------------------------------------------------------
+
+Smoothable = tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
+DRAWN = 100_000
+
+
+def kink(d: int) -> Smoothable:
+    """|x_1| and its gradient, of points (n, d)."""
+    first = np.eye(d)[0]
+    return lambda x: np.abs(x[:, 0]), lambda x: np.sign(x[:, :1]) * first
+
+
+def norm(d: int) -> Smoothable:
+    """||x|| and its gradient, of points (n, d)."""
+    return lambda x: np.linalg.norm(x, axis=1), lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def ball(d: int, seed: int) -> np.ndarray:
+    """Uniform points (n, d) of the unit ball, each with its opposite."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((DRAWN // 2, d))
+    points *= rng.random((len(points), 1)) ** (1 / d) / np.linalg.norm(points, axis=1, keepdims=True)
+    return np.concatenate([points, -points])
+
+
+def smoothing() -> str:
+    """A row for each function and d; G = 1."""
+    rows = []
+    for (name, of), d in product({"abs(x_1)": kink, "norm of x": norm}.items(), (2, 16, 128)):
+        f, gradient = of(d)
+        y, first = ball(d, d), np.eye(d)[0]
+        half = DRAWN // 2
+        # f_r - f at theta = 0, where it is largest, in units of r; pairs of opposite points are one draw
+        rise = f(y)[:half]
+        # |gradient f_r(t e_1) - gradient f_r(0)| r / t: by symmetry only along e_1, and 0 at 0
+        t = 0.1 / math.sqrt(d)
+        smooth = gradient(y + t * first)[:, 0] / t
+        smooth = (smooth[:half] + smooth[half:]) / 2
+        far = 0.5 * first
+        difference = (f(y + 0.5005 * first) - f(y + 0.4995 * first)) / 0.001
+        lean = gradient(y + far)[:, 0] - difference
+        lean = (lean[:half] + lean[half:]) / 2
+        length = float(np.linalg.norm(gradient(y + far).mean(axis=0)))
+        shown = [pm(mean_and_error(values), 3) for values in (rise, smooth / math.sqrt(d))]
+        rows.append([name, str(d), *shown, f"{length:.3f}", pm(mean_and_error(lean), 5)])
+    head = ["f", "d", "(f_r - f) / (G r)", "smoothness r / (G sqrt(d))", "gradient of f_r / G", "lean of gradients"]
+    return f"""## 1: randomised smoothing (Asi and Liu, Lemma 2.5)
+
+f_r(theta) = E f(theta + r y), y uniform in the unit ball. The lemma prints f_r <= f <= f_r + G r. By convexity f_r >=
+f, so the signs are reversed: f <= f_r <= f + G r. f_r has gradients of norm at most G, is G sqrt(d) / r smooth, and
+gradients of f at theta + r y have the mean gradient of f_r. {DRAWN:,} points y in opposite pairs, r = G = 1. The rise
+and the smoothness are taken at 0, where they are largest; the gradient of f_r at 0.5 from 0; "lean" is the mean of
+drawn gradients minus the difference quotient of f_r there.
+
+{table(head, rows)}"""
+
+
+# --- Asi and Liu, Theorem 3.2 -----------------------------------------------------------------------------------
+
+
+def answering(size: Size) -> ConcentratedMean:
+    """The run that `few_users` plans."""
+    mean = outliers(size.d, size.n, size.T, size.spread, ApproxDP(size.epsilon, DELTA))
+    assert mean is not None
+    return mean
+
+
+def answered(size: Size, share: float = 0.0, strength: float = 0.0, runs: int = 40) -> tuple[np.ndarray, int]:
+    """The excess of squared distances (runs,): half the squared error of the mean of usual users, the mean over all
+    answers. And how many runs stopped, which are left out. A share of the users is `strength` spreads away."""
+    mean, found, stopped = answering(size), [], 0
+    for seed in range(runs):
+        rng = np.random.default_rng((seed, size.n, size.m, size.d))
+        points = vectors(size.d, size.n, rng, size.spread)
+        unlike = round(share * size.n)
+        usual = points[unlike:].mean(axis=0)
+        away = -usual / np.linalg.norm(usual)  # towards the middle of the ball, so that they stay in it
+        points[:unlike] = usual + away * strength * size.spread
+        run = Answers(mean, SeededEntropy(seed, 1 << 14))
+        answers = [run.of(points) for _ in range(size.T)]
+        if any(answer is None for answer in answers):
+            stopped += 1
+        else:
+            found.append(float(np.mean([np.sum((answer - usual) ** 2) for answer in answers]) / 2))
+    return np.array(found), stopped
+
+
+CENTRAL = (
+    Sweep("n", (2_000, 4_000, 8_000), -2),
+    Sweep("m", (625, 2_500, 10_000, 40_000), -1),
+    Sweep("d", (16, 64, 256), 1),
+    Sweep("T", (1, 4, 16), 1),
+    Sweep("epsilon", (0.5, 1, 2, 4), -2),
+)
+
+
+def concentrated() -> str:
+    """The rates, and the users who are unlike the others."""
+    base = Size(4_000, 2_500)
+
+    def planned(size: Size) -> float:
+        return size.d * answering(size).noise ** 2 / 2
+
+    rates = table(HEAD_RATES, rows_of(base, CENTRAL, lambda size: answered(size)[0], planned))
+    rows = []
+    clean, _ = answered(base)
+    for share, strength in [(0.0, 0), *product((0.002, 0.005, 0.01, 0.1), (1, 3, 10, 30))]:
+        found, stopped = answered(base, share, strength)
+        shown = scientific(found) if len(found) > 1 else ""
+        # what the mean of all users has: unlike ones move it by share times strength spreads
+        plain = (share * strength * base.spread) ** 2 / 2
+        rows.append([f"{share:.1%}", str(strength), shown, f"{plain:.1e}", str(stopped)])
+        print(" | ".join(rows[-1]), flush=True)
+    head = ["unlike users", "spreads away", "excess", "of the mean of all without noise", "runs that stopped, of 40"]
+    return f"""## 2: means with outlier removal (Asi and Liu, Theorem 3.2)
+
+The excess of E||theta - z||^2 / 2 for the usual users, which is half the squared error of the mean. The theorem's error
+is tau^2 T log(T / delta) log(1 / delta) / (n epsilon)^2, tau about 1 / sqrt(m). It prints no d, but its noise has this
+variance in each of d coordinates: slip. n = {base.n:,}, m = {base.m:,}, d = {base.d}, epsilon = 1, T = 1, but for what
+is varied; 40 runs.
+
+{rates}
+
+Users who are unlike the others, T = 1. {scientific(clean)} without them. The run is planned for one far pair in a
+hundred, so for one unlike user in two hundred.
+
+{table(head, rows)}"""
+
+
+# --- Bassily and Sun, Theorem 4.3 -------------------------------------------------------------------------------
+
+
+def local_mean(size: Size) -> UserMean:
+    """The library's plan; the coarse question is asked only if that lowers the noise."""
+    budget = ApproxDP(size.epsilon, DELTA)
+    return UserMean.planned(budget, BOUND, 2 * BOUND, size.d, size.n, size.spread)
+
+
+def estimated(size: Size, mean: UserMean | None = None, runs: int = 8) -> np.ndarray:
+    """Half the squared error (runs,) of the mean of all users; of the library's plan, if none is given."""
+    mean, found = mean or local_mean(size), []
+    for seed in range(runs):
+        points = vectors(size.d, mean.users, np.random.default_rng((seed, size.n, size.m, size.d)), size.spread)
+        points /= np.maximum(1, np.linalg.norm(points, axis=1, keepdims=True) / BOUND)
+        answer = mean.estimate(points, (seed,), SeededEntropy(seed, 1 << 14))
+        found.append(float(np.sum((answer - points.mean(axis=0)) ** 2)) / 2)
+    return np.array(found)
+
+
+LOCAL = (
+    Sweep("n", (120_000, 240_000), -1),
+    Sweep("m", (1_024, 8_192, 65_536), -1),
+    Sweep("d", (4, 8, 16), 1),
+    Sweep("epsilon", (1, 2, 4), -2),
+)
+
+
+def local() -> str:
+    """The rates, and the error over that of the theorem's law."""
+    base = Size(120_000, 8_192)
+    rates = table(HEAD_RATES, rows_of(base, LOCAL, estimated, lambda size: local_mean(size).variance / 2))
+    rows = []
+    for size in (base, replace(base, m=1_024), replace(base, d=4), replace(base, epsilon=4.0)):
+        mean = local_mean(size)
+        theorem = math.ceil(4 * size.d * math.log(size.d**1.5 / (size.spread * 0.01)) / size.epsilon**2)
+        few = replace(mean, coarse=theorem)
+        laws = [pm(mean_and_error(estimated(size, one) / (one.variance / 2)), 1) for one in (mean, few)]
+        numbers = [f"{size.m:,}", str(size.d), f"{size.epsilon:g}", f"{mean.radius / size.spread:.1f}"]
+        rows.append([*numbers, f"{mean.coarse:,}", laws[0], f"{theorem:,}", laws[1]])
+        print(" | ".join(rows[-1]), flush=True)
+    head = ["m", "d", "epsilon", "C / spread", "planned users of the coarse question", "error over the law"]
+    head += ["the theorem's least n", "error over the law"]
+    return f"""## 3: local means (Bassily and Sun, Theorem 4.3)
+
+Half the squared error of the mean of n users, each with one report; vectors are within 1 / sqrt(m) of their mean. The
+theorem's law is the mean of all users plus Gaussian noise of variance sigma^2 / n, sigma = C sqrt(8 log(1.25 / delta))
+/ epsilon, C = tau sqrt(log(d n / gamma)). Here the users of the coarse question are others than those of the fine one,
+so that the law has fewer users. n = {base.n:,}, m = {base.m:,}, d = {base.d}, epsilon = 1, but for what is varied; 8
+runs.
+
+{rates}
+
+Whether the law holds: squared error over what it says (1 if nobody is cut and the centre is right), with as many users
+of the coarse question as are planned, and with as many as the theorem asks for altogether, 4 d log(sqrt(d^3) / (tau
+gamma)) / epsilon^2, gamma = 0.01.
+
+{table(head, rows)}"""
+
+
+# --- Bassily and Sun, Theorem 3.2 -------------------------------------------------------------------------------
+
+
+def learner(problem: Linear, size: Size, seed: int) -> Any:
+    """Planned accelerated steps; averages are cut to their spread around zero."""
+    loss = problem.loss
+    return UserLevelLDPRegressor(
+        loss,
+        ApproxDP(size.epsilon, DELTA),
+        items_per_user=size.m,
+        domain=L2Ball(problem.radius),
+        features=[f"x{j}" for j in range(size.d)],
+        intercept=False,
+        horizon=size.n,
+        batch_size=-(-size.n // STEPS),
+        smoothness=0.001,
+        method="ac-sa",
+        seed=seed,
+    )
+
+
+def learned(size: Size, runs: int = 12) -> np.ndarray:
+    """The excess (runs,) on a hard linear loss: its mean gradient is about as long as the bound."""
+    problem, found = linear(size.d, min(1.0, bound(size))), []
+    for seed in range(runs):
+        model, rng = learner(problem, size, seed), np.random.default_rng((seed, size.n, size.m, size.d))
+        left = size.n
+        while left:
+            users = min(left, model.learner._turn)
+            positive = rng.binomial(size.m, (1 + problem.a) / 2, (users, size.d))
+            model.learner._answer(-(2 * positive / size.m - 1) * problem.points[0] / 2)
+            left -= users
+        found.append(problem.excess(model.theta))
+    return np.array(found)
+
+
+def bound(size: Size) -> float:
+    """The plan's bound on the excess."""
+    return float(learner(linear(size.d), size, 0).learner.walk.plan[-1].excess)
+
+
+LEARNED = (
+    Sweep("n", (10_000, 40_000, 160_000), -0.5),
+    Sweep("m", (1, 4, 16, 64), -0.5),
+    Sweep("d", (4, 16, 64), 0.5),
+    Sweep("epsilon", (0.25, 0.5, 1), -1),
+)
+
+
+def descent() -> str:
+    """The rates."""
+    base = Size(40_000, 16)
+    rates = table(HEAD_RATES, rows_of(base, LEARNED, learned, bound))
+    worst = max(learned(size).mean() / bound(size) for size in (base, replace(base, n=160_000), replace(base, d=64)))
+    return f"""## 4: local learners (Bassily and Sun, Theorem 3.2)
+
+The excess of planned accelerated steps (`method="ac-sa"`) on linear losses -<x, theta> / 2 in the unit ball, x of norm
+sqrt(2) with a mean along the diagonal, as long as the plan's bound: half and twice that are easier. Smoothness is
+declared as 0.001, in {STEPS} steps. The theorem's rate is sqrt(d / (n m)) / epsilon for m <= d / epsilon^2. Averages
+are cut to 1 / sqrt(m) of the bound around zero (`centre="zero"`): the paper's own centre needs far more users
+(`user_level.md`). n = {base.n:,}, m = {base.m}, d = {base.d}, epsilon = 1, but for what is varied; 12 runs. The largest
+of three ratios of mean excess and the plan's bound is {worst:.2f}.
+
+{rates}"""
+
+
+HEAD = """# Statements about user-level learning
+
+Written by `python -m studies.user_claims --write`; do not edit. delta = 1e-6; ± is one Monte Carlo standard error. A
+slope is that of log mean excess on the log of what is varied. "Met": at most the theorem's exponent, two standard
+errors allowed. "Slope of the plan" is that of the error which the library plans for, with its logarithms.
+Verdicts are in [docs/papers.md](../docs/papers.md).
+"""
+SECTIONS = {"smoothing": smoothing, "concentrated": concentrated, "local": local, "descent": descent}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    measure("Measure statements about user-level learning.", SECTIONS, HEAD, FILE, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Compare the verdicts of docs/papers.md with the pages. Run with `python -m studies.verdicts`.
+
+A verdict quotes a mean with its Monte Carlo error as its page has it. After a study ran again, `--write` replaces what
+is quoted by what now stands in its place of the page, and prints it: the words around it have to be read again. A
+place is known by the page as it was at a commit (`--since`, HEAD by default).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "docs" / "papers.md"
+_PAIR = re.compile(r"-?\d[\d.]*(?:e-?\d+)? ± \d[\d.]*(?:e-?\d+)?")
+
+
+def pairs(text: str) -> list[str]:
+    """Every "mean ± error" in the text, in order."""
+    return _PAIR.findall(text)
+
+
+def number(pair: str) -> tuple[float, ...]:
+    """The mean and its error, however they are written."""
+    return tuple(map(float, pair.split(" ± ")))
+
+
+def pages(commands: str) -> list[str]:
+    """The pages that these commands of a row write, as paths in the repository."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`make ([\w-]+)`", commands):
+        commands += "".join(re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, flags=re.MULTILINE))
+    modules = dict.fromkeys(re.findall(r"(benchmarks|studies)\.(\w+)", commands))
+    return [page for names in modules if (ROOT / (page := "{}/{}.md".format(*names))).exists()]
+
+
+def missing(verdict: str, commands: str) -> list[str]:
+    """What the verdict quotes and no page of its commands has."""
+    there = {number(pair) for page in pages(commands) for pair in pairs((ROOT / page).read_text(encoding="utf-8"))}
+    return [pair for pair in pairs(verdict) if number(pair) not in there]
+
+
+def moved(commands: str, commit: str) -> dict[tuple[float, ...], set[str]]:
+    """What now stands in the place of each pair of the pages at the commit; new and longer pages are left out."""
+    found: dict[tuple[float, ...], set[str]] = {}
+    for page in pages(commands):
+        shown = subprocess.run(["git", "show", f"{commit}:{page}"], cwd=ROOT, capture_output=True, text=True)
+        before, after = pairs(shown.stdout), pairs((ROOT / page).read_text(encoding="utf-8"))
+        if len(before) == len(after):
+            for old, new in zip(before, after, strict=True):
+                found.setdefault(number(old), set()).add(new)
+    return found
+
+
+def updated(item: str, verdict: str, commands: str, commit: str) -> str:
+    """The verdict with what now stands in the places that it quotes; prints each change and unknown place."""
+    places, lost = moved(commands, commit), missing(verdict, commands)
+
+    def current(found: re.Match[str]) -> str:
+        old, now = found[0], places.get(number(found[0]), set())
+        if number(old) in map(number, now) or not (now or old in lost):
+            return old
+        print(f"{item}: {old} is now {' or '.join(sorted(now)) or 'at no known place'}")
+        return min(now) if len(now) == 1 else old
+
+    return _PAIR.sub(current, verdict)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what is quoted and no longer there; replace it with --write."""
+    parser = argparse.ArgumentParser(description="Compare the verdicts of docs/papers.md with the pages.")
+    parser.add_argument("--write", action="store_true", help="replace what is quoted, where its place is known")
+    parser.add_argument("--since", default="HEAD", help="the commit whose pages the verdicts quote")
+    given, lines = parser.parse_args(arguments), []
+    for line in FILE.read_text(encoding="utf-8").splitlines(keepends=True):
+        cells = line.split("|")
+        if len(cells) == 7:
+            cells[5] = updated(cells[1].strip(), cells[5], cells[4], given.since)
+        lines.append("|".join(cells))
+    if given.write:
+        FILE.write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
