@@ -1,82 +1,14 @@
-"""How much binomial noise a sum of vectors needs: the paper's calibration and a tight one, with its proof.
+"""How much binomial noise a sum of vectors needs: the paper's calibration and a tight one.
 
-**Mechanism** (`shuffled_sum` runs it as a protocol). n users hold vectors of l2 norm at most Delta2 in R^d. User i
-moves each coordinate to t_ij = (x_ij + Delta2) g / (2 Delta2) in [0, g], rounds it to an integer, up with the
-probability of the fraction, and adds b fair bits. The release is, for each coordinate, the sum over users: integers
-plus Z_j ~ Bin(N, 1/2), N = n b, independent over j. **Neighbours**: one vector is replaced by another, at l2 distance
-at most S <= 2 Delta2.
+n users hold vectors of l2 norm at most Delta2 in R^d. User i moves each coordinate to [0, g], rounds it to an integer
+at random, and adds b fair bits (`shuffled_sum` runs this as a protocol). The release is, for each coordinate, the sum
+over users: integers plus Bin(N, 1/2), N = n b.
 
-**Theorem** (tight calibration). Let T = g S / (2 Delta2) and let kappa and tail be those of `gaussian_step(N)`. Then
-the released sums are (epsilon, delta)-DP for every epsilon > 0 with
+Neighbours: one vector is replaced by another, at l2 distance at most S <= 2 Delta2. Claim: with kappa and tail of
+`gaussian_step(N)`, the sums are (epsilon, delta)-DP for delta = D(s) + d (1 + e^epsilon) tail, D(s) the delta of
+mu-GDP at mu = kappa sqrt(s); several rounds with the same users have their own s.
 
-    delta = D(s) + d (1 + e^epsilon) tail,         D(s) = delta_mu(epsilon) of mu-GDP at mu = kappa sqrt(s),
-
-for s = (T + sqrt d)^2 and for every s that solves s >= T^2 + d/4 + theta (T + sqrt(d)/2)^2 / 2, theta = (ln D)'(s).
-
-**Proof.** 1. A noise near the binomial. Let w be the weights of Bin(N, 1/2), lo < hi symmetric about N/2 and r = w(hi)
-/ w(hi - 1) < 1. The law P~ has weights w on [lo, hi], w(hi) r^i at hi + i and the same at lo - i. It is log-concave on
-the integers, as w is and as the ratio of neighbours stays at r. As w(hi + i) <= w(hi) r^i, no weight is below that of
-w, so P~ >= P A/W with A and W the two totals, and TV(P, P~) <= 1 - A/W <= P~(outside [lo, hi]) = tail.
-
-2. One coordinate. Let F be the distribution function of P~, h = Phi^-1(F) and kappa = max_t h(t) - h(t-1). For a shift
-by an integer k > 0 the likelihood ratio of P~ + k to P~ does not decrease, P~ being log-concave; so the best tests
-reject above a threshold, and the trade-off function is the polygon through the points (1 - F(t), F(t-k)). There F(t-k)
-= Phi(h(t-k)) >= Phi(h(t) - k kappa) = G_{k kappa}(1 - F(t)), and between them too because G is convex: one coordinate
-is (kappa |k|)-GDP (k < 0 by the symmetry of G). The maximum over all t is one over finitely many: from hi - 1 on 1 - F
-is geometric, and -Phi^-1(e^-y) is concave in y because the Gaussian's hazard rate increases, so the steps do not
-increase beyond hi; the lower half is the upper one mirrored.
-
-3. All coordinates. By Blackwell's theorem (Dong, Roth, Su 2022, Theorem 2) each coordinate's pair is a random function
-of the pair N(0, 1), N(kappa k_j, 1), so all together are one of N(0, I), N(kappa k, I), which is (kappa ||k||)-GDP, for
-every integer vector k. With true binomials in place of P~ each of the two laws moves by at most d tail in total
-variation, which adds d (1 + e^epsilon) tail to delta.
-
-4. Rounding. Rounding is floor(t + U), U uniform on [0, 1). Take the same U for both neighbours (and the same for all
-other users): delta, a jointly convex divergence of the two laws, is at most the mean over U of what step 3 gives. With
-tau = t - t', ||tau|| <= T, the shift k has independent coordinates, |k_j| being floor|tau_j| or ceil|tau_j| with mean
-|tau_j|. So ||k|| <= T + sqrt d always: the first s. For the second, ln D is concave in s: with u = mu^2, d delta/du =
-q(u), proportional to u^-1/2 exp(-epsilon^2/(2u) - u/8). Up to u = 2 epsilon^2 q is log-concave, and so is its integral
-from 0; beyond, q decreases, so delta is concave. Hence D(||k||^2) <= D(s) exp(theta (||k||^2 - s)). With m =
-floor|tau_j|, f the fraction, k_j^2 is m^2 or, with probability f, m^2 + 2m + 1. By Hoeffding's lemma
-
-    ln E exp(theta k_j^2) <= theta m^2 + f theta (2m + 1) + theta^2 (2m + 1)^2 / 8
-                           = theta (tau_j^2 + f - f^2) + theta^2 (m + 1/2)^2 / 2,
-
-and the sum over j is at most theta (T^2 + d/4) + theta^2 (T + sqrt(d)/2)^2 / 2 <= theta s. So E D(||k||^2) <= D(s). QED
-
-**Several rounds** with the same users; each may depend on the rounds before. With R rounds, m = T^2 + d/4, V = (T +
-sqrt(d)/2)^2, any x > 0 and any a > 0, the releases together are (epsilon, delta)-DP with
-
-    delta = delta_mu(epsilon) + d R (1 + e^epsilon) tail + beyond,   mu^2 = kappa^2 (R m + t),   t = sqrt(2 R V x),
-    beyond = (a^a / (1 + a)^(1 + a)) exp(a (a + 1) mu^2 / 2 - a epsilon - x),
-
-if t / (R V) >= a (a + 1) kappa^2 / 2; and with mu^2 = kappa^2 R (T + sqrt d)^2 and beyond = 0.
-
-**Proof.** Make U public. Given all before, the pair of round r is (kappa ||k_r||)-GDP (steps 1 to 3), where k_r depends
-on U and on all before. So it is enough to bound the hockey-stick value for answers from the Gaussian pairs that
-dominate them. Let L be the logarithm of their likelihood ratio, and S = sum ||k_r||^2. Suppose that S <= B for certain,
-and add one more Gaussian pair at the end, of the square kappa^2 B minus what was spent. The hockey-stick value of the
-likelihood ratio so far and of the rest is a martingale, whatever k_r is. So all together are (kappa sqrt B)-GDP. The
-bound ||k_r|| <= T + sqrt d is the second claim.
-
-For the first let B = R m + t. The value is E max(0, 1 - e^(epsilon - L)) in the first of the two worlds. Its part with
-S <= B is at most that of answers that stop before B is passed, which is delta_mu(epsilon). For the rest use that max(0,
-1 - e^-y) <= (a^a / (1 + a)^(1 + a)) e^(a y) for all y, with equality at e^y = (1 + a)/a. So with theta >= 0 it is at
-most this constant times E exp(a (L - epsilon) + theta (S - B)). Given all before and U, a round adds to L a normal
-variable of variance kappa^2 ||k_r||^2 and half of it as its mean, so
-
-    E exp(a L_r + theta ||k_r||^2) = E exp(eta ||k_r||^2) <= exp(eta m + eta^2 V/2),   eta = a (a+1) kappa^2/2 + theta,
-
-by step 4, whatever was before; so R rounds have at most the R-th power. With eta = t / (R V), which is allowed if theta
-is not negative then, the exponent is a (a + 1) kappa^2 B / 2 - a epsilon - eta t + R eta^2 V / 2. The last two terms
-add up to -t^2 / (2 R V) = -x. The two worlds change roles in the same way. QED
-
-**Why fair bits.** Privacy needs a variance N p (1-p). A user sends g + b bits for any p, and b is least at p = 1/2.
-The binomial is then symmetric, which brings kappa closest to the Gaussian's 1/sigma = 2/sqrt(N), and b random bits are
-an exact sample. (A protocol that sends only the ones would send half as many with a small p; it is another protocol.)
-
-**Cost** over the analytic Gaussian mechanism: 1/b of the variance for rounding, about (d/4 + 6)/T^2 for step 4 and
-about 50/(4N) for kappa. `tight_parameters` takes about the fewest bits for which the sum is at most 5 %.
+Theorems and proofs, and why bits are fair: docs/proofs/shuffled_sum.md.
 """
 
 from __future__ import annotations

@@ -5,48 +5,10 @@ optimal rates", 2023, Algorithms 1 and 2, Theorem 3.2. Each of T queries asks ea
 test asks whether enough pairs of vectors are within `distance` (tau) of each other. If it fails, the run ends. If it
 passes, vectors far from most others are left out, and the answer is the mean of the rest with Gaussian noise.
 
-**Neighbours.** D and D' differ in user 1, whose records are replaced by any others; C is the other n - 1 users. Nothing
-is assumed about how close vectors are. Nearness is one fixed symmetric relation (`pairwise`). **Trust.** The curator.
-**Claim.** The whole run is (epsilon1 + epsilon2, delta2 + zeta)-DP.
+Neighbours: the records of one user are replaced by any others. Trust: the curator. Claim: the whole run is
+(epsilon1 + epsilon2, delta2 + zeta)-DP, however far apart vectors are.
 
-**Proof.** The test. s = (1/n) #{(i, j): near}, i = j included. A replaced user changes at most 2 (n - 1) of these
-pairs, so s has sensitivity below 2 (the paper says 1). `AboveThreshold` is then epsilon1-DP.
-
-What a passed test says. Let F be the far ordered pairs of C, a number that D and D' share. s(D) and s(D') are both at
-most n - F/n. Call a query *good* where F <= `far`, which is a function of C and of what was answered before. A test of
-a query that is not good passes only if noise raises s - (noisy threshold) by z = threshold - (n - far/n) or more. Over
-all T queries this has a probability of at most
-
-    zeta = T P(Lap(A) + Lap(B) >= z) <= (18/11) T e^(-z/A),     A = 6.4 / epsilon1,  B = (5/6) A,
-
-since P(Lap(A) + Lap(B) > z) = (A^2 e^(-z/A) - B^2 e^(-z/B)) / (2 (A^2 - B^2)). The noise of all tests may be drawn
-in advance without a change of any law, so it does not matter that queries depend on answers.
-
-The whole run is (epsilon1 + epsilon2, delta2 + zeta)-DP. At a good query the means of D and D' are within `sensitivity`
-(below), so T Gaussian answers with noise sigma = sensitivity sqrt(T) / mu compose to mu-GDP, and delta2 is delta_mu
-(epsilon2). Let h be a history of tests and answers in which every passed test belongs to a good query; such histories
-have all but zeta of the mass. The density of h under D is a(h) g(h): g the product of the answers' Gaussian densities,
-a the probability of the tests' outcomes for the queries that h asks. a <= e^epsilon1 a' for every h (AboveThreshold's
-proof fixes the queries, and they are fixed by h). So for any set O of histories, the sums being over good ones in O,
-
-    P(O) - zeta <= int a g <= int (a g - a e^epsilon2 g') + e^(epsilon1 + epsilon2) int a' g'
-                <= int a (g - e^epsilon2 g')_+ + e^(epsilon1 + epsilon2) P'(O),
-
-and a g, a g' are the densities of one game in which both sides draw the tests' outcomes as D does and answer queries by
-the Gaussians of D or of D': T-fold adaptive composition of mu/sqrt(T)-GDP, so the integral is at most delta2. (Zeta
-counts once: leaving histories out on the side of D' only helps.) With `SampledMean` g is also an average over draws;
-those in which the coupled draws of D and D' differ too much are left out like zeta, at T `failure`.
-
-**Differences from the paper.**
-* `WeightedMean` has no counterpart in the paper: it has weights and draws nothing. `SampledMean` is the paper's
-  selection. Their docstrings
-  (`selection`) have the sensitivities; the paper hides them in O(.), and two of those it has are wrong.
-* Answers compose in GDP, not by a product of logarithms.
-* The test's threshold is not 4n/5 but as high as concentrated vectors can pass (`ConcentratedMean.planned`), because
-  its
-  distance from n limits the influence of outliers on the mean.
-* Vectors within tau of a centre are within 2 tau of each other and not within tau: s needs the diameter. `distance` is
-  that of a pair; a few pairs may be further apart.
+Proof, and what differs from the paper: docs/proofs/concentrated_mean.md.
 """
 
 from __future__ import annotations
@@ -236,7 +198,7 @@ class Answers:
     """One run of at most T queries. A second run with the same users spends a second budget, so do not copy a run.
 
     Guarantee: (epsilon, delta)-DP for the budget of `mean`, if the vectors of one user are replaced by any others of
-    norm at most `bound`. Source: Asi and Liu 2023, Algorithm 2; the proof is at the head of this module.
+    norm at most `bound`. Source: Asi and Liu 2023, Algorithm 2; the proof is docs/proofs/concentrated_mean.md.
     """
 
     def __init__(self, mean: ConcentratedMean, rng: Rng) -> None:

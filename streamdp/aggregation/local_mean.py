@@ -1,52 +1,14 @@
 """The mean of vectors that lie close together, one vector for each user, under local differential privacy.
 
 Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithms 1 to 3
-and Theorem 4.3. Each user answers one of two questions; the coarse ones come first:
+and Theorem 4.3. Each user answers one of two questions: *coarse* users name, by randomised response, the interval of
+one coordinate of the rotated vector; the centre follows. *Fine* users add noise to the offset from the centre, which
+is cut to the radius C.
 
-1. *coarse*: the vector is rotated (random signs, then the Hadamard transform, padded with zeros to D, a power of two);
-   a user names, by randomized response, the interval that contains one of its coordinates. The middles of the most
-   named interval of each coordinate, rotated back, are the centre.
-2. *fine*: the vector is projected onto the ball of radius C around the centre, and its offset gets noise. The answer is
-   the centre plus the average offset.
+Neighbours: one user's vector is replaced by any other of norm at most `bound`. Trust: nobody. Claim: every report keeps
+the whole budget. How close vectors are concerns accuracy only.
 
-**Neighbours.** One user's vector is replaced by ANY other of norm at most `bound`. Nothing is assumed about how close
-vectors are. **Trust.** Nobody. **Claim.** Every report keeps the whole budget.
-
-**Proof.** Every user answers ONE question, with the whole budget. The question and the coordinate are fixed before the
-vector is known.
-* Coarse. Every vector is in one of t intervals, and for any two intervals the likelihoods of a report differ by a
-  factor
-  of at most e^epsilon (`IntervalResponse`): epsilon-DP, hence (epsilon, delta)-DP. For a budget of mu, epsilon is the
-  largest that implies mu-GDP.
-* Fine. The centre follows from the reports of other users. Projection onto a ball brings any two vectors to a distance
-  of
-  at most 2 C and increases no distance, so offsets have sensitivity min(2 C, S); then `mechanisms` applies. A budget of
-  (epsilon, delta) may be spent by an epsilon-DP answer, with far less noise than the Gaussian's: see `pure_allowed`.
-So a user's report is private against everyone, including the learner, and the mean is post-processing.
-
-**Differences from the paper.**
-* Budget: Theorem 4.3 asks every user both questions, the coarse one at epsilon/2 and the fine one with noise for all of
-  epsilon: 1.5 epsilon together. Here the users of a batch are split: full epsilon, one question each.
-* Response: in the paper a report is t bits, each flipped with the odds e^(epsilon/2). Here it is a random set of
-  intervals (Ye and Barg 2018), which keeps the same epsilon exactly and needs fewer users. (Lemma B.1 says that its gap
-  (e^(epsilon/2)-1)/(e^(epsilon/2)+1) is about epsilon; it is about epsilon/4, so its number of users is too low.)
-* Concentration: the paper takes vectors whose every direction is sigma-subgaussian to be within sigma sqrt(2 ln(2n/
-  gamma)) of their mean; for N(0, sigma^2 I) the distance is sigma sqrt(d). Averages of m gradients of norm at most L
-  are within s (1 + sqrt(2 ln(1/rho))) with probability 1 - rho, s = L/sqrt(m), since E||.|| <= s and one gradient moves
-  the distance by at most 2 L/m (McDiarmid 1989). s is called `spread`, and rho is one user of a batch.
-* Intervals: the paper's half width has a factor of 10 and a union bound over users and coordinates; with these,
-  C is below 2 L only for m above a hundred thousand. A majority is enough: with half width w = 3 s/
-  sqrt(D), three root mean squares of a coordinate, at least 8/9 of the users are within w of the mean (Chebyshev), so
-  in two neighbouring intervals; one of these has 4/9 and every other interval at most 1/9. Its middle is within 2 w of
-  the mean's coordinate (the paper says 4 tau), and within w where users lie symmetrically around it, with one peak, as
-  averages nearly do. So C = s (1 + sqrt(2 ln(1/rho))) + w sqrt(D), where the paper has C = tau sqrt(ln(d n/gamma))
-  without a constant.
-* Both questions or one: the coarse question is worth its users only if C is well below L. `UserMean.planned` asks it
-  only
-  if that lowers the variance, of the fewest users that are enough and of at most half. If not, all users answer the
-  fine question around zero with C = L, or with a smaller `cut` if the mean is known to be near zero.
-All of these numbers except the budget concern accuracy only. A vector far from all others is protected as well; it is
-only projected towards them.
+Proof, and what differs from the paper: docs/proofs/local_mean.md.
 """
 
 from __future__ import annotations

@@ -1,75 +1,13 @@
 """The mean of vectors that lie close together, one vector for each user, for a curator that sees all vectors.
 
 Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithms 1 and
-6 and Theorem 4.1, after Levy, Sun, Amin, Kale, Kulesza, Mohri, Suresh, "Learning with user-level privacy", 2021.
+6 and Theorem 4.1, after Levy et al., "Learning with user-level privacy", 2021. The exponential mechanism chooses a bin
+near the median of each rotated coordinate; offsets from that centre are clipped to C, and their sum gets noise.
 
-1. *PrivateRange*: vectors are rotated (random signs, then the Hadamard transform, padded with zeros to D, a power of
-   two), and each coordinate is cut into t bins. With below(x) and above(x) the numbers of users in the bins on either
-   side of x, the exponential mechanism chooses a bin with probability proportional to e^(-b c(x)), where c(x) =
-   max(below(x), above(x)): close to the median. The middles of the chosen bins, rotated back, are the centre.
-2. Offsets from the centre are clipped to norm C and added up; the sum gets Gaussian noise. The answer is the centre
-plus
-   the noisy sum divided by the expected number of users.
+All users take part (rate 1), or each is drawn independently with a public probability, the rate. Neighbours: one user's
+vector is replaced (rate 1), or left out (rate below 1). Trust: the curator. Claim: one mean is mu-GDP.
 
-All users take part (rate 1), or each is drawn independently with a public probability, the rate. Which users were drawn
-is secret, and so is their number: the sum is divided by rate * n. **Neighbours**: one user's vector is replaced (rate
-1), or left out (rate below 1; `privacy.subsampling` says what follows for replaced vectors). **Trust.** The curator.
-**Claim.** One mean is mu-GDP.
-
-**Proof.** Nothing is assumed about the vectors except that none is longer than `bound`.
-* Costs. A user adds 1 to below(x) for all x above its bin and 1 to above(x) for all x under it. Left out, each of the
-  two falls by 0 or 1, so c(x) falls by 0 or 1. Moved from one bin to another, one of them rises by at most 1 and the
-  other falls by at most 1, so c(x) changes by -1, 0 or 1.
-* Range. Weights e^(-b c) then change by factors between 1 and e^b (left out), or e^-b and e^b (replaced); all of them
-  are divided by one sum. So the logarithms of the ratios of all probabilities lie in an interval of length r = b or r =
-  2b that holds 0: the mechanism has r-bounded range (Dong, Durfee, Rogers, "Optimal differential privacy composition
-  for exponential mechanisms", 2020).
-* An r-bounded range implies mu-GDP for mu = 2 Phi^-1(1 / (1 + e^(-r/2))), that of (r/2)-DP (`GaussianDP.from_pure`),
-  and for no less. Two distributions whose ratio lies in [e^(s-r), e^s] come out of two coins by one randomised map (the
-  ratio is a mixture of the two ends): coins with heads of probability p and q, p/q = e^s, (1-p)/(1-q) = e^(s-r). Their
-  trade-off curve is two chords with the corner (q, 1-p); G_mu is convex, so it lies below them where mu >= Phi^-1(p) -
-  Phi^-1(q). Now logit p - logit q = r. So with h(y) = Phi^-1(1 / (1 + e^-y)) it is to show that h(y + r/2) - h(y - r/2)
-  is largest at y = 0. h is odd; so it suffices that h' = Phi (1-Phi) / phi, at z = h, falls for z > 0, which means that
-  k = (2 Phi - 1) phi - z Phi (1-Phi) > 0 there. k is 0 at 0 and at infinity; k' = 2 phi^2 - Phi (1-Phi) is positive at
-  0 and ends at 0 from below; k'' = phi (2 Phi - 1 - 4 z phi), whose second factor is 0 at 0, falls up to z = 1/sqrt(2)
-  and then grows to 1, is first negative, then positive. So k' falls from above 0 to below and comes back to 0 without
-  crossing it: k rises, then falls to 0, and is positive between. QED
-* Sum. Cut to the ball of radius C around the centre, an offset has norm at most C: left out, it moves the sum by that.
-  Replaced, by at most min(2 C, S), since the projection brings no two vectors further apart. Offsets are rounded to
-  multiples of h = 2^(floor(log2 C) - 20), which adds sqrt(d) h, and added as whole numbers, without a rounding error;
-  then `mechanisms` applies. In between, the centre is an answer like others: composition is adaptive.
-* Together: D choices and the Gaussian are mu-GDP for mu^2 = D mu_choice^2 + mu_sum^2 (Dong, Roth, Su 2022).
-* Arithmetic. A bin is where a word of 53 bits falls among the cumulative weights, computed in doubles: a choice has the
-  probabilities above up to a distance of 2t 2^-52, from the sum of t terms, their exponentials and the word. Who counts
-  the arithmetic as part of the mechanism adds that to delta for each choice.
-
-**Differences from the paper.**
-* Weights e^(-eps c/2) give eps-DP, and Levy et al. compose that. The range is eps for replaced users as well, and half
-  of it for those left out; bounded range costs half the mu that eps-DP does.
-* How near the centre is. The paper asks all users to be within tau of the mean on every coordinate, by a union bound
-  over users and coordinates with a factor of 10. A majority is enough, and no assumption about single coordinates: with
-  probability 1 - `failure`, every chosen bin has c(x) <= (1/2 + u) k, k the users there are,
-
-      u = ln(3 D t / failure) / (b k),
-
-  because the median's bin has c <= k/2, and any bin that is j worse has at most e^(-b j) of its probability. So at
-  least (1/2 - u) k users are at or above the bin's lower edge; by Cantelli's inequality that edge is at most a =
-  sqrt((1/2 + u) / (1/2 - u)) root mean squares of the coordinate above the mean, and likewise the upper edge below it.
-  Squares of coordinates add up to the same whatever the rotation, so the centre is within
-
-      w sqrt(D) + a s
-
-  of the users' mean, w half a bin and s the root mean square distance from it (`spread`). It takes u < 1/2: k > 2
-  ln(3 D t / failure) / b users, with b about mu / sqrt(D), which is the theorem's sqrt(d) / epsilon. Another third of
-  `failure` is for the mean to have a coordinate beyond `reach` (Hoeffding, for the signs), the last one for fewer drawn
-  than k = rate n - sqrt(2 rate n ln(3 / failure)) (Chernoff).
-* C = w sqrt(D) + a s + s (1 + v), v = sqrt(2 ln(rate n)). The last term holds all but one in rate n of the users: where
-  averages of m gradients of norm L have s = L / sqrt(m), P(distance > s (1 + v)) <= e^(-v^2/2) (McDiarmid 1989; see
-  `local_mean`). The rest is cut by little, so the mean moves by at most s e^(-v^2/2) / v, the integral of that tail.
-* If C is not well below L, the choices are not worth their share of the budget: `RangeMean.planned` makes them only if
-  that lowers the noise. If not, offsets are clipped to L around zero.
-All of these numbers except mu concern accuracy only. A vector far from all others is protected as well; it is only
-clipped.
+Proof, and what differs from the paper: docs/proofs/range_mean.md.
 """
 
 from __future__ import annotations

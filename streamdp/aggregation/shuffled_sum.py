@@ -7,15 +7,9 @@ random to an integer, adds b fair bits of noise and sends that many ones among g
 `Analyzer` sees a sorted row of bits for each coordinate, hence only the number of its ones, and estimates the sum
 without bias. (In the paper the shuffler permutes. A uniform permutation shows the same, as `Shuffler` argues.)
 
-**Trust.** The guarantee is for what the shuffler forwards, to anyone, including the analyzer. The shuffler sees each
-user's own bits. It must not show them; their noise (b bits) is not meant to protect against the shuffler. Users must
-follow the protocol. A user that does not can remove no more than its own noise; the rest protects the others by
-`VectorSum.guarantee_for(honest)`. With a secure aggregator in the place of the shuffler users send the number of their
-ones (`LocalRandomizer.counts`), log2(g + b) bits, and the aggregator must show only the sum over users. The guarantee
-is the same, the trust is not.
-
-**Neighbours.** One user's vector is replaced by another. Which users answer is public. A user that takes part in
-several sums spends the budget in each. **Claim and proof.** `binomial`.
+Neighbours: one user's vector is replaced by another. Trust: the shuffler, who sees each user's own bits, and enough
+users who follow the protocol. Claim: what the shuffler forwards keeps the budget, against anyone. A user that takes
+part in several sums spends the budget in each. Proof: docs/proofs/shuffled_sum.md.
 
 >>> from streamdp import ApproxDP
 >>> params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), bound=1.0, users=1000, d=2)

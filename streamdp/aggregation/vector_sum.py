@@ -35,7 +35,7 @@ class VectorSum:
     g, b
         The cells of the grid on [-bound, bound], and the fair bits that a user adds to each coordinate.
     calibration
-        "tight" or "paper": the proof of the guarantee (`binomial`).
+        "tight" or "paper": the proof of the guarantee (docs/proofs/shuffled_sum.md).
     sensitivity
         The largest l2 distance of two vectors, at most 2 `bound`; None for 2 `bound`. The paper's calibration does not
         use it.

@@ -45,7 +45,7 @@ class Device:
     one. So a file of notes is for one service, if several have jobs of one name.
 
     Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
-    nobody. Source: the argument is in `ldp.estimators`.
+    nobody. Proof: docs/proofs/local_reports.md.
 
     Parameters
     ----------

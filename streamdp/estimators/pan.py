@@ -1,40 +1,13 @@
 """Pan-private learning: a state that survives one break-in.
 
-For each batch of b records (Cheu, Joseph, Mao, Peng 2022, Appendix C, Algorithm 6):
+A batch's sum of vectors has noise from its first record on, and gets fresh noise before it is released. Either noise
+alone protects a record. Source: Cheu, Joseph, Mao, Peng 2022, Appendix C, Algorithm 6.
 
-    A = Z_a;   A = A + vector of record i at the query point, for each record;   a step with A + Z_b,
+Neighbours: replace one record. Trust: the operator while the record passes through memory, and nobody afterwards; one
+break-in. Claim: each record has its budget, (epsilon, delta) or mu. The state leaves memory at boundaries only. Two
+break-ins within a batch are not covered, nor the process around the estimator.
 
-with Z_a and Z_b from N(0, zeta^2 I), the least zeta for which either of them alone protects a sum whose sensitivity is
-S, the largest distance of two vectors (analytic calibration; the paper's 8 L^2 ln(2/delta) / eps^2 holds for eps < 1
-and is larger). method="newton": a vector is a record's gradient with its curvature, S is derived in `curvature`, and
-the steps are those of `newton`. method="ac-sa", the paper's: a vector is a gradient, and the steps are those of
-`ac_sa`. The next query point, and the units of its columns (`column_units`), depend on released sums only.
-
-Neighbours: replace one record, say record i of batch t.
-
-Trust: the operator while the record passes through memory, and nobody afterwards. The adversary sees the whole state
-once, at a moment of its choice, all states at boundaries (whatever is saved or served), and the output.
-
-Claim: each record has its budget, (epsilon, delta) or mu.
-
-Proof. Earlier batches do not depend on the record.
-* Break-in before the record: the state is independent of it; what follows is computed from A + Z_b of batch t, and Z_b
-  is fresh.
-* Break-in after the record but within the batch: A is a Gaussian mechanism with Z_a, and everything later is computed
-  from A, other records and fresh noise.
-* Break-in later: what is seen is computed from A + Z_b.
-In each case all that is seen is post-processing of one Gaussian mechanism with sensitivity S.
-
-Consequences for the code:
-* Noise is drawn from the operating system when it is needed and overwritten when it is added; no generator, key or
-  noise is kept.
-* The sum lives on a grid of integers (see `entropy`: rounding moves two vectors apart by at most sqrt(size) h, which
-  the calibration counts). A record's vector is overwritten when it is added.
-* The state leaves memory at boundaries only (tests/statistical/test_intruder.py).
-
-Limits. Two break-ins within a batch are not covered, and a fork of the process within a batch is a second copy of the
-sum. The process around the estimator is not covered either: benchmarks/memory_dump.md measures what fetch buffers and
-freed memory still hold of raw records.
+Proof: docs/proofs/pan_private.md.
 """
 
 from __future__ import annotations
@@ -69,7 +42,7 @@ def _pan(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> PanBat
 _GUARANTEE = """
     Guarantee: each record has `budget`, against everyone who sees the state once at any moment and everything that is
     ever saved or served, for neighbours that differ in that record. Source: Cheu, Joseph, Mao, Peng 2022, Algorithm 6,
-    Theorem C.3; the argument is in `streamdp.estimators.pan`.
+    Theorem C.3; the proof is docs/proofs/pan_private.md.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 

@@ -3,22 +3,9 @@
 With scaling="private" the first users answer whether one of their targets is in an interval, by randomised response,
 until the centre and the spread are known (`target_search`). Until then the estimate is a constant, the centre as far as
 it is known. Later users answer with gradients in these units, but some of them with a bit about a column with declared
-bounds (`column_search`); columns are centred and scaled anew between batches. A user answers about the value of one of
-its records, because a question about averages would find a spread that is too small; which record is given by the
-number of bits before.
+bounds (`column_search`); columns are centred and scaled anew between batches.
 
-Assumption, neighbours, trust: those of `user_reports`. Claim: each user's report has the whole budget, epsilon or mu;
-the bit has a delta of 0.
-
-Proof. What a user is asked - a bit about a certain column with certain ends, or a gradient in certain units - follows
-from the number of its report and from reports before, which are of other users. It is fixed before its records are
-seen. A user gives one answer. The truth of the bit is a function of all its records, and two users with any records
-differ by one bit at most, so randomised response keeps the budget (`mechanisms.response`), whatever the question. A
-gradient keeps it in any units of target and columns, because the loss's bounds hold for every x and y (`losses`). So
-the protocol is a sequentially interactive local one, with one answer of each user. Posteriors, centres, spreads and all
-that is learned are post-processing. A user who reports again is asked again, and spends again.
-
-Source: of the protocol, Duchi, Jordan, Wainwright 2018; the questions are streamdp's.
+Claim: each user's report has the whole budget; the bit has a delta of 0. Proof: docs/proofs/user_level.md.
 """
 
 from __future__ import annotations

@@ -16,16 +16,8 @@ have fewer records than planned.
 
 Neighbours and claim: those of the learner.
 
-Proof. Which process holds a record, and which batch it is in, follow from places, subjects and budgets, which are
-public. The sum over a batch is that of one process. What is released of it has the noise of one process:
-* pan-private: `learn_parts` adds Z_a before the first sum and Z_b after the last one.
-* shuffle: `part` randomises each record to bits, as its device does, and returns the number of ones of each
-  coordinate. Mixed bits tell the number of ones and nothing else (`shuffled_sum`), and the number over all records is
-  the sum of the numbers over the parts. So the total is what one shuffler forwards of all people of the batch, with all
-  their noise; `learn_parts` adds that of absent people.
 What a single part says is not protected, or only by the bits of its own people: only the process that adds parts may
-read it. That process has the role of the operator or of the shuffler, who are trusted with more, the records or the
-bits of each person. It adds a part when it reads it, and overwrites it.
+read it. Proof: docs/proofs/shuffled_sum.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Local reports: noisy steps and bits of single records, for LDP-SGD and LDP-ASGD.
 
-The argument is in `streamdp.estimators.ldp.estimators`. The device's half, which knows names, is
+Proof: docs/proofs/local_reports.md. The device's half, which knows names, is
 `streamdp.estimators.ldp.randomizer`.
 """
 

@@ -1,4 +1,4 @@
-"""Pan-private batches: noise opens their sum, and noise closes it. The argument is in `streamdp.estimators.pan`."""
+"""Pan-private batches: noise opens their sum, and noise closes it. Proof: docs/proofs/pan_private.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The learner of the shuffle protocol, and all three parties in one process.
 
-The argument is in `streamdp.estimators.shuffle.estimators`.
+Proof: docs/proofs/shuffle.md.
 """
 
 from __future__ import annotations

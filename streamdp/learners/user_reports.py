@@ -1,4 +1,4 @@
-"""The learner of user-level reports. The argument is in `streamdp.estimators.user.estimators`."""
+"""The learner of user-level reports. Proof: docs/proofs/user_level.md."""
 
 from __future__ import annotations
 

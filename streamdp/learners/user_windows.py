@@ -1,6 +1,6 @@
 """The learner of windows: collects records, releases with a method, and deletes them.
 
-The argument is in `streamdp.estimators.windowed.estimators`.
+Proof: docs/proofs/windowed.md.
 """
 
 from __future__ import annotations

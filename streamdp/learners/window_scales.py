@@ -1,7 +1,7 @@
 """Which columns of a window are centred and scaled: what that does to theta, and the search for the scales.
 
-The search is `windows.scaling.zoom`, which has the argument. It spends the share `windows.scaling.SHARE` of mu^2 of a
-window, and the method spends the rest.
+The search is `windows.scaling.zoom` (proof: docs/proofs/windowed.md). It spends the share `windows.scaling.SHARE` of
+mu^2 of a window, and the method spends the rest.
 """
 
 from __future__ import annotations

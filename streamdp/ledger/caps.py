@@ -1,48 +1,13 @@
-"""Caps and spends as numbers for the compiled loop of `admission`, and the proof that caps are privacy filters.
+"""Caps and spends as numbers for the compiled loop of `admission`.
 
-`periods` has the caps that renew.
+A privacy filter refuses a record that would take its subject over the cap. `periods` has the caps that renew.
 
-A privacy filter refuses a record that would take its subject over the cap.
+Neighbours: streams that differ in the records of one subject. Trust: the operator can raise a cap at any time
+(`Ledger.set_cap`). Claim: the records of a subject that a cap admits have, together, the guarantee that the cap names,
+although each amount may depend on everything that was released before. A subject that mixes GaussianDP with the other
+kinds under ApproxDP(E, D) would have no filter, so this mix is refused.
 
-Claim: the records of a subject that a cap admits have, together, the guarantee that the cap names, although each amount
-may depend on everything that was released before (Rogers, Roth, Ullman, Vadhan 2016; for the spends of each person
-Feldman, Zrnic 2021).
-
-Neighbours: streams that differ in the records of one subject. Given the releases so far, the contributions of all other
-subjects are the same in both streams.
-
-Assumptions: mechanisms 1, 2, ... answer the admitted records of the subject. Each is chosen by what was released before
-it. Their privacy losses are L1, L2, ...
-
-Proof, for each kind of cap:
-
-* PureDP(E): on every path, L1 + L2 + ... <= epsilon1 + epsilon2 + ... <= E.
-* GaussianDP(M): fix any epsilon. Let V(loss, left) be the delta of sqrt(left)-GDP at epsilon - loss. When a mechanism
-  with mu <= sqrt(left) is chosen, the mean of V(loss + L, left - mu^2) over its loss L is the delta of that mechanism
-  composed with sqrt(left - mu^2)-GDP. This is at most V(loss, left) (Dong, Roth, Su 2022, Corollary 2). So V decreases
-  in the mean along every path. At the end, V is at least (1 - e^(epsilon - loss))+, and the mean of that is the delta
-  of the whole. Thus the delta of the whole is at most V(0, M^2), for every epsilon: the whole is M-GDP. The proof uses
-  of a mechanism only that it is mu-GDP, so PureDP counts by `GaussianDP.from_pure`. Smith, Thakurta 2022 and Koskela,
-  Tobaben, Honkela 2023 prove the claim for adaptive mu and for the mu of each person.
-* ApproxDP(E, D), if a subject's first spend is PureDP or ApproxDP, and therefore all its spends are: the same proof,
-  with V of (left epsilon, left delta). This is the filter by basic composition of Rogers et al. If the first spend is
-  GaussianDP: gdp_delta(mu, E) <= D holds up to a certain mu, and the cap at that mu is the filter above. Both V start
-  at D, and the first spend is chosen before there is any loss to choose by, so the choice between the two gains
-  nothing.
-
-Counterexample: a subject that mixes GaussianDP with the other kinds under ApproxDP(E, D) would have no filter, so this
-mix is refused. What is left is then not one curve: after a GDP spend, either some epsilon or some mu would fit. A
-choice by the loss so far gets the larger of two deltas on each path, and the mean of that is above D
-(`tests/unit/ledger/test_filters.py` has numbers).
-
-Not implemented: a cap by Renyi divergence at one order (Feldman, Zrnic 2021). It would be a filter for PureDP and
-GaussianDP spends together. But a GaussianDP cap is one too, and it is exact for Gaussian spends, while the conversion
-from one order is not. The Renyi cap would be better only for many small PureDP spends, by a factor below 1.26 in
-epsilon (mu = 1.253 epsilon, against 1 by the variance of the loss). It would need an order that is chosen in advance, a
-guarantee that is not a `Budget`, and one more sum for each subject.
-
-Trust: the operator can raise a cap at any time (`Ledger.set_cap`). The promise to a subject is the largest cap that it
-ever gets.
+Proof, and why there is no Renyi cap: docs/proofs/caps.md.
 """
 
 from __future__ import annotations

@@ -1,34 +1,14 @@
 """Caps that renew: each subject may spend a budget in each period, and perhaps a total over all time.
 
-A cap is a `Budget` for all time, or a `RenewingCap`. Periods follow one another without gaps: period p has the times
-from p L up to (p + 1) L, in seconds since 1970 (UTC), for the length L. A record counts in the period of its own time,
-or, if it has none, of the moment at which it is admitted. The spends of a subject in a period are a row of the ledger
-of their own, under a hash of the subject and the period. The total is a row under a hash of the subject alone. A record
-is admitted only if it fits both.
+A cap is a `Budget` for all time, or a `RenewingCap`. Period p has the times from p L up to (p + 1) L, in seconds since
+1970 (UTC), for the length L. A record counts in the period of its own time, or, if it has none, of the moment at which
+it is admitted. The spends of a subject in a period are a row of the ledger of their own, under a hash of the subject
+and the period; the total is a row under a hash of the subject alone. A record is admitted only if it fits both, and
+refused if its time is more than `late` before or more than `ahead` after the moment at which it is admitted. Rows of
+periods that ended more than `late` and one period before the moment may go.
 
-Assumption: the times of records are public, as their subjects are. They must not depend on values of the records.
-
-Claims about the records of one subject, for a cap of (E), (E, D) or M in each period:
-
-1. The records with times in one period have the guarantee of the cap. Proof: their row is a filter (see `caps`), and
-   the neighbours are streams that differ in these records alone.
-2. The records with times in any span of length L together have the guarantee (2E), (2E, 2D) or sqrt(2) M. Proof: such a
-   span [a, a + L) meets at most two periods. The two rows together admit only what one filter of twice the sums admits:
-   epsilon <= 2E, delta <= 2D, and mu^2 <= 2 M^2. If a cap of (E, D) counts GaussianDP spends in one period and other
-   spends in the other, the sums are of two kinds. Then each row is an interactive mechanism that is (E, D)-DP against
-   every adversary, and two such mechanisms, used in any order, are (2E, 2D)-DP together (Lyu 2022; Vadhan, Zhang 2023).
-   In the same way k periods together have k E, (k E, k D) or sqrt(k) M.
-3. Over all time there is no bound, unless there is a total. Then its row is a filter of its own, which holds as in
-   `caps`, because each admitted record was counted there.
-
-False times. A record is refused if its time is more than `late` before or more than `ahead` after the moment at which
-it is admitted. Within a span of length L by the clock, the admissible times have a span of L + late + ahead. It meets
-at most ceil((late + ahead) / L) + 2 periods. So false times give a subject the budgets of that many periods in such a
-span, and never more than one budget in each period.
-
-Deletion. A period that ended more than `late` before the moment can have no further records, so its rows may go. One
-more period is kept, for clocks of several workers that differ. The moment never goes back behind the last commit
-(`moments`): a clock that was set back opens no deleted period again.
+Claims: the records of a subject in one period have the guarantee of the cap, those in any span of length L at most
+twice as much (sqrt(2) M), and over all time that of the total. Proof: docs/proofs/caps.md.
 """
 
 from __future__ import annotations

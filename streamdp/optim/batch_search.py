@@ -14,13 +14,7 @@ side, the law of m is widened instead, and no spread is ever excluded: what is w
 when the deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target
 has to be normal.
 
-Assumption: records are arbitrary; how targets are spread matters for accuracy only. Neighbours, trust: those of the
-estimator. Claim: the search spends nothing beyond its batches. Proof: a batch is the mechanism of `curvature` at a
-query point and in units that are fixed before its first record, by noisy sums of earlier, disjoint batches and public
-numbers; the proof of `column_units` holds with slopes of 0.
-
-Source: streamdp; the step back to independent laws is assumed-density filtering (Minka, "A family of algorithms for
-approximate Bayesian inference", 2001, section 3).
+Claim: the search spends nothing beyond its batches. Proof and source: docs/proofs/curvature.md.
 """
 
 from __future__ import annotations

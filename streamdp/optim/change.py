@@ -26,13 +26,7 @@ the stream. The division at which the larger of the two ratios is largest is tak
 The first steps of a learner are long, and the Hessian is not the same along them. So before the first change, |D_j| has
 to pass |A (pbar_2 - pbar_1)|_j as well, and for Huber's scale also the loss that this way explains.
 
-Assumption: what the test reads was released before. Records are arbitrary. Neighbours and trust: those of the
-estimator. Claim: the test and all that follows from it spend nothing. Proof: it is a function of noisy sums that were
-released and of public numbers, and it decides only about averages of such sums, about the next query point, and about
-the size of the next batch, all before the first record of that batch. So it is post-processing, and the next batch is
-the mechanism of `curvature` at a query point fixed before its first record.                                       QED
-
-Source: streamdp.
+Claim: the test and all that follows from it spend nothing. Proof: docs/proofs/curvature.md.
 """
 
 from __future__ import annotations

@@ -13,19 +13,8 @@ in [-1, 1]. If s < FULL for some column, all columns with s < ALSO get the centr
 averages begin anew at the last answer; FULL < ALSO, so that few changes are enough. Scales only fall. The numbers were
 found on real and simulated data (`python -m benchmarks.raw_targets`); they matter for accuracy only.
 
-Assumption: the columns x are arbitrary. Neighbours, trust: those of the estimator.
-
-Claim: learning in these units has the guarantee of learning without them, and costs no budget.
-
-Proof. The units of a batch are fixed before its first record: they are computed from the noisy sums of earlier batches
-and from public numbers. So they are post-processing, of releases to which the records of this batch contribute nothing:
-batches are disjoint. Given the units, a batch is the mechanism of `curvature` on the records (x', y), x' = (x - centre)
-* slope. Its weight w is computed from x', after the change of units, and its bounds hold for every x' and y and every
-query point: |v| <= bound and |v - v'| <= sensitivity. So the noise is that of a batch in any units, and the releases of
-all batches together compose in parallel, adaptively. An intruder may see the units; they are released. A device gets
-them with the query point: whatever they are, its vector keeps the bound.                                      QED
-
-Source: streamdp. A search for violations is in tests/unit/optim/test_column_units.py.
+Claim: learning in these units has the guarantee of learning without them, and costs no budget. Proof:
+docs/proofs/curvature.md.
 """
 
 from __future__ import annotations

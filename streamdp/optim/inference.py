@@ -1,74 +1,13 @@
 """Confidence intervals from one pass, from the path of theta.
 
-Segments. The iterates are summed in at most `SEGMENTS` segments (`path`). When there is no room for another, segments
-are joined in pairs. The state has O(d) numbers, and there are at least half as many segments at any time, once there
-were as many iterates. The first eighth of the segments is left out, and the one that is open.
+The iterates are summed in at most `SEGMENTS` segments (`path`). Near theta* a parameter is an Ornstein-Uhlenbeck
+process in the clock of `steps`, whose relaxation rate k is unknown. For each k in a grid the averages of the segments
+are jointly normal with a known covariance (`_covariance`), and their restricted likelihood is known. The k of all
+parameters are drawn from one law; slow directions of two correlated columns show in the paths of sums and differences,
+and in a few bits about pairs (`pair_bits`). The limits are quantiles of the mixture over k; NaN if a parameter moved
+too little. They are post-processing and spend nothing.
 
-Model. Near theta* a gradient is H (theta - theta*) and noise. So a parameter is an Ornstein-Uhlenbeck process in the
-clock T of `steps`,
-
-    dtheta = -h a(T) (theta - theta*) dT + b(T) dW,
-
-where a and b are public: the steps T^-alpha, and their noise, in the units in which the column was learned. h is not.
-Each segment has the integrals of a and b^2 for each parameter. With k = h (integral of a over the segments), the path
-forgets its start k times over. For each k in a grid the averages of the segments are jointly normal with a known
-covariance (`_covariance`), theta* is estimated by generalised least squares, and the likelihood of what remains is
-known (restricted likelihood).
-
-The start. A path of few relaxation times may still come from the first theta, and then it turns slowly around a value
-that is not theta*. The distance of theta* from the first theta is expected to be that of `steps`. With k_0 = h
-(integral of a before the path), e^-k_0 of it is left at the start, and adds its square to the variance there. If k is
-large this is nothing. If k is small it is what limits the interval.
-
-All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
-that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
-model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
-and one in ten is from anywhere in the grid. The noise is known up to one factor of the model, which is 1 with a
-prior probability of a half: it is unknown for records with budgets of their own if the clock counts records, and
-smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of the mixture over k,
-which is wide if k may be small.
-
-Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_inverses`): Huber's scale has less
-than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
-stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of
-parameter i has a k proportional to (integral of a)/(H^-1)_ii, and it understates the variance of the average by the
-factor (H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal. The limits are moved apart by its root.
-
-Slow directions of the records. Two columns that are correlated by rho have a direction, their difference or their sum,
-with 1 - |rho| of the curvature. It moves both parameters, and neither path alone shows it well. So for each parameter i
-and each j the paths of (i + j) and (i - j), over sqrt(2), are read with the same likelihoods. Their k is either from
-the law of the model, or slow: uniform in ln k, from `SLOW[1]` to `SLOW[0]` below its mean. A parameter is in one slow
-pair with the prior probability `IN_PAIR`, and all pairs are as likely. The mixture over k gets one more part for each
-pair, in which the variance of i is half that of the direction and half of what it is otherwise.
-
-Limits of paths. Let the direction and both values of k be known. Then the most powerful test of size .05 finds
-k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (a test has them). So paths alone
-give widths that are mostly prior belief.
-
-Bits about pairs. So a few records are asked whether two columns lie on the same side of their centres (`pair_bits`). If
-they are normal, the answer 1 or -1 has the mean q(rho) = 2/pi asin(rho) (Sheppard 1899). The noisy bits about a pair
-have the sum t and the information n: t/n estimates q with a variance of at most 1/n. With L(rho) = exp(q t - q^2 n/2),
-the odds that the pair is slow are multiplied by L(rho) over the mean of L in [-.3, .3], rho being the correlation with
-that k. Without bits (n = 0) the odds stay. Intervals are not refused where a slow pair is likely. They are wide there,
-and to refuse them selects the pairs whose paths and bits hide it. Slow directions of several columns are seen as far as
-two of them show it.
-
-Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then most of what
-they say is the distance that was expected. All are NaN if the clock moved by less than `SHORTEST`, the information of
-as many gradients without noise, because the first steps are long. No other rule looks at the paths. A rule that gives
-intervals only where k seems large (5, before) selects paths that turned by chance, and these are false.
-
-Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
-process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
-Analysis 2009, for the restricted likelihood of slow processes; Sheppard, "On the application of the theory of error to
-cases of normal distribution", Philosophical Transactions A 1899, for the signs of normal columns; Chen, Lee, Tong and
-Zhang, "Statistical inference for model parameters in stochastic gradient descent", Annals of Statistics 2020, for
-batches of iterates. The law of k, the law of slow pairs and the least times were chosen by measurement;
-`benchmarks/learning.md` has the coverage.
-
-Assumption. The steps are eta T^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1).
-
-Privacy. The iterates are private, so the interval is post-processing and spends nothing.
+The model, its sources and its limits: docs/proofs/intervals.md. `benchmarks/learning.md` has the coverage.
 """
 
 from __future__ import annotations

@@ -1,51 +1,17 @@
 """Amplification by shuffling: the central guarantee of anonymous epsilon0-LDP reports, and the inverse.
 
-Assumption. n users send one report each. All draw it, independently, by one public randomizer R that is epsilon0-LDP:
-R(x) <= E R(x') for all records x, x', with E = e^epsilon0. A shuffler shows the multiset of the reports and nothing
-else: no order, time, address or key.
-
-Neighbours. One user's record is replaced by any other.
-
-Trust. The shuffler. If only h users surely follow the protocol, count h users.
-
-Claim. The shuffled reports are (epsilon, delta)-DP with the numbers computed here. The claim does NOT hold if users
-have different randomizers or budgets (a report may then show who sent it), if later reports depend on earlier ones, or
-against an observer who sees the sender of each report. Against that observer, epsilon0 holds.
-
-The bound. delta is at most the hockey-stick divergence D(epsilon) of (A + Y, C - A + 1 - Y) and
-(A + 1 - Y, C - A + Y) with
+n users send one report each, all by one public epsilon0-LDP randomizer; a shuffler shows the multiset of the reports
+and nothing else. Neighbours: one user's record is replaced. Trust: the shuffler; if only h users surely follow the
+protocol, count h. Claim: the shuffled reports are (epsilon, delta)-DP with the numbers computed here: with E =
+e^epsilon0, delta is at most the hockey-stick divergence D(epsilon) of (A + Y, C - A + 1 - Y) and
+(A + 1 - Y, C - A + Y),
 
     C ~ Bin(n - 1, 2 / (E + 1)),    A ~ Bin(C, 1/2),    Y ~ Bern(E / (E + 1)).
 
-Source. Feldman, McMillan, Talwar, "Hiding among the clones", FOCS 2021, prove it with the smaller e^-epsilon0 for 2 /
-(E + 1). The same authors' "Stronger privacy amplification by shuffling for Renyi and approximate differential privacy",
-SODA 2023, Theorem 3.1, has the pair above. The errata in arXiv:2208.04591 keep it for a restricted class of
-randomizers, because the proof of its Lemma 3.5 has an error. In the setting above it holds for every R, as follows.
+It does NOT hold if users have different randomizers or budgets, or if later reports depend on earlier ones.
 
-Proof, by the privacy blanket.
-
-1. Let v0, v1 be the densities of R at the two records of the user in question, m the least density over these and the
-   other users' records, c = int m <= 1. Each other report is drawn from m/c with probability c, else from a rest.
-   Reveal the rests, which can only raise the divergence. Of k + 1 reports, one from the user and k from m/c, the
-   likelihood relative to k + 1 draws from m/c is c/(k+1) times the sum of g0 = v0/m (or g1 = v1/m) over them, and
-   Bin(n-1, c)(k) c/(k+1) = Bin(n, c)(k+1)/n. So (Balle, Bell, Gascon, Nissim, "The privacy blanket of the shuffle
-   model", CRYPTO 2019)
-
-       delta <= mean of max(0, Z_1 + ... + Z_n) / n,   Z_i independent, each g0 - e^epsilon g1 at a draw from m/c
-                                                       with probability c, and 0 with probability 1 - c.
-
-2. If mass is spread without moving its mean, the expectation of every convex function grows, also that of a function of
-   a sum of independent terms. (g0, g1) lies in the square [1, E]^2. Spread it to the corners; Z is linear in it. Let l
-   be the mass at (1, 1) and h the mass at (E, E). The masses at (E, 1) and (1, E) are equal, because int v0 = int v1 =
-   1. Z is a = E - e^epsilon at (E, 1) and -b = 1 - E e^epsilon at (1, E). For epsilon <= epsilon0 its other values
-   1 - e^epsilon, E (1 - e^epsilon) and 0 lie in [-b, a]. Spread l: l/(E+1) to each of a and -b, the rest to 0. Then
-   spread h and a mass of (E-1)/(E+1) h from 0: half of both to a, half to -b. Each move keeps the mean of Z and int v0.
-   At the end a and -b have the same mass, which is 1/(E+1) by int v0 = 1, and 0 has the mass (E-1)/(E+1) >= 0. So there
-   was enough mass at 0 for the last move.
-3. For these Z the bound of step 1 is D: step 1 holds with equality for the pair, with its own v0, v1 and m. QED.
-
-Monotonicity. Step 2 in [1, E']^2, E' > E, shows that D grows with epsilon0. D falls with n, and for given C with C,
-because further reports could be revealed. Both facts are used below.
+Source: Feldman, McMillan, Talwar, SODA 2023, Theorem 3.1. Proof for every randomizer, and that D grows with epsilon0
+and falls with n and C: docs/proofs/amplification.md.
 """
 
 from __future__ import annotations

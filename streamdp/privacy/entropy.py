@@ -1,45 +1,15 @@
 """Random words for noise: keyed by the operating system, never saved, never copied.
 
-`Entropy` supplies buffers of 64-bit words. Every buffer is the keystream of AES-256 in counter mode under a fresh key
-from the operating system (`os.urandom`), computed by the `cryptography` package. The key is dropped as soon as the
-buffer is full, and the loops overwrite the words they use with zero, so nothing in memory shows a used word. A copy, a
-deep copy or a pickle of an estimator has a generator with an empty buffer, and a forked child discards the buffer that
-it inherited, also one that was being filled: no two generators share a word.
+`Entropy` supplies buffers of 64-bit words: the keystream of AES-256 in counter mode under a fresh key from the
+operating system, which is dropped as soon as the buffer is full. The loops overwrite the words they use with zero. A
+copy, a pickle or a forked child has a generator with an empty buffer: no two generators share a word.
 
 The first word of a buffer is the position of the first unused word. The loops that use the words move it. So an
 exception such as Ctrl-C leaves the position after the last used word; in addition, a word that is zero (used) is
 refused as noise. Threads that share a generator take its `lock`. `SeededEntropy` is for tests; an estimator that uses
 it says "not private" in its statement.
 
-Noise that is safe in floating point
-------------------------------------
-A textbook sampler that adds noise to a gradient in floating point leaks: the set of reachable doubles depends on the
-gradient, and an output that only one of two gradients can reach distinguishes them (Mironov, "On significance of the
-least significant bits for differential privacy", 2012). Here gradient and noise are added on a common grid of multiples
-of a power of two h, fixed by the calibration (loss, dimension, budget) and by nothing in the data:
-
-    output = h (round(g / h) + round(Z / h)),   h = 2^(floor(log2 scale) - 20).
-
-* Both rounded terms are integers below 2^52. So the sum and the products with h are exact, and every multiple of h in
-  range can be reached from every gradient.
-* round(g/h) + round(Z/h) = round(round(g/h) + Z/h): it is a function of g' + Z with g' = h round(g/h), so it is
-  post-processing of the ideal mechanism at g'. Rounding moves each coordinate by at most h/2. So two gradients at
-  distance S become at most S + sqrt(d) h apart, and the mechanisms are calibrated to that. It costs 2^-20 of the scale.
-
-What remains of floating point:
-
-* Z is computed by a ziggurat with 52-bit abscissas and a relative error near 2^-52. So the mass of one cell of the grid
-  has a relative error of about 2^-28, far below what any attack can measure.
-* The tail of Laplace noise is the edge of the ziggurat plus a fresh exponential (which is memoryless), as often as
-  needed. So its resolution does not become coarser and it has no holes.
-* The tail of Gaussian noise has holes only beyond 10 standard deviations, a mass of 1e-23.
-* PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16. The answer differs from the rounded
-  ideal one only if a coordinate is within an arithmetic error of the border of a cell. The mean error of a coordinate
-  is below 2^-49 up to epsilon = 12 (`tests/statistical/test_privunit_arithmetic.py`; below 2^-47 for d = 2, where a
-  draw may be almost parallel to the gradient), so this has a probability of at most about d 2^-32, or 2^-29 for d = 2.
-  If the arithmetic counts as part of the mechanism, it gives a delta besides the pure epsilon: see `PrivUnit`. A larger
-  epsilon has a narrower cap and larger errors; its delta is of no use anyway.
-* Timing is not covered: the samplers reject, so their running time depends on the noise, though not on the gradient.
+Why noise on a grid is safe in floating point, and what remains: docs/proofs/noise.md.
 """
 
 from __future__ import annotations

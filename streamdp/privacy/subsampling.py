@@ -1,48 +1,13 @@
 """Amplification by sampling: the privacy of many steps, each on users drawn anew with a public probability.
 
-Assumption. In each of T steps every user is drawn with probability q, independently and anew, and a mechanism M answers
-from the records of the drawn users. M may depend on all earlier answers. The sample stays secret. M is mu-GDP for
-*zero-out* neighbours: if one drawn user is left out of the sum, the answer moves by no more than N(0, 1) to N(mu, 1).
-For the sum of vectors of norm at most C with noise N(0, sigma^2 I), mu = C / sigma.
+In each of T steps every user is drawn with probability q, independently and anew, and the sample stays secret. A
+mechanism answers from the drawn users; leaving one of them out moves the answer by no more than N(0, 1) to N(mu, 1).
 
-Neighbours. All records of one user are REPLACED by any others.
+Neighbours: all records of one user are replaced by any others. Trust: the party that draws the sample. Claim: all T
+answers together are (epsilon, delta)-DP with the numbers computed here, because each step is dominated by the pair
+(1-q) N(0, 1) + q N(mu, 1) and (1-q) N(0, 1) + q N(-mu, 1), which dp-accounting composes as REPLACE_ONE.
 
-Trust. The party that draws the sample and computes the answers.
-
-Claim. All T answers together are (epsilon, delta)-DP with the numbers computed here. Every step is dominated by the
-pair of laws
-
-    P = (1-q) N(0, 1) + q N(mu, 1)   and   Q = (1-q) N(0, 1) + q N(-mu, 1):
-
-for every alpha >= 0 the integral of max(0, p - alpha q') over the densities p, q' of its answers for two neighbours is
-at most that of P and Q. dp-accounting has this pair as REPLACE_ONE (its `sensitivity` is the norm bound C, not the
-distance 2C) and composes it numerically. For a pair that dominates every step, the composed pair dominates all steps
-together, also adaptive ones (Zhu, Dong, Wang, "Optimal accounting of differential privacy via characteristic function",
-2022, Theorem 10). Lebeda, Regehr, Kamath, Steinke, "Avoiding pitfalls for privacy accounting of subsampled mechanisms
-under composition", 2024, warn that a guess at the worst case of a sample is easily wrong. So here is a proof.
-
-Proof.
-
-1. Reveal which other users were drawn. This can only help to distinguish the two neighbours, and has the same law for
-   both. Let m0, m, m' be the densities of the answer without the user, with its records and with the other records, so
-   that p = (1-q) m0 + q m and q' = (1-q) m0 + q m'. Let alpha >= 1; for alpha < 1 exchange the two. Then
-
-       max(0, p - alpha q') = q m max(0, 1 - a A - b B),   A = m'/m, B = m0/m, a = alpha, b = (alpha - 1)(1 - q)/q.
-
-2. Under m, A and B have the mean 1. That M is mu-GDP says that B, a likelihood ratio, is at most L(mu) = e^(mu Z -
-   mu^2/2) in the convex order, Z standard normal (Blackwell): E f(B) <= E f(L(mu)) for every convex f. A is at most
-   L(2 mu), because a replacement is two zero-outs (group privacy; Dong, Roth, Su 2022).
-3. The integral is q E max(0, 1 - a A - b B) = q (E max(0, a A + b B - 1) + 1 - a - b). For any c + c' = 1
-
-       E max(0, a A + b B - 1) <= E max(0, a A - c) + E max(0, b B - c')
-                               <= E max(0, a L(2 mu) - c) + E max(0, b L(mu) - c').
-
-   Take L(2 mu) and L(mu) of the same Z. Both grow with it, so a L(2 mu) + b L(mu) = 1 at one Z = z. Choose c = a L(2
-   mu) at this z. Then both terms vanish below z, and their sum is E max(0, a L(2 mu) + b L(mu) - 1). For P and Q, seen
-   from their centre mu, A and B are these two, with Z for -Z. QED
-
-The alternative is to compose two steps, leave one user out and put another in, each at (epsilon/2, delta/(1 +
-e^(epsilon/2))). It needs more noise.
+Proof: docs/proofs/subsampling.md.
 """
 
 from __future__ import annotations
@@ -132,7 +97,7 @@ def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
 def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:
     """The largest zero-out mu of one step for which all steps together are (epsilon, delta)-DP.
 
-    It is 1 / `noise_multiplier`, with the same budget, rate, steps and errors: the proof above assumes nothing else
+    It is 1 / `noise_multiplier`, with the same budget, rate, steps and errors: the proof assumes nothing else
     about M.
     """
     return 1 / noise_multiplier(budget, rate, steps)

@@ -1,7 +1,7 @@
 """State, position, counts and spends of a job, committed in ONE transaction.
 
 A database holds any number of jobs, and one ledger: jobs that share people share a database, and each person's cap
-holds over all of them. A transaction that writes spends excludes the others (`ledger.paging` has the proof).
+holds over all of them. A transaction that writes spends excludes the others (docs/proofs/ledger.md).
 
 Only what is committed may be shown. A crash rolls back to the last commit, so that no record counts twice, and every
 spend is kept that something visible was learned from.

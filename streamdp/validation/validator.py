@@ -10,7 +10,7 @@ answer: no record answers twice, and an exception may lose answers. If it comes 
 again. All that is kept is private, so it may be saved with
 the model; true errors are overwritten.
 
-The argument for privacy is in `answers`, that for alarms in `drift`, and that for intervals in `sums`.
+The proofs for privacy and for alarms are in docs/proofs/validation.md, that for intervals is in `sums`.
 """
 
 from __future__ import annotations

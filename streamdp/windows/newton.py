@@ -1,32 +1,12 @@
 """User-level private Newton steps: several passes over the users of a window, each with gradient and curvature.
 
-A user's vector at a query point is the average over its records of the vectors of `optim.curvature`: the gradient, the
-curvature, and for Huber's loss the curvature of the scale. A round releases the sum of the users' vectors with Gaussian
-noise. `optim.newton` makes a step of the averages of all rounds.
+A round releases the noisy sum of the users' average vectors (`optim.curvature`); `optim.newton` makes a step of the
+averages of all rounds and windows. The first rounds, which are far from the answer, are cheap and count little.
 
-**Neighbours.** All records of one user are replaced by any others; n, m and d are public. **Trust.** The process that
-holds the window. **Claim.** The release is (epsilon, delta)-DP for the task's budget.
+Neighbours: all records of one user are replaced by any others; n, m and d are public. Trust: the process that holds the
+window. Claim: the release is (epsilon, delta)-DP for the task's budget.
 
-**Proof.** The vectors of single records have the diameter S at each theta (`Curvature.sensitivity`). An average of them
-lies in their convex hull, which has the same diameter. So a replaced user changes the sum of a round by at most S,
-times 1 + m 2^-52 for the rounding of an average. Round t has Gaussian noise for S that is mu_t-GDP. Its query point is
-a function of earlier releases and of earlier windows, whose users are other records. So the rounds are sqrt(sum of
-mu_t^2)-GDP together, adaptively (Dong, Roth, Su 2022, Corollary 2). The shares of the rounds are chosen such that this
-is mu, the largest mu whose delta at epsilon is at most delta. What is kept for the next window is a function of the
-noisy sums.
-
-**Rounds.** Round t has the share w_t = g^t / sum of g^s of mu^2, and its sum enters the averages with the weight w_t.
-The variance of the noise of a round is proportional to 1 / w_t, so the weighted average has the same noise for every
-choice of shares. So the first rounds, which are far from the answer, can be cheap and count little.
-
-**Windows.** The weighted sums are kept from window to window, as in the pan-private and shuffle learners: a window
-counts as 1 / (spread^2 / n + z^2 d / n^2), the inverse variance of its mean gradient, where z is the deviation of the
-noise of the whole budget. So the answer is that of all windows together.
-
-**Accuracy only.** Users are too few if the noise of the mean gradient, z sqrt(d) / n, is above a sixteenth of the
-bound: in simulations with more users the mean loss was below that of a constant (benchmarks/windowed.md).
-
-**Source.** streamdp; of the composition, Dong, Roth, Su 2022.
+Proof: docs/proofs/window_newton.md.
 """
 
 from __future__ import annotations

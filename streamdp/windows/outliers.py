@@ -1,38 +1,12 @@
 """Full-batch accelerated descent on the users of a window, with outliers removed from every gradient.
 
 Source: Asi and Liu, "User-level differentially private stochastic convex optimization: efficient algorithms with
-optimal rates", 2023, Algorithms 3 and 4 (their 1 and 2 are in `concentrated_mean`, with the argument for privacy).
-**Neighbours.** All records of one user are replaced by any others. **Trust.** The process that holds the window.
-**Claim.** The release is (epsilon, delta)-DP for the task's budget.
+optimal rates", 2023, Algorithms 3 and 4 (their 1 and 2 are in `concentrated_mean`).
 
-**Proof.** Every query asks all users of a phase for their average gradients at one point. All queries of a phase
-together spend the budget of the window (`concentrated_mean`). Phases have disjoint users, so the window spends the
-budget once. Everything else is post-processing. That includes a failed test, after which the run ends with its current
-output.
+Neighbours: all records of one user are replaced by any others. Trust: the process that holds the window. Claim: the
+release is (epsilon, delta)-DP for the task's budget.
 
-**Differences from the paper.** They concern accuracy only.
-* Steps: the paper takes about T = m^2 n^2 steps of averaged SGD. Here T is at most `most_queries`, the steps are those
-  of `ac_sa`, and its bound chooses T with the true noise: sigma^2 = d (sensitivity sqrt(T) / mu)^2 for each query. So
-  the noise's part of the bound, D sigma sqrt(4 / (3 T)), grows with T only by logarithms.
-* Smoothing: f_r, f convolved with the uniform ball of radius r, has f <= f_r <= f + r L by convexity (Lemma 2.5 has the
-  two signs reversed) and is L sqrt(d) / r smooth. r minimises r L + 2 beta D^2 / (T (T + 1)).
-* tau: two averages of m gradients of norm <= L have a root mean square distance of sqrt(2) s, s = L / sqrt(m) the
-  `spread`, and one of 2m records changes the distance by at most 2 L / m. So the distance exceeds tau = sqrt(2) s (1 +
-  sqrt(2 ln(1 / rho))) with probability at most rho (McDiarmid 1989). rho is `outliers`. The paper's tau is for all
-  pairs at once and is measured from a centre. At a point that depends on the users this is an approximation (the
-  paper's Lemma 4.6 has the bound).
-* Excess: that on the phase's users, by `ac_sa`, plus D s / sqrt(n) for the error of their average gradient, as if the
-  output were one fixed point.
-* Phases for a strongly convex loss: at most ceil(log2 log2(m n)) as in Algorithm 4. Phase i of k has n / 2^(k+1-i)
-  users; the last phase has all remaining users. The number of phases with the least bound is taken. After an excess of
-  Delta the optimum is within sqrt(2 Delta / lambda).
-
-**When it helps.** The alternative is to clip gradients at their bound and to add noise for a sensitivity of S / n; that
-needs no test and nothing of this file. Outlier removal has less noise only if `Plan.gain` > 1: with 1000 records for
-each user from about 1000 users at epsilon = 4 and from 4000 users at epsilon = 1; with 300 records from 5000 and 20,000
-users. The paper's selection needs 100,000 users with 10,000 records each. The method does not switch by itself. If
-users differ by more than `outliers` and `spread` say, the test fails, or a few such users are left out: the answer is
-then the mean of the others.
+Proof, what differs from the paper, and when it helps: docs/proofs/window_outliers.md.
 """
 
 from __future__ import annotations

@@ -2,39 +2,12 @@
 
 Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithm 4 and
 Theorem 3.1. Every step selects users, averages the gradients of each user at the current point, estimates the mean of
-these vectors privately (`range_mean`: PrivateRange, then noise in proportion to the spread of the users), and moves.
+these vectors privately (`range_mean`), and moves.
 
-**Neighbours.** All records of one user are replaced by any others; n, m and d are public. **Trust.** The process that
-holds the window. **Claim.** The release is (epsilon, delta)-DP for the task's budget.
+Neighbours: all records of one user are replaced by any others; n, m and d are public. Trust: the process that holds the
+window. Claim: the release is (epsilon, delta)-DP for the task's budget.
 
-**Proof.** A user enters a step by one vector. If all users are in every step, `range_mean` is mu-GDP for a replaced
-vector, and T steps are sqrt(T) mu-GDP, adaptively (Dong, Roth, Su 2022, Corollary 2). If each user is drawn with
-probability q, `range_mean` is mu-GDP for a vector that is left out, and `privacy.subsampling` proves how large mu may
-be such that T steps are (epsilon, delta)-DP for replaced records. That proof needs the drawn users to stay secret, and
-the batch sizes too; so `Release.queries` is the expected number. Intermediate points are functions of the answers. Only
-the last point is released.
-
-**Differences from the paper.**
-* Subsets: the paper draws B users without replacement and uses advanced composition. Here each user is drawn
-  independently, so that dp-accounting's numerical composition applies. All users are taken in each step (q = 1) if
-  `most_queries` allows it: the noise is as small, no user needs to be sampled, and in the accounting a replaced user
-  counts once and not as one removal and one addition.
-* Steps: the paper's averaged SGD takes T = n^2 eps^2 / (c^2 d) steps. With more steps, each choice of a bin may spend
-  less: PrivateRange needs users in proportion to sqrt(T D). So the steps are accelerated (`ac_sa`), which reaches
-  the same excess with fewer steps, and the plan takes the fewest steps whose bound is within 1 % of the least. A
-  strongly convex loss is learned in phases, with one budget for all steps.
-* Non-smooth losses are outside Theorem 3.1. They are convolved with the uniform ball of radius r. Then they are (L
-  sqrt(d) / r)-smooth and at most r L higher (Duchi, Bartlett, Wainwright 2012). The bound chooses r.
-* Few users: the paper assumes n > sqrt(d) / epsilon and enough users for PrivateRange. Here the range is used if it
-  lowers the bound. If it does not (few users, or users as far apart as L allows), gradients are clipped to L around
-  zero (`RangePlan.centred`). Users are too few if the bound on the excess is not below L times the distance, which is
-  the bound without learning. Up to constants that is the theorem's n > sqrt(d) / epsilon.
-
-**Accuracy only.** The bound (`RangePlan.excess`) is that of `ac_sa` for the variance of one mean, plus the distance
-times the error of the mean of all users: its `bias`, and spread / sqrt(n), as if the output were one fixed point. It
-assumes that users' gradients have the spread of `Task.spread` also at points that depend on the users; Theorem 3.4
-shows it (a tail of probability rho grows to e^(2 epsilon) rho + delta). It also assumes that every centre is within its
-range; a run violates that with probability at most `FAILURE`. Privacy needs none of these assumptions.
+Proof, and what differs from the paper: docs/proofs/window_ranges.md.
 """
 
 from __future__ import annotations

@@ -1,36 +1,10 @@
 """Private centres and scales of columns and the target, from noisy moments of the users of a window.
 
-Columns have declared bounds and lie in [-1, 1]; so does a target with declared bounds, which is one of the columns
-here. If the bounds are far wider than the values, a column has a tiny variance, and the noise of the curvature hides
-it; a target is far from the start, and smaller than the least scale of Huber's loss. So the first windows zoom in: a
-round asks for the means of
+The first windows zoom in: a round asks for the noisy means of a = clip((x - m) / s, -1, 1) and of a^2 of each column
+that is scaled. A column whose values fill less than half of its range gets a new centre and a smaller scale. As soon as
+the last round of a window changes nothing, the scales are final and cost nothing more.
 
-    a = clip((x - m) / s, -1, 1)    and    a^2
-
-of each column that is scaled, beginning with m = 0 and s = 1. With the noise's standard deviation sigma of a mean, a
-column whose values fill less than half of its range,
-
-    f = 2 sqrt(max(0, mean a^2 - (mean a)^2) + 2 sigma) < 1/2,
-
-gets the centre m + s mean a and the scale s f; others stay. The method then learns from (x - m) / s, which is not
-clipped. Scales only fall, and 2 sigma keeps a column from being scaled by noise. As soon as the last round of a window
-changes nothing, the scales are final and cost nothing more.
-
-**Neighbours.** All records of one user are replaced by any others. **Trust.** The process that holds the window.
-**Claim.** All rounds of a window together are mu-GDP for the given mu.
-
-**Proof.** For one column and two records with a and a', let u = |a - a'| and v = |a + a'|, u + v <= 2. The pairs (a,
-a^2) are u sqrt(1 + v^2) apart, and u^2 (1 + v^2) <= u^2 (1 + (2 - u)^2), whose derivative 2 u (2 u^2 - 6 u + 5) is
-positive for u > 0, so its maximum is 4, at u = 2. So k columns have the diameter S = 2 sqrt(k). The average of a user's
-records is in their convex hull, which has the same diameter, up to the factor 1 + m 2^-52 of rounding. A replaced user
-changes the sum over users by at most S, at every m and s. A round adds Gaussian noise for S that is mu / sqrt(R)-GDP,
-and asks at centres and scales that follow from earlier releases; R rounds are mu-GDP together (Dong, Roth, Su 2022,
-Corollary 2). Centres and scales are functions of the noisy sums.
-
-In a window that is scaled, `SHARE` of mu^2 goes to the rounds and the rest to the method, whose release is mu'-GDP
-with mu'^2 = (1 - SHARE) mu^2, at scales that were released before. So both are mu-GDP together.
-
-**Source.** streamdp; of the composition, Dong, Roth, Su 2022.
+Claim: all rounds of a window together are mu-GDP for the given mu. Proof: docs/proofs/windowed.md.
 """
 
 from __future__ import annotations

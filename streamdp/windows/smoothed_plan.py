@@ -1,4 +1,4 @@
-"""The plan of `smoothed`: how many steps, on how many users, how smooth. The bounds are derived in `smoothed`.
+"""The plan of `smoothed`: how many steps, on how many users, how smooth. docs/proofs/window_smoothed.md has the bounds.
 
 Privacy does not depend on any number of this file: `smoothed` calibrates the noise to the plan, whatever the plan is.
 The constants below limit and direct a search for a small bound. Here W_T, kappa, lambda, tau and D are those of

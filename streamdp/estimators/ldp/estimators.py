@@ -1,34 +1,13 @@
 """LDP-SGD and LDP-ASGD: noise on every record's answer, a budget for every record.
 
-    theta_i = Proj(theta_{i-1} - eta_i R_i(gradient of record i at theta_{i-1})),   i = 1, 2, ...
+LDP-SGD answers with the last iterate; LDP-ASGD with an average of all, which is better and has confidence intervals.
+Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6.
 
-LDP-SGD answers with theta_n; LDP-ASGD with an average of theta_1, ..., theta_n, which is better and has confidence
-intervals. Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6. Three things are not theirs:
-weights by norm (`losses.base`), steps that know the noise (`steps`), and records that answer one question about columns
-in place of a gradient (`questions`): for private scaling about a column, the target or the class, for intervals about
-two columns.
+Neighbours: replace one record. Trust: nobody, if the local half (`Randomizer`) runs on the person's side; otherwise the
+process that calls `learn_one`. Claim: each record has its own budget, against everyone who sees any state. Every state
+is as private as the last, so it may be saved after any record.
 
-Assumption: the randomiser R_i of record i satisfies the record's budget for any two gradients that a record can have at
-theta_{i-1} (`losses` derives their bound, `mechanisms` the noise), and so does randomised response for any two bits
-(`mechanisms.response`).
-
-Neighbours: replace one record.
-
-Trust: nobody, if the local half (`Randomizer`) runs on the person's side; otherwise the process that calls `learn_one`.
-
-Claim: each record has its own budget, against everyone who sees any state.
-
-Proof. Let h be the history: all answers before record i. What record i is asked - a gradient at theta_{i-1} for columns
-with certain centres and scales, whether a column lies in a certain interval, whether it is the class 1, or whether two
-columns lie on the same side of certain numbers - is a function of h, of i, and of the budgets of the records up to i,
-which are public. It does not depend on record i itself. Record i enters only through its one answer A_i. Given h, A_i
-protects record i with its whole budget: a gradient by the mechanism, because the bound and the sensitivity of the loss
-hold for every x and y, scaled in any way, and at every theta; a bit by randomised response. Everything later - theta_i
-and on, scales, questions, averages, intervals, predictions, checkpoints - is computed from A_i, h, other records and
-fresh noise: post-processing. So the whole is a sequentially interactive local protocol (Duchi, Jordan, Wainwright 2018)
-in which each record has its own budget. A record enters once, so over disjoint records the budgets do not add: parallel
-composition (Shi et al. 2025, Proposition 1). Several records of one person do compose; the ledger counts them. Every
-intermediate state is as private as the last, so the state may be saved after any record.
+Proof: docs/proofs/local_reports.md.
 """
 
 from __future__ import annotations
@@ -69,7 +48,7 @@ def _average(self: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Loc
 
 _GUARANTEE = """
     Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
-    record. Source: Shi et al. 2025, {}; the argument is in `streamdp.estimators.ldp.estimators`.
+    record. Source: Shi et al. 2025, {}; the proof is docs/proofs/local_reports.md.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 _LAST_ITERATE = _GUARANTEE.format("eq. 3.2, Theorems 1, 3 and 5")

@@ -1,7 +1,7 @@
 """The local half of LDP-SGD: what a person's device needs, and what it sends.
 
 Only a `Report` or an `Answer` leaves the device; it protects the record with its budget against everyone, the learner
-included (the argument is in `ldp.estimators`).
+included (docs/proofs/local_reports.md).
 """
 
 from __future__ import annotations

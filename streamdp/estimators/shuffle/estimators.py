@@ -1,33 +1,13 @@
 """Shuffle-private learning: only a shuffler stands between the people and the learner.
 
-For each batch of b people the learner shows a point `middle`, with method="newton" also the units of the columns
-(`column_units`), which follow from earlier batches; each person's device takes the gradient there (with
-method="newton" also the curvature, see `curvature`), randomises it into bits (`shuffled_sum.LocalRandomizer`) and sends
-them to a shuffler, which mixes the bits of the whole batch; the learner gets the mixed bits, estimates the sum from
-them and makes one step (`newton` or `ac_sa`). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 3 (method="sgd") and 4
-(method="ac-sa"), on P_vec (Algorithms 1 and 2), and Algorithm 5 (`learn_cohort`: the same people answer in several
-rounds). The paper prints theta + eta g in 3 and 5; correct is theta - eta g.
+Each person's device randomises its vector into bits, a shuffler mixes the bits of a batch, and the learner makes one
+step of the estimated sum. Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 1 to 5.
 
-Neighbours: replace one record.
+Neighbours: replace one record. Trust: the shuffler, and enough people who follow the protocol; not the learner. In one
+process (`learn_one`, `learn_many`, `learn_arrays`) the process is trusted. Claim: (epsilon, delta)-DP for each record,
+for the whole transcript.
 
-Trust: the shuffler, and enough people who follow the protocol; not the learner.
-
-Claim: (epsilon, delta)-DP for each record, for the whole transcript.
-
-Proof. A batch's mixed bits are (epsilon, delta)-DP (the proof is in `binomial`, with the sensitivity that `losses` or
-`curvature` derives). A record is in one batch only. What the learner computes from the mixed bits, and every later
-point that it shows, is post-processing: a guarantee for the whole transcript, by parallel composition over batches. In
-`learn_cohort` the rounds compose. If fewer people answer than were planned for, there is less noise: the spend of that
-batch is what those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
-
-In three processes: a device holds `randomizer`, a `shuffled_sum.Shuffler` mixes, and the learner calls `absorb`
-(`protocol` does that over Kafka, and handles crashes). With `cohort` each call of `absorb` is one round of the same
-people: the sums are calibrated for all rounds together, so the first round counts the spend of all, for as many people
-as answered, and a later round with fewer people raises it.
-
-In one process: `learn_one`, `learn_many` and `learn_arrays` act as all three parties, so the process has to be trusted
-with raw records and unfinished batches. It keeps only the number of ones of each coordinate, which is all that mixed
-bits tell, and it adds the noise of absent people itself when a batch is closed early.
+Proof: docs/proofs/shuffle.md.
 """
 
 from __future__ import annotations
@@ -63,8 +43,8 @@ def _shuffle(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Sh
 _GUARANTEE = """
     Guarantee: each record has `budget`, against everyone who sees what the shuffler forwards and all that follows from
     it, for neighbours that differ in that record; a larger spend if fewer people answer than were planned for
-    (`guarantee` says how much). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 1 to 5, Theorems 4.1 to 4.9; the
-    argument is in `streamdp.estimators.shuffle.estimators`.
+    (`guarantee` says how much). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 1 to 5, Theorems 4.1 to 4.9;
+    the proof is docs/proofs/shuffle.md.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 

@@ -1,62 +1,14 @@
 """User-level local learning: one report protects all records of a user that it is made from.
 
-For each batch of users the learner shows a point; a user averages the gradients of its records there and answers one
-question about the average (`local_mean`: coarse, then fine); from the batch's mean the learner makes one step.
+A user averages the gradients of its records at the learner's point and answers one question about the average; from a
+batch's mean the learner makes one step. method="asgd": steps that know the noise, without a plan. method="ac-sa":
+Bassily, Sun 2023, Algorithm 5, on Algorithms 1 to 3.
 
-method="asgd" makes the steps of averaged SGD that know the noise (`optim.asgd`): no horizon, no domain and no plan. All
-users answer the fine question around zero, but some of them if the target or columns have bounds: they answer one bit
-about these (`asked_units`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon,
-delta) is spent by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily,
-Sun 2023, Algorithm 5, on Algorithms 1 to 3.
+Neighbours: all records of one report replaced by any others. Trust: nobody, if users hold `randomizer` and the learner
+gets reports (`absorb`); the process, if it collects records. Claim: a report is (epsilon, delta)-DP for all records of
+the user that it is made from. Raw records of open users are in memory and nowhere else.
 
-Neighbours: all records of one report replaced by any others.
-
-Trust: nobody, if users hold `randomizer` and the learner gets reports (`absorb`); the process, if it collects records
-(`learn_one`, `learn_many`, `learn_arrays`).
-
-Claim: a report is (epsilon, delta)-DP for all records of the user that it is made from.
-
-Proof. The average gradient of the records is in the convex hull of the loss's gradients, so its norm and the distance
-of any two averages are at most those of single gradients, and `local_mean` needs nothing else. That the average of m
-records lies nearer to the mean is used for accuracy only. Gradients with either weight have a bound and a sensitivity
-that hold for every record and at every point (`losses`), so the point, the method, the cut and the size of a batch may
-be chosen by the learner. Batches are disjoint; what the learner computes from reports is post-processing. A user with
-several reports spends in each.
-
-Collecting (`open_users`). The records of a subject are held in memory until there are `items_per_user` of them, the
-window of `window` records ends, `window_seconds` are over, or `close_user` or `close_batch` is called; then the user
-reports. The ledger is asked once for each report, when its first record comes: the records of a user over its cap are
-not even collected. A user that is closed early is equally protected; its average lies farther from the others', and may
-be cut.
-
-What may leave memory. The state holds reports and what follows from them, so it is private after each report, within
-the gradient batch too; a saved state has the unfinished batch in it. Raw records of open users are in memory and
-nowhere else: `at_boundary` is False while any user is open, and a copy or pickle does not have them. So a committed
-position never lies beyond the first record of an open user, and after a crash these records are read again. Even if the
-records of users are interleaved without end, the window closes all users: this is why there are boundaries, and why the
-window is always finite.
-
-Centre. The coarse question needs its own users, and averages that lie within some eight spreads of its centre; at m =
-16 that is more than the bound L itself. A learner needs less than a mean that may lie anywhere: near the optimum the
-mean gradient is near zero. So by default (`centre="zero"`) no user gets the coarse question, and averages v are cut to
-the ball of radius C = s around zero, where s is the `spread`; with m = 1 and the default s = L nothing is cut.
-* Gain: noise for C instead of L, sqrt(m) times less with the default s.
-* Cost near the optimum: |x| - C <= x^2 / (4 C) for every x, so the cut moves the mean by at most E||v||^2 / (4 C),
-  which is s/4 if the mean is zero, and s/(4 k^2) if the true spread is s/k. This is the worst case over distributions,
-  and does not decrease with n; averages that lie symmetrically around zero are not moved at all.
-* Cost far away: if the mean is longer than C, the steps are those of a gradient of length about C, in its direction.
-  All steps of a plan together are then sum_t (t+1) C / M long, about D sqrt(3 n / (4 (1 + v))) if noise of variance
-  v C^2 per user decides M (`ac_sa`): at least D from n = 4/3 (1 + v) users on.
-`centre="asked"` is the method of the paper, for which Theorem 3.2 holds without these costs; it needs many more users.
-
-The default spread of "asgd" is max(1/m, 1 / (2 sqrt(m))) of the bound. Gradients are about half as long as their bound,
-and the first term lets an average pass in which a single record has the longest gradient, so that rare classes are not
-cut; with one record a user nothing is cut.
-
-Accelerated steps. Algorithm 5 prints theta = md - eta g; the bound that it cites (Lan 2012) is for a step from theta,
-and that is what `ac_sa` does, with the bound's constants and the variance of the mean of a batch: that of the noise,
-and the spread of users. The paper's batches of d/eps^2 users are fewer than its own mean estimation needs; here the
-batch size is chosen by the bound.
+Proof: docs/proofs/user_level.md.
 """
 
 from __future__ import annotations
@@ -98,8 +50,8 @@ def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Us
 _GUARANTEE = """
     Guarantee: each report has `budget`, against everyone who sees it and any state, for neighbours that differ in all
     records of that report (user level). A subject with several reports spends in each; a ledger caps the sum. Source:
-    Bassily, Sun 2023, Algorithms 1 to 3 and 5, Theorems 3.2 and 4.3; the argument, and what is corrected in them, is in
-    `streamdp.estimators.user.estimators` and `streamdp.aggregation.local_mean`.
+    Bassily, Sun 2023, Algorithms 1 to 3 and 5, Theorems 3.2 and 4.3; the proof, and what is corrected in them,
+    are docs/proofs/user_level.md and local_mean.md there.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 

@@ -1,30 +1,11 @@
 """Windowed learning: the operator holds one window of users in memory, learns from it in many passes, and deletes it.
 
-Neighbours: all records of one user in one window replaced by any others.
+Neighbours: all records of one user in one window replaced by any others. Trust: the operator, while a window lasts.
+Claim: the release of each window is (epsilon, delta)-DP. Disjoint windows compose in parallel; a user with records in
+two windows spends in both. The records are in the window's buffer and nowhere else, and are overwritten after the
+release. Every window continues from what the last one released.
 
-Trust: the operator, while a window lasts.
-
-Claim: the release of each window is (epsilon, delta)-DP.
-
-Proof. It follows for one window from the argument of its method (`windows.newton`, `windows.ranges`,
-`windows.outliers`, `windows.smoothed`). Windows are tumbling, so a user's records in one window are in no other window,
-and whatever is computed from releases is post-processing: disjoint windows compose in parallel. A user with records in
-two windows spends in both; a ledger adds these spends and refuses the user if they would pass the cap. The ledger is
-asked once for each window, when a user's first record comes: the records of a user over its cap are not even collected.
-
-The window (`window_buffer`). It begins with the first record that is taken, and ends after `window` records of the
-stream, including those that are refused for their subject. A user gives up to `items_per_user` of them, and further
-ones are refused. If a window has fewer users than the method's theorem needs, it goes on for another `window` records,
-until it has enough: no budget is spent on a release that cannot succeed. If `window` is smaller than the number of
-users that are needed, the estimator raises `TooFewUsersError` at once.
-
-What may leave memory. The records are in this buffer and nowhere else; the buffer is overwritten after the release, and
-a copy or pickle does not have it. The state holds the last release, so it may be saved between windows only
-(`at_boundary`). A window that was interrupted by a crash or the end of a run is read again from the source, because
-nothing of it was released.
-
-Every window continues from what the last one released: theta, and for "newton" the averages of all windows. The steps
-of the other methods are planned as from the first start.
+Proof: docs/proofs/windowed.md.
 """
 
 from __future__ import annotations
@@ -57,8 +38,8 @@ def _windows(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Wi
 
 _GUARANTEE = """
     Guarantee: the release of each window has `budget`, for neighbours that differ in all records of one user in it
-    (user level). A subject in several windows spends in each; a ledger caps the sum. The arguments, with their sources,
-    are in `streamdp.estimators.windowed.estimators` and the modules of the methods.
+    (user level). A subject in several windows spends in each; a ledger caps the sum. The proofs, with their
+    sources, are docs/proofs/windowed.md and the pages of the methods.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range, and `TooFewUsersError`, which says how many are
     needed, if a window has fewer records than the method's theorem needs users."""
