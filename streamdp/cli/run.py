@@ -50,9 +50,13 @@ def run(
     subject: Annotated[str | None, typer.Option(help="The column that identifies the person of a record.")] = None,
     budget: Annotated[str | None, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")] = None,
     cap: Annotated[str | None, typer.Option(help="What a subject may spend: eps=8, or eps=8 per 30 days.")] = None,
-    estimator: Annotated[
-        str | None, typer.Option(help="The estimator. Default: LDPASGDClassifier or LDPASGDRegressor.")
+    trust: Annotated[
+        str | None,
+        typer.Option(
+            help="Who may see the raw records: nobody, process, window or shuffler; see `streamdp init`. Default: window."
+        ),
     ] = None,
+    estimator: Annotated[str | None, typer.Option(help="The estimator, in place of --trust.")] = None,
     method: Annotated[
         str | None, typer.Option(help="How the estimator learns a shuffled batch or a window, by name.")
     ] = None,
@@ -112,6 +116,7 @@ def run(
             "subject": subject,
         },
         "model": {
+            "trust": trust,
             "estimator": estimator,
             "budget": budget,
             "method": method,

@@ -45,9 +45,6 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     settings["source"].setdefault("type", file_type(what))
     name = os.path.basename(os.path.abspath(what))  # also of the folder .
     settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)
-    if isinstance(model := settings.setdefault("model", {}), dict):
-        classes = isinstance(schema, dict) and isinstance(schema["target"], dict) and schema["target"].get("classes")
-        model.setdefault("estimator", "LDPASGDClassifier" if classes else "LDPASGDRegressor")
     return make_config(settings)
 
 

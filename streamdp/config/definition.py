@@ -127,7 +127,9 @@ class Definition(Settings):
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
         fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation}
-        plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
+        plain = Definition.model_construct(
+            schema_=self.schema_, model=model.model_copy(update={"trust": None}), **fields
+        )
         return plain.model_dump_json(by_alias=True, exclude_none=True)
 
     def fingerprint(self) -> str:
@@ -227,7 +229,7 @@ class Definition(Settings):
         given: dict[str, Any] = {
             key: value
             for key, value in model
-            if value is not None and key not in ("estimator", "loss", "budget", "domain")
+            if value is not None and key not in ("trust", "estimator", "loss", "budget", "domain")
         }
         known = signature(build).parameters.keys()
         if foreign := sorted(given.keys() - known):

@@ -20,6 +20,7 @@ from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
+from streamdp.config.trust import completed
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
@@ -89,6 +90,8 @@ class JobConfig(Definition):
         See `Definition`.
     job
         The name of the job.
+    expected_records
+        About how many records there will be, a public number; delta is below its inverse.
     source
         Where the records come from.
     store
@@ -106,6 +109,7 @@ class JobConfig(Definition):
     """
 
     job: str = Field(min_length=1)
+    expected_records: int | None = Field(default=None, ge=1)
     source: SourceConfig
     store: str | None = None
     commit: CommitConfig = CommitConfig()
@@ -115,8 +119,10 @@ class JobConfig(Definition):
 
     @model_validator(mode="before")
     @classmethod
-    def _commits_soon(cls, value: Any) -> Any:
-        """Requests wait for their commit."""
+    def _completed(cls, value: Any) -> Any:
+        """What follows from the source: the estimator, and for requests, which wait for their commit, its interval."""
+        if isinstance(value, Mapping):
+            value = completed(value)
         if isinstance(value, dict) and _kind_of_source(value.get("source")) in ("http", "reports"):
             commit = value.get("commit", {})
             if isinstance(commit, dict):

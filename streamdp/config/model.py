@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, field_validator, model_validator
 
 from streamdp import estimators
 from streamdp.config.settings import Settings
+from streamdp.config.trust import ESTIMATORS, Trust, trust_of
 from streamdp.errors import ConfigError
 from streamdp.estimators.estimator import Estimator
 from streamdp.privacy.guarantees import parse_budget
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from streamdp.optim.domains import Domain
     from streamdp.optim.losses import Loss
 
-ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor")))
 
 
 def _budget_text(value: Any) -> str:
@@ -62,13 +62,19 @@ class ModelConfig(Settings):
 
     Parameters
     ----------
+    trust
+        Who may see the raw records while they are processed: `nobody`, `process` (this process, and nothing stays),
+        `window` (this process, for a window of people) or `shuffler`. It chooses the estimator. Default, without an
+        estimator: `window` for files and tables, `process` for Kafka, `nobody` for requests and devices.
     estimator
-        The name of a public estimator class. The parameters that are not listed here have the name and the meaning
-        that they have in its constructor. Parameters that are not set take the defaults of the constructor.
+        The name of a public estimator class, in place of `trust`. The parameters that are not listed here have the name
+        and the meaning that they have in its constructor. Parameters that are not set take the defaults of the
+        constructor.
     loss
         The name of a loss, or a mapping with `name` and the parameters of the loss.
     budget
-        What a record may spend. Default: `eps=1` if records may have their own budgets, else `eps=1,delta=1e-6`.
+        What a record may spend. Default: `eps=1`. If the estimator needs a delta, and none is given, it is 1e-8, or
+        below 1 / n if the job declares `expected_records`.
     domain
         The set of allowed parameters theta.
     seed
@@ -79,9 +85,10 @@ class ModelConfig(Settings):
         `rounds`, T is planned.
     """
 
-    estimator: Literal[ESTIMATORS]  # type: ignore[valid-type]
+    trust: Trust | None = None
+    estimator: Literal[ESTIMATORS] = ""  # type: ignore[valid-type]  # `config.trust` chooses it
     loss: str | dict[str, Any] | None = None
-    budget: BudgetText = ""  # `_default_budget` sets it
+    budget: BudgetText = "eps=1"
     mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
     eta: float | None = None
     alpha: float | None = None
@@ -104,14 +111,16 @@ class ModelConfig(Settings):
     centre: Literal["zero", "asked"] | None = None
     cohort: dict[str, int] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _default_budget(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("budget") is None:
-            name = value.get("estimator")
-            shares = name in ESTIMATORS and not getattr(estimators, name).learns.per_record_budgets
-            return value | {"budget": "eps=1,delta=1e-6" if shares else "eps=1"}
-        return value
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if not self.estimator:
+            raise ValueError("expected trust or estimator")
+        if self.trust is not None and self.trust != (found := trust_of(self.estimator)):
+            raise ValueError(
+                f"trust: {self.trust} and estimator: {self.estimator} disagree, because the latter means trust: {found}"
+                "; leave one of them out"
+            )
+        return self
 
     @field_validator("loss")
     @classmethod

@@ -730,7 +730,7 @@ class Estimator(river_base.Estimator):
                 "other jobs may have charged more, which `streamdp ledger status` tells"
             )
         caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self.learner.unit.several))
-        if bounds or self.learner.needs_subject:
+        if bounds or isinstance(self.learner, Collector):
             caveats.append(SPELLING)
         validation = self._validation if self._features is not None else None
         caveats += self.learner.caveats(self._spent, bool(bounds), validation is not None and not validation.own)

@@ -94,6 +94,7 @@ class Windows(Collector):
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     default_domain = USUAL
     commits_at_every_boundary = True
+    needs_subject = False
     scales_columns = True
     rng: Entropy | SeededEntropy
     budget: ApproxDP
@@ -145,7 +146,7 @@ class Windows(Collector):
         self._scales = self._scales_for(columns)
         self._state = np.concatenate([start, np.zeros(self._kept - self._d), self._scales.start])
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
-        the columns that are scaled, and 1 if these are final. One array, so that no exception can part them."""
+        the columns that are scaled, and 1 for those that are final. One array, so that no exception can part them."""
         try:
             self._planned(int(self.window.records))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
@@ -199,7 +200,12 @@ class Windows(Collector):
     @property
     def _frame(self) -> np.ndarray:
         """The centres and scales (2, k): a view."""
-        return self._state[self._kept : -1].reshape(2, -1)
+        return self._scaled_columns[:2]
+
+    @property
+    def _scaled_columns(self) -> np.ndarray:
+        """The centres and scales, and which of them are final (3, k): a view."""
+        return self._state[self._kept :].reshape(3, -1)
 
     @property
     def _inner(self) -> np.ndarray:
@@ -217,17 +223,17 @@ class Windows(Collector):
         Returns the plan for the rest of the budget, and the state from which to go on.
         """
         state, found = self._state.copy(), None
-        if len(self._scales) and not state[-1]:
-            found = self._scales.search(users, self._frame, self._task(n), partial(_plan, self.method), self.rng)
+        if not (final := self._scaled_columns[2]).all():
+            task = self._task(n)
+            found = self._scales.search(users, self._frame, final, task, partial(_plan, self.method), self.rng)
         if found is None:
             return plan, state
-        plan, frame, settled = found
+        plan, frame, final = found
         if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
             # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
             theta = self._scaled(self.point[0], frame) if self.counts["n_windows"] else self._inner
-            memory = np.zeros(self._kept - self._d)
-            state[:-1] = np.concatenate([theta, memory, frame.ravel()])
-        state[-1] = settled
+            state[: self._kept] = np.append(theta, np.zeros(self._kept - self._d))
+        state[self._kept :] = np.append(frame, final)
         return plan, state
 
     # -- collecting --------------------------------------------------------------------------------------------------
@@ -295,7 +301,7 @@ class Windows(Collector):
     def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
         try:
             plan, state = self._scale(users, n, plan)
-            users.rescale(self._scales.columns, state[self._kept : -1].reshape(2, -1))
+            users.rescale(self._scales.columns, state[self._kept :].reshape(3, -1)[:2])
             release = self.method.run(plan, users, state[: self._kept], self.rng)
         finally:
             users.wipe()
@@ -404,7 +410,7 @@ class Windows(Collector):
             f"{n_windows:,} windows of {n_users:,} users with up to {self.window.items} records each were "
             f"released by {self.method.name}; {n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
-            *(self._scales.caveats(bool(self._state[-1])) if begun else []),
+            *(self._scales.caveats(self._scaled_columns[2]) if begun else []),
             *change.about(self.n_changes),
             *domain,
             "after a crash the open window is read again; nothing of it has left memory",
@@ -438,7 +444,7 @@ class Windows(Collector):
             "theta": self._state[: self._d].copy(),
             "memory": self._state[self._d : self._kept].copy(),
             "scales": self._frame.copy(),
-            "settled": bool(self._state[-1]),
+            "final": self._scaled_columns[2].copy(),
         }
 
     def read(self, state: Mapping[str, Any]) -> None:
@@ -459,9 +465,10 @@ class Windows(Collector):
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
         states = [part._state for part in parts]  # noqa: SLF001 - the same class
         scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]
-        theta = self._scaled(original, scales[:-1].reshape(2, -1))
+        theta = self._scaled(original, scales.reshape(3, -1)[:2])
         memory = np.zeros(self._kept - self._d)
-        if all(np.array_equal(state[self._kept : -1], scales[:-1]) for state in states):  # else sums do not add up
+        k = 2 * len(self._scales)
+        if all(np.array_equal(state[self._kept :][:k], scales[:k]) for state in states):  # else sums do not add up
             kept = [state[: self._kept] for state in states]
             whole = self.method.merge(self._task(1), kept, theta, self.region.project)
             theta, memory = whole[: self._d], whole[self._d :]

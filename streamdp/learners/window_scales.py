@@ -41,24 +41,25 @@ class Scales:
 
     @property
     def start(self) -> np.ndarray:
-        """(2 k + 1,): the centres 0, the scales 1, and 0, because they are not final."""
-        return np.append(np.repeat([0.0, 1.0], len(self)), 0.0)
+        """(3 k,): the centres 0, the scales 1, and 0, because they are not final."""
+        return np.repeat([0.0, 1.0, 0.0], len(self))
 
     def read(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Return (2 k + 1,), as `start`, of a stored state.
+        """Return (3 k,), as `start`, of a stored state.
 
         Parameters
         ----------
         state
-            With `scales` (2, k) and `settled`.
+            With `scales` (2, k) and `final` (k,).
 
         Raises `ConfigError` if they are out of range.
         """
-        plain = self.start[:-1].reshape(2, -1)
-        frame = finite_array({"scales": plain, **state}, "scales", plain.shape)
+        plain, k = self.start.reshape(3, -1), len(self)
+        frame = finite_array({"scales": plain[:2], **state}, "scales", (2, k))
+        final = finite_array({"final": plain[2], **state}, "final", (k,))
         if np.abs(frame[0]).max(initial=0.0) > 2 or frame[1].min(initial=1.0) <= 0 or frame[1].max(initial=1.0) > 1:
             raise ConfigError("state: scales out of range")
-        return np.append(frame, bool(state.get("settled", False)))
+        return np.concatenate([frame.ravel(), final != 0])
 
     def inward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
         """Return theta (d,) for columns with these centres and scales, as a new array.
@@ -100,44 +101,55 @@ class Scales:
             theta[p] += centre[inputs:].sum()
         return theta
 
-    def caveats(self, settled: bool) -> list[str]:
+    def caveats(self, final: np.ndarray) -> list[str]:
         """What the statement says of them.
 
         Parameters
         ----------
-        settled
-            Whether they are final.
+        final
+            (k,), which of them are final.
         """
         if not len(self):
             return []
-        state = "are final" if settled else "may still change"
+        state = "are final" if final.all() else "may still change"
         return [
             f"the centres and scales of {len(self)} columns {state}; a window that looks for them spends "
             f"{SHARE:.0%} of its mu^2 on them"
         ]
 
     def search(
-        self, users: WindowUsers, frame: np.ndarray, task: Task, plan: Callable[[Task], Any], rng: Rng
-    ) -> tuple[Any, np.ndarray, bool] | None:
+        self,
+        users: WindowUsers,
+        frame: np.ndarray,
+        final: np.ndarray,
+        task: Task,
+        plan: Callable[[Task], Any],
+        rng: Rng,
+    ) -> tuple[Any, np.ndarray, np.ndarray] | None:
         """Find new centres and scales with a share of the window's budget.
 
         Parameters
         ----------
         frame
             (2, k), the last ones.
+        final
+            (k,), which of them are final; not all are.
         plan
             Plans the method for a task.
 
-        Returns the plan for the rest of the budget, the new frame, and whether it is final. None, and nothing is asked
-        of the users, if the noise would be too large or the rest of the budget too small for the method.
+        Returns the plan for the rest of the budget, the new frame, and which are final. None, and nothing is asked of
+        the users, if the noise would be too large or the rest of the budget too small for the method.
         """
         mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
-        noise = noise_of(len(self), task.users, task.items, mu * math.sqrt(SHARE))
-        if not useful(noise, len(self), task.users):
+        asked = np.flatnonzero(final == 0)
+        noise = noise_of(len(asked), task.users, task.items, mu * math.sqrt(SHARE))
+        if not useful(noise, len(asked), task.users):
             return None
         rest = GaussianDP(mu * math.sqrt(1 - SHARE)).to_approx(task.budget.delta)
         try:
             planned = plan(replace(task, budget=rest))
         except TooFewUsersError:
             return None
-        return planned, *zoom(users, self.columns, frame, task.users, noise, rng)
+        frame, final = frame.copy(), final.copy()
+        frame[:, asked], final[asked] = zoom(users, self.columns[asked], frame[:, asked], task.users, noise, rng)
+        return planned, frame, final

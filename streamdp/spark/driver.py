@@ -50,6 +50,7 @@ from pyspark.sql import functions as sf
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError, raise_alone
 from streamdp.learners.batches import Batches
+from streamdp.learners.learner import Collector
 from streamdp.learners.user_windows import Windows, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import check_finite
@@ -192,7 +193,8 @@ class Driver:
     def _batch(self, frame: DataFrame) -> _Batch:
         """Place the records of each lane behind its load."""
         ledger, schema = self._store.ledger, self._config.build_schema()
-        key = secrets.token_bytes(32) if ledger is not None or self._config.model.kind.learns.needs_subject else None
+        collects = issubclass(self._config.model.kind.learns, Collector) and self._config.schema_.subject is not None
+        key = secrets.token_bytes(32) if ledger is not None or collects else None
         records = prepared(frame, schema, self._lanes, key, secrets.randbits(62))
         loan, homes = None, np.empty(0, np.int64)
         if ledger is not None and key is not None:

@@ -1,8 +1,10 @@
 """Private centres and scales of columns and the target, from noisy moments of the users of a window.
 
 The first windows zoom in: a round asks for the noisy means of a = clip((x - m) / s, -1, 1) and of a^2 of each column
-that is scaled. A column whose values fill less than half of its range gets a new centre and a smaller scale. As soon as
-the last round of a window changes nothing, the scales are final and cost nothing more.
+that is scaled. A column whose values fill less than half of its range gets a new centre and a smaller scale. A scale is
+final, and costs nothing more, as soon as it follows from a variance that stands out of its noise, or stays in the last
+round of a window. It must not be looked for again then: of a column with rare large values, such as a rare flag, the
+clipped values have an ever smaller variance.
 
 Claim: all rounds of a window together are mu-GDP for the given mu. Proof: docs/proofs/windowed.md.
 """
@@ -21,7 +23,7 @@ from streamdp.windows.task import Rng
 SHARE = 0.1
 """Of mu^2 of a window, for scaling."""
 ROUNDS = 4
-_WIDTH, _FULL, _LEAST = 2.0, 0.5, 2.0**-20
+_WIDTH, _FULL, _LEAST, _KNOWN = 2.0, 0.5, 2.0**-20, 3.5
 
 
 class Columns(Protocol):
@@ -53,27 +55,30 @@ def useful(noise: Gaussian, columns: int, users: int) -> bool:
 
 def zoom(
     users: Columns, columns: np.ndarray, frame: np.ndarray, n: int, noise: Gaussian, rng: Rng
-) -> tuple[np.ndarray, bool]:
-    """Return the new centres and scales (2, k) after all rounds, and whether the last round changed none of them.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.
 
     `columns` (k,) are indices, `frame` (2, k) has their centres and scales, unchanged, and n is the number of users.
     """
     frame, k = frame.copy(), len(columns)
+    final = np.zeros(k, dtype=bool)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)
-    for _ in range(ROUNDS):
-        settled = True
+    for last in (False,) * (ROUNDS - 1) + (True,):
         total = users.moments(columns, frame, grid)
         try:
             means, squares = (noise.randomize(total, rng) / n).reshape(2, k)
         finally:
             total[:] = 0.0
         means = np.clip(means, -1.0, 1.0)
-        for j in range(k):
-            factor = _factor(float(squares[j] - means[j] ** 2), deviation)
-            if factor < _FULL and frame[1, j] > _LEAST:
-                settled = False
+        for j in np.flatnonzero(~final):
+            variance = float(squares[j] - means[j] ** 2)
+            factor = _factor(variance, deviation)
+            stays = factor >= _FULL or frame[1, j] <= _LEAST
+            known = variance >= _KNOWN * deviation * math.sqrt(1 + 4 * float(means[j]) ** 2)
+            final[j] = known or (stays and last)
+            if not stays:
                 frame[:, j] = frame[0, j] + frame[1, j] * means[j], frame[1, j] * factor
-    return frame, settled
+    return frame, final
 
 
 def _deviation(noise: Gaussian, columns: int, users: int) -> float:

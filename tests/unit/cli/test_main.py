@@ -27,8 +27,9 @@ from tests.support.kafka_job import SECRET
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
-PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
+SCHEMA = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
+FLAGS = [*SCHEMA, "--trust", "nobody"]
+PAN = [*SCHEMA, "--trust", "process"]
 PEOPLE = ["--subject", "tail", "--set", "schema.budget=eps", "--cap", "eps=3"]
 rows = partial(kafka_job.rows, people=997)
 
@@ -169,7 +170,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     status = json.loads(quick.silent("status", "data.db", "--json"))
     assert status["learned"] + status["refused"] + status["dead"] == 5100
     assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
-    assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-06", "eps=3,delta=1e-05")
+    assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-08", "eps=3,delta=1e-05")
     said = quick.silent("statement", "data.db")
     assert "one break-in into the memory" in said
     assert "two break-ins within one batch are not covered" in said
@@ -200,20 +201,16 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["run", "data.csv", *FLAGS, "--set", "model.loss=huber"], 2, "loss must be one of"),
         (["run", "data.csv", *FLAGS, "--budget", "esp=1"], 2, "expected eps=E"),
         (["run", "data.csv", *FLAGS, "--estimator", "SGD"], 2, "model.estimator"),
+        (["run", "data.csv", *FLAGS, "--estimator", "PanPrivateClassifier"], 2, "means trust: process; leave one"),
         (["run", "data.csv", *FLAGS, "--cap", "eps=1"], 2, "schema.subject"),
         (["run", "data.csv", *PAN, "--set", "model.eta=0.1"], 2, "PanPrivateClassifier has no eta"),
         (["run", "data.csv", *PAN, "--set", "model.alpha=0.5"], 2, "PanPrivateClassifier has no alpha"),
-        (
-            ["run", "data.csv", *PAN, "--budget", "eps=1"],
-            2,
-            "Gaussian serves a budget eps=E,delta=D or mu=M, got eps=1",
-        ),
         (["run", "data.csv", *PAN, "--set", "model.mechanism=privunit"], 2, "expected one of auto, gaussian, none"),
         (["run", "data.csv", *PAN, "--set", "model.batch_size=0"], 2, "batch_size: expected a whole number"),
         (["run", "data.csv", *PAN, "--set", "model.horizon=1" + "0" * 30], 2, "horizon: expected a whole number"),
         (["run", "data.csv", *PAN, "--set", "model.smoothness=-1"], 2, "smoothness: expected"),
         (["run", "data.csv", *PAN, "--set", "model.strong_convexity=9"], 2, "strong_convexity: expected"),
-        (["run", "data.csv", *PAN, "--subject", "tail", "--cap", "eps=3"], 2, "cannot count ApproxDP"),
+        (["run", "data.csv", *PAN, "--subject", "tail", "--cap", "mu=3"], 2, "cannot count ApproxDP"),
         (["run", "data.csv", *FLAGS, "--set", "model.batch_size=9"], 2, "LDPASGDClassifier has no batch_size"),
         (["run", "data.csv", *FLAGS, "--store", "no/such/folder.db"], 4, "folder.db"),
         (["run", "data.csv", *FLAGS, "--holdout", "none.csv"], 3, "none.csv"),
@@ -557,6 +554,7 @@ def test_a_run_says_whether_the_model_is_any_good(tmp_path: Path, quick: Quick) 
     (tmp_path / "data.csv").write_text("x,y,who\n" + "\n".join(lines + ["bad,True,p1"] * 600) + "\n")
     options = ["--target", "y", "--classes", "False,True", "--feature", "x=0:20", "--subject", "who"]
     options += ["--set", "validation.budget=eps=4", "--budget", "eps=4", "--cap", "eps=80", "--publish", "model.json"]
+    options += ["--trust", "nobody"]
     code, out, err = quick("run", "data.csv", *options)
     assert code == 0
     end = json.loads(out.splitlines()[-1])

@@ -73,6 +73,7 @@ def test_the_ledger_shows_the_present_period(tmp_path: Path, quick: Quick) -> No
         "a,y,who,at\n" + "".join(f"0.5,0.5,{who},{at}\n" for who, at in visits(now)[:10])
     )
     options = ["--target", "y", "--feature", "a=0:1", "--target-bounds", "0:1", "--subject", "who", "--cap", cap]
+    options += ["--trust", "nobody"]
     time_column = ["--set", "schema.time={column: at, unit: seconds}", "--store", "people.db"]
     assert quick("run", "rows.csv", *options, *time_column)[0] == 0
     out = quick.output("ledger", "status", "people.db")

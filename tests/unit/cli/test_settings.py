@@ -30,7 +30,7 @@ def job(*assignments: str, what: str = "data.csv") -> JobConfig:
 def test_options_alone() -> None:
     config = job()
     assert (config.job, config.source.type, config.source.path) == ("data", "csv", "data.csv")
-    assert config.model.estimator == "LDPASGDClassifier"
+    assert config.model.estimator == "WindowedClassifier"
     assert config.schema_.features == {"x": (0.0, 1.0)}
 
 
@@ -66,7 +66,7 @@ def test_options_alone() -> None:
     ],
 )
 def test_a_value_is_read_as_in_a_yaml_job(assignment: str, place: tuple[str, ...], value: object) -> None:
-    found: Any = job(assignment)
+    found: Any = job("model.trust=nobody", assignment)
     for name in place:
         found = getattr(found, name)
     assert found == value
@@ -95,14 +95,14 @@ def test_set_and_yaml_give_the_same_job(tmp_path: Path) -> None:
 
 
 def test_a_mapping_may_be_completed() -> None:
-    config = job("model.loss={name: logistic}", "model.loss.clip=2")
+    config = job("model.trust=nobody", "model.loss={name: logistic}", "model.loss.clip=2")
     assert config.model.loss == {"name": "logistic", "clip": 2}
 
 
 def test_all_of_a_job_may_be_set() -> None:
     schema = "schema={target: {column: y}, features: {x: [0, 1]}}"
-    config = job_config("data.jsonl", {"model": {}, "source": {"follow": None}}, [schema, "model.eta=0.5"])
-    assert (config.model.estimator, config.source.type) == ("LDPASGDRegressor", "jsonl")
+    config = job_config("data.jsonl", {"model": {}, "source": {"follow": None}}, [schema, "model.method=newton"])
+    assert (config.model.estimator, config.source.type) == ("WindowedRegressor", "jsonl")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_all_of_a_job_may_be_set() -> None:
         (["model.budget=esp=1"], "model.budget: expected eps=E"),
         (["model.estimator=SGD"], "model.estimator: expected one of"),
         (["model.estimator=[a]"], "model.estimator: expected one of"),
-        (["model.horizon=9"], "model: LDPASGDClassifier has no horizon"),
+        (["model.horizon=9"], "model: WindowedClassifier has no horizon"),
         (["schema.subject=x"], "--set schema.subject: the setting is given twice"),
         (["schema.target={column: y}"], "--set schema.target: the setting is given twice"),
         (["source.path=x.csv"], "--set source.path: the setting is given twice"),
@@ -234,8 +234,8 @@ def test_a_data_file_needs_a_target_and_features() -> None:
 
 def test_set_serves_as_a_yaml_mapping_would() -> None:
     """The keys of `--set` are those of `make_config`."""
-    settings = {"schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}}, "model": {"eta": 0.2}}
-    by_set = job_config("d.csv", {}, ["schema.features.x=[0, 1]", "schema.target.column=y", "model.eta=0.2"])
+    settings = {"schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}}, "model": {"window": 900}}
+    by_set = job_config("d.csv", {}, ["schema.features.x=[0, 1]", "schema.target.column=y", "model.window=900"])
     given = settings | {"job": "d", "source": {"path": "d.csv", "type": "csv"}}
-    given["model"] = {"eta": 0.2, "estimator": "LDPASGDRegressor"}
-    assert by_set == make_config(given)
+    given["model"] = {"window": 900, "trust": "window"}
+    assert by_set.text() == make_config(given).text()

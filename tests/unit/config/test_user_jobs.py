@@ -63,9 +63,12 @@ def test_settings_reach_the_estimator(kind: str, change: dict[str, Any]) -> None
     assert {name: str(getattr(built, name)) for name in change} == {name: str(value) for name, value in change.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_job_without_subjects_is_refused(kind: str) -> None:
-    given = settings(kind)
-    del given["schema"]["subject"]
-    with pytest.raises(ConfigError, match=r"needs schema\.subject"):
-        make_config(given)
+def test_reports_of_users_need_subjects_and_windows_take_each_record_as_a_person() -> None:
+    for kind in KINDS:
+        given = settings(kind)
+        del given["schema"]["subject"]
+        if kind.startswith("UserLevel"):
+            with pytest.raises(ConfigError, match=r"needs schema\.subject"):
+                make_config(given)
+        else:
+            assert "a record without a subject counts as a user" in make_config(given).build_estimator().statement()

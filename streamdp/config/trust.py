@@ -1,0 +1,150 @@
+"""Who may see raw records, and what follows for a job: its estimator, its delta and its window.
+
+This module owns the table. It reads the settings of a job before they are validated, and adds what is not given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamdp import estimators
+from streamdp.errors import BudgetError
+from streamdp.learners.batches import Batches
+from streamdp.learners.user_windows import Windows
+from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
+
+if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
+
+ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor")))
+Trust = Literal["nobody", "process", "window", "shuffler"]
+
+ANSWERS: dict[Trust, str] = {
+    "nobody": "nobody: each record becomes noise first, as on people's devices (LDP); it takes the most records",
+    "process": "this process, and nothing stays: only noisy sums are kept between records (pan-private)",
+    "window": "this process, for a window of people: it holds their records until it releases a model (windowed)",
+    "shuffler": "a shuffler, which mixes the messages of many people before they are learned (shuffle)",
+}
+"""The answers to "Who may see the raw records while they are processed?"."""
+
+_FAMILIES: dict[Trust, tuple[str, ...]] = {
+    "nobody": ("LDPASGD", "LDPSGD", "UserLevelLDP"),
+    "process": ("PanPrivate",),
+    "window": ("Windowed",),
+    "shuffler": ("Shuffle",),
+}
+"""The names of estimators without their endings; the first one is chosen."""
+
+LEAST_DELTA = 1e-8
+"""delta of a job that does not say how many records it expects."""
+WHOLE_FILE = 2**20
+"""A window of a file ends with the file, or after so many records."""
+
+
+def trust_of(estimator: str) -> Trust:
+    """Return whom people must trust with an estimator, by its name."""
+    stem = estimator.removesuffix("Classifier").removesuffix("Regressor")
+    return next(trust for trust, stems in _FAMILIES.items() if stem in stems)
+
+
+def usual_trust(settings: Mapping[str, Any]) -> Trust:
+    """Return who sees the raw records of a job, by its settings, if the job does not say so.
+
+    An operator holds a file or a table anyway; but a window cannot answer about the error of a model. LDP estimators
+    alone allow a budget of each record, and commits after any record, which requests of the service wait for.
+    """
+    source = _mapping(settings, "source")
+    kind = source.get("format") if source.get("type") == "spark" else source.get("type")
+    if _mapping(settings, "schema").get("budget") is not None:
+        return "nobody"
+    match kind:
+        case "http":
+            return "nobody"
+        case "shuffle":
+            return "shuffler"
+        case "kafka":
+            return "nobody" if source.get("content") == "reports" else "process"
+    return "window" if settings.get("validation") is None else "process"
+
+
+def chosen(trust: Trust, *, classes: bool) -> str:
+    """Return the name of the estimator for a trust model and a target with or without classes."""
+    return _FAMILIES[trust][0] + ("Classifier" if classes else "Regressor")
+
+
+def usual_delta(records: int | None) -> float:
+    """Return a delta below a tenth of 1 / n, and at most 1e-6, for an expected number of records n.
+
+    >>> usual_delta(50_000), usual_delta(1_200_000), usual_delta(None)
+    (1e-06, 1e-08, 1e-08)
+    """
+    if not isinstance(records, int) or records < 1:
+        return LEAST_DELTA
+    return float(f"1e-{max(6, math.ceil(math.log10(records)) + 1)}")
+
+
+def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a job with the estimator, delta and window that its trust model implies.
+
+    What is given stays, and settings that are malformed are left to the validation that follows.
+    """
+    job = dict(settings)
+    model = job["model"] = {} if job.get("model") is None else job["model"]
+    if not isinstance(model, Mapping):
+        return job
+    model = job["model"] = dict(model)
+    schema, source = _mapping(job, "schema"), _mapping(job, "source")
+    if model.get("estimator") is None:
+        trust = usual_trust(job) if model.get("trust") is None else model["trust"]
+        if trust not in ANSWERS:
+            return job
+        model["estimator"] = chosen(trust, classes=_mapping(schema, "target").get("classes") is not None)
+    if model["estimator"] not in ESTIMATORS:
+        return job
+    kind: type[Estimator] = getattr(estimators, model["estimator"])
+    _add_delta(job, model, kind)
+    if issubclass(kind.learns, Windows):
+        if schema.get("subject") is None:
+            model.setdefault("items_per_user", 1)
+        if source.get("type") not in ("kafka", "spark") and not source.get("follow"):
+            model.setdefault("window", WHOLE_FILE)
+    return job
+
+
+def _mapping(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = settings.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator]) -> None:
+    """Add delta to a budget and a cap without one, if the learner needs it: a cap of k budgets has k times theirs."""
+    default, given = kind.learns.default_budget, model.get("budget")
+    try:
+        budget = PureDP(1.0) if given is None else parse_budget(given)
+        cap = None if job.get("cap") is None else parse_cap(job["cap"])
+    except BudgetError:
+        return
+    needs = issubclass(kind.learns, Batches | Windows) or (given is None and isinstance(default, ApproxDP))
+    if needs and isinstance(budget, PureDP):
+        budget = ApproxDP(budget.epsilon, usual_delta(job.get("expected_records")))
+    model["budget"] = str(budget)
+    if needs and cap is not None and isinstance(budget, ApproxDP):
+        job["cap"] = str(_counting(cap, budget))
+
+
+def _counting(cap: Cap, budget: ApproxDP) -> Cap:
+    """A cap that can count such budgets."""
+
+    def filled(limit: Budget) -> Budget:
+        if not isinstance(limit, PureDP):
+            return limit
+        times = max(1, math.floor(limit.epsilon / budget.epsilon * (1 + 1e-9)))
+        return ApproxDP(limit.epsilon, min(float(f"{times * budget.delta:.12g}"), 0.5))
+
+    if not isinstance(cap, RenewingCap):
+        return filled(cap)
+    return replace(cap, budget=filled(cap.budget), total=None if cap.total is None else filled(cap.total))

@@ -1,0 +1,99 @@
+"""Who may see raw records chooses the estimator, its delta and its window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamdp.config.definition import read_definition
+from streamdp.config.job import JobConfig, make_config
+from streamdp.errors import ConfigError
+
+FILE: dict[str, Any] = {"type": "csv", "path": "data.csv"}
+KAFKA: dict[str, Any] = {"type": "kafka", "topic": "t", "brokers": "b:1"}
+SHUFFLE: dict[str, Any] = {"type": "shuffle", "brokers": "b:1", "points": "p", "messages": "m", "shuffled": "s"}
+
+
+def job(source: dict[str, Any] = FILE, classes: bool = False, subject: str | None = None, **more: Any) -> JobConfig:
+    target = {"column": "y"} | ({"classes": ["no", "yes"]} if classes else {"bounds": [0, 1]})
+    schema = {"features": {"x": [0, 1]}, "target": target, "subject": subject}
+    return make_config({"job": "j", "source": source, "schema": schema, **more})
+
+
+@pytest.mark.parametrize("classes", [False, True])
+@pytest.mark.parametrize(
+    ("trust", "family", "budget"),
+    [
+        ("nobody", "LDPASGD", "eps=1"),
+        ("process", "PanPrivate", "eps=1,delta=1e-08"),
+        ("window", "Windowed", "eps=1,delta=1e-08"),
+        ("shuffler", "Shuffle", "eps=1,delta=1e-08"),
+    ],
+)
+def test_trust_chooses_the_estimator_and_the_definition_is_that_of_its_name(
+    trust: str, family: str, budget: str, classes: bool
+) -> None:
+    name = family + ("Classifier" if classes else "Regressor")
+    found = job(classes=classes, model={"trust": trust, "budget": "eps=1"})
+    named = job(classes=classes, model={"estimator": name})
+    assert (type(found.build_estimator()).__name__, found.model.budget) == (name, budget)
+    assert found.fingerprint() == named.fingerprint() == job(classes=classes, model={"trust": trust}).fingerprint()
+    assert read_definition(found.text()).fingerprint() == named.fingerprint()
+    assert "Trust" in found.build_estimator().statement()
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "family"),
+    [
+        (FILE, {}, "Windowed"),
+        (FILE | {"type": "jsonl"}, {}, "Windowed"),
+        (FILE | {"type": "parquet"}, {}, "Windowed"),
+        ({"type": "spark", "format": "parquet", "path": "x"}, {}, "Windowed"),
+        ({"type": "spark", "format": "kafka"}, {}, "PanPrivate"),
+        (FILE, {"validation": {"share": 0.1}}, "PanPrivate"),
+        (KAFKA, {}, "PanPrivate"),
+        (KAFKA | {"content": "reports"}, {}, "LDPASGD"),
+        ({"type": "http"}, {}, "LDPASGD"),
+        (SHUFFLE, {}, "Shuffle"),
+    ],
+)
+def test_without_trust_the_source_says_who_sees_the_records(
+    source: dict[str, Any], more: dict[str, Any], family: str
+) -> None:
+    assert job(source, **more).model.estimator == f"{family}Regressor"
+    assert job(source, model={"budget": "eps=2"}, **more).model.estimator == f"{family}Regressor"
+
+
+def test_both_may_be_given_if_they_agree() -> None:
+    assert job(model={"trust": "nobody", "estimator": "LDPSGDRegressor"}).model.estimator == "LDPSGDRegressor"
+    with pytest.raises(ConfigError, match="estimator: WindowedRegressor disagree.*means trust: window; leave one"):
+        job(model={"trust": "nobody", "estimator": "WindowedRegressor"})
+    with pytest.raises(ConfigError, match="expected one of nobody, process, window, shuffler"):
+        job(model={"trust": "me"})
+
+
+@pytest.mark.parametrize(("records", "delta"), [(500, 1e-6), (100_000, 1e-6), (1_200_000, 1e-8), (None, 1e-8)])
+def test_delta_is_below_a_tenth_of_the_inverse_of_the_expected_records(records: int | None, delta: float) -> None:
+    budget = job(model={"trust": "process", "budget": "eps=2"}, expected_records=records).model.budget
+    assert budget == f"eps=2,delta={delta:g}"
+    assert records is None or delta <= 0.1 / records
+    mine = job(model={"trust": "process", "budget": "eps=2,delta=1e-5"}, expected_records=records)
+    assert mine.model.budget == "eps=2,delta=1e-05"
+
+
+def test_a_cap_without_delta_counts_as_many_budgets_as_its_epsilon_holds() -> None:
+    capped = job(subject="who", cap="eps=3 per 30 days, total eps=9", model={"trust": "process"})
+    assert capped.cap is not None
+    assert capped.cap.startswith("eps=3,delta=3e-08 per 30 days")
+    assert capped.cap.endswith("total eps=9,delta=9e-08")
+    with pytest.raises(ConfigError, match="is below model.budget"):
+        job(subject="who", cap="eps=0.5", model={"trust": "process"})
+
+
+def test_a_window_is_the_file_and_without_subjects_each_record_is_a_person() -> None:
+    assert (job().model.window, job().model.items_per_user) == (2**20, 1)
+    assert job(subject="who").model.items_per_user is None
+    assert job(FILE | {"follow": True}).model.window is None
+    mine = job(model={"trust": "window", "window": 500, "items_per_user": 3}).model
+    assert (mine.window, mine.items_per_user) == (500, 3)
