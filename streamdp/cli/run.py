@@ -53,7 +53,7 @@ def run(
     trust: Annotated[
         str | None,
         typer.Option(
-            help="Who may see the raw records: nobody, process, window or shuffler; see `streamdp init`. Default: window."
+            help="Who may see the raw records: nobody, process, window (default) or shuffler; `init` explains."
         ),
     ] = None,
     estimator: Annotated[str | None, typer.Option(help="The estimator, in place of --trust.")] = None,

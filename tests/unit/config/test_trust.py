@@ -67,7 +67,7 @@ def test_without_trust_the_source_says_who_sees_the_records(
 
 def test_both_may_be_given_if_they_agree() -> None:
     assert job(model={"trust": "nobody", "estimator": "LDPSGDRegressor"}).model.estimator == "LDPSGDRegressor"
-    with pytest.raises(ConfigError, match="estimator: WindowedRegressor disagree.*means trust: window; leave one"):
+    with pytest.raises(ConfigError, match=r"estimator: WindowedRegressor disagree.*means trust: window; leave one"):
         job(model={"trust": "nobody", "estimator": "WindowedRegressor"})
     with pytest.raises(ConfigError, match="expected one of nobody, process, window, shuffler"):
         job(model={"trust": "me"})
@@ -87,7 +87,7 @@ def test_a_cap_without_delta_counts_as_many_budgets_as_its_epsilon_holds() -> No
     assert capped.cap is not None
     assert capped.cap.startswith("eps=3,delta=3e-08 per 30 days")
     assert capped.cap.endswith("total eps=9,delta=9e-08")
-    with pytest.raises(ConfigError, match="is below model.budget"):
+    with pytest.raises(ConfigError, match=r"is below model\.budget"):
         job(subject="who", cap="eps=0.5", model={"trust": "process"})
 
 

@@ -45,7 +45,10 @@ def test_the_store_keeps_validation_and_it_belongs_to_the_model() -> None:
         ({"validation": {"share": 0.9}}, "validation.share: expected a number above 0 and at most 0.5"),
         ({"validation": {"part": 0.1}}, "validation.part"),
         ({"validation": {"budget": "mu=1"}}, "the model's kind"),
-        ({"validation": {"share": 0.1}, "model": {"estimator": "WindowedClassifier", "window": 9}}, "has no validation"),
+        (
+            {"validation": {"share": 0.1}, "model": {"estimator": "WindowedClassifier", "window": 9}},
+            "has no validation",
+        ),
         (
             {
                 "validation": {"share": 0.1},

@@ -145,7 +145,7 @@ def test_a_file_of_people_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "--set",
         "schema.subject={column: id, type: integer}",
     ]
-    monkeypatch.setattr("sys.argv", ["streamdp", "run", "a.csv", *declared])
+    monkeypatch.setattr("sys.argv", ["streamdp", "run", "a.csv", "--trust", "nobody", *declared])
     with pytest.raises(SystemExit) as caught:
         main()
     assert not caught.value.code

@@ -90,6 +90,7 @@ def test_a_file_and_calls_at_the_same_time_share_one_cap(tmp_path: Path, quick: 
     lines = [f"{i % 90 - 30},{i % 2 == 0},p{i % 20}" for i in range(80)]
     (tmp_path / "rows.csv").write_text("\n".join(["delay,late,who", *lines]) + "\n")
     options = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--subject", "who"]
+    options += ["--trust", "nobody"]
     people = [f"p{i}" for i in range(20)]
     with client(*jobs(tmp_path, "a")) as http:
         assert learn(http, "a", people * 2).json()["learned"] == 40
