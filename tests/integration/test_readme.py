@@ -17,7 +17,7 @@ SAID = {
         "is better than the best constant",
         '"reason": "done"',
         "smoker=yes",
-        "epsilon = 1:",
+        "epsilon = 1",
         "prediction",
     ],
     "Kafka": ['"reason": "done"', "origin=JFK", "'flights/3': 0"],
