@@ -107,7 +107,6 @@ theory: $(STAMP)
 
 rates: $(STAMP)
 	$(BIN)/python -m studies.rates --write
-	$(BIN)/python -m studies.powers --write
 
 trust: $(STAMP)
 	$(BIN)/python -m benchmarks.trust --write
@@ -126,14 +125,12 @@ batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write
 
 user-level: $(STAMP)
-	$(BIN)/python -m benchmarks.windowed --write
-	$(BIN)/python -m benchmarks.user_excess --write
+	$(BIN)/python -m benchmarks.users --write
 	$(BIN)/python -m studies.user_level --write
 	$(BIN)/python -m studies.user_rates --write
 	$(BIN)/python -m studies.few_users --write
 	$(BIN)/python -m studies.user_claims --write
 	$(BIN)/python -m studies.subquadratic --write
-	$(BIN)/python -m studies.subquadratic_runs --write
 
 # All studies of the papers at full size that have changed since their records, two at a time; goes on where it ended.
 figures: $(STAMP)

@@ -9,16 +9,14 @@ from seeded generators, which are for measuring only. A few minutes on one core.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.shared.flights import encoded_flights
-from benchmarks.shared.pages import mean_and_error, pm, table
+from benchmarks.shared.pages import command, mean_and_error, pm, table
 from benchmarks.shared.simulation import Simulation
 from streamdp.data.schema import Schema
 from streamdp.datasets import FLIGHTS_SCHEMA
@@ -26,7 +24,6 @@ from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 
 DRAWS = 12
-FILE = Path(__file__).with_suffix(".md")
 KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "pan-private": (PanPrivateRegressor, PanPrivateClassifier),
     "shuffle": (ShuffleRegressor, ShuffleClassifier),
@@ -132,27 +129,6 @@ def simulated_rows(draws: int) -> list[list[str]]:
     return rows
 
 
-TEXT = """# What Newton's method makes of batches
-
-Written by `python -m benchmarks.batches --write`; do not edit. delta = 1e-6, {draws} draws of noise (and of records, in
-simulations); ± is one Monte Carlo standard error. Newton's method does not know the length of the stream and has no
-step size and no domain; AC-SA (`method="ac-sa"`) knows the length and has its default domain.
-
-## Flights
-
-Learned from January to November, measured in December; with the demo's columns, and without the season (the goals
-for delays were set with it). "No privacy" is Newton's method without noise; AC-SA is the mean of 4 draws.
-
-{flights}
-
-## Simulations
-
-Excess of the expected loss. "Limit" is the mean excess of the estimate without privacy (maximum likelihood, or Huber's
-estimate of coefficients and scale) from the same records.
-
-{simulated}
-"""
-
 FLIGHTS_HEAD = ["target", "season", "trust", "eps", "Newton", "worst draw", "AC-SA", "no privacy", "goal"]
 SIMULATED_HEAD = [
     "loss",
@@ -170,21 +146,15 @@ SIMULATED_HEAD = [
 ]
 
 
-def main() -> None:
+PARTS: dict[str, Callable[[], str]] = {
+    "flights": lambda: table(FLIGHTS_HEAD, flights_rows(DRAWS)),
+    "simulated": lambda: table(SIMULATED_HEAD, simulated_rows(DRAWS)),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batches", description="Measure learners in batches.")
-    parser.add_argument("--write", action="store_true", help="write batches.md")
-    parser.add_argument("--only", choices=("flights", "simulated"), help="measure and print only this part")
-    given = parser.parse_args()
-    parts: dict[str, Callable[[int], list[list[str]]]] = {"flights": flights_rows, "simulated": simulated_rows}
-    found = {name: rows(DRAWS) for name, rows in parts.items() if given.only in (None, name)}
-    if given.write and given.only is None:
-        text = TEXT.format(
-            draws=DRAWS,
-            flights=table(FLIGHTS_HEAD, found["flights"]),
-            simulated=table(SIMULATED_HEAD, found["simulated"]),
-        )
-        FILE.write_text(text, encoding="utf-8")
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

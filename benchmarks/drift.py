@@ -1,35 +1,25 @@
-"""Streams that change, with and without `change="follow"`. Run with `python -m benchmarks.drift [--write] [--runs N]`.
+"""Streams that change, with and without `change="follow"`. Run with `python -m benchmarks.drift [--write]`.
 
 Four columns and the noise are standard normal; theta has length 1, so that it explains half of the variance. The excess
 is |theta - theta*|^2, with the intercept, in units of the variance that the columns explain. "Path" is its mean over
 the stream, with theta before each 250 records; "end" that over the last 2 %; "back" the records after the last change
-until it is at most .15. Standard errors are over runs. `--write` replaces drift.md beside this file, and no figure is a
-time.
+until it is at most .15. Standard errors are over runs. No figure is a time.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.shared.flights import Flights
-from benchmarks.shared.pages import table
+from benchmarks.shared.pages import command, table
 from streamdp import PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
 
-PAGE = Path(__file__).with_suffix(".md")
-RECORDS, COLUMNS, CHUNK, RECOVERED = 200_000, 4, 250, 0.15
+RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 3
 NAMES = [f"x{j}" for j in range(COLUMNS)]
-ABOUT = """# Streams that change
-
-`python -m benchmarks.drift --write --runs {runs}` wrote this page: {records:,} records, eps=1, delta=1e-6, four
-columns, {runs} runs. "Path" is the mean excess over the stream, "end" that over its last 2 %, "back" the records after
-the last change until the excess is at most .15 (the end, if it never is), and "noticed" the runs that noticed a change.
-
-"""
 
 
 def _unit(rng: np.random.Generator) -> np.ndarray:
@@ -126,40 +116,32 @@ def real(runs: int) -> str:
     return table(["learner", "change=", "on the way, minutes", "December, minutes", "changes noticed"], rows)
 
 
-def page(runs: int) -> str:
-    """The text of the page."""
-    parts = [ABOUT.format(runs=runs, records=RECORDS)]
-    head = ["stream", "change=", "path", "end", "back", "noticed"]
-    for name, make in LEARNERS.items():
-        rows = []
-        for kind in KINDS:
-            for choice in ("ignore", "follow"):
-                found = np.array([run(lambda **o: make(change=choice, **o), kind, 900 + i) for i in range(runs)])  # noqa: B023
-                mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(runs)
-                rows.append(
-                    [
-                        kind,
-                        choice,
-                        f"{mean[0]:.4f} ± {error[0]:.4f}",
-                        f"{mean[1]:.5f} ± {error[1]:.5f}",
-                        f"{mean[2]:,.0f} ± {error[2]:,.0f}",
-                        f"{int(found[:, 3].sum())} of {runs}",
-                    ]
-                )
-                print(name, *rows[-1], sep=" | ", flush=True)
-        parts.append(f"## {name}\n\n{table(head, rows)}\n\n")
-    parts.append(
-        "## Flights\n\nThe arrival delay of flights in the order of time, whose days depend on each other; the mean "
-        f"over the runs.\n\n{real(runs)}\n"
-    )
-    return "".join(parts)
+def changes(name: str, quick: bool) -> str:
+    """A row for each stream and choice of a learner."""
+    make, rows, runs = LEARNERS[name], [], 2 if quick else RUNS
+    for kind in KINDS:
+        for choice in ("ignore", "follow"):
+            found = np.array([run(lambda **o: make(change=choice, **o), kind, 900 + i) for i in range(runs)])  # noqa: B023
+            mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(runs)
+            shown = [f"{mean[0]:.4f} ± {error[0]:.4f}", f"{mean[1]:.5f} ± {error[1]:.5f}"]
+            shown += [f"{mean[2]:,.0f} ± {error[2]:,.0f}", f"{int(found[:, 3].sum())} of {runs}"]
+            rows.append([kind, choice, *shown])
+            print(name, *rows[-1], sep=" | ", flush=True)
+    return table(["stream", "change=", "path", "end", "back", "noticed"], rows)
+
+
+PARTS: dict[str, Callable[[bool], str]] = {
+    "pan": partial(changes, "PanPrivate"),
+    "shuffle": partial(changes, "Shuffle"),
+    "windowed": partial(changes, "Windowed, 5,000 records"),
+    "flights": lambda quick: real(2 if quick else RUNS),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--runs", type=int, default=8)
-    options = parser.parse_args()
-    text = page(options.runs)
-    if options.write:
-        PAGE.write_text(text)
+    main()

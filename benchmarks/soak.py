@@ -23,6 +23,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from scipy.stats import theilslopes
 
+from benchmarks.shared.pages import fill
 from benchmarks.speed import machine
 from streamdp.store.store import Store
 
@@ -162,9 +163,7 @@ def main() -> int:
     text = "\n".join([facts, "", *lines])
     print(text)
     if given.write:
-        head = f"# Soak\n\n`python -m benchmarks.soak --minutes {given.minutes:g} --write` writes this file: "
-        about = "memory, threads and open files of a job\nat full rate, and their slopes after the warm-up.\n\n"
-        Path(__file__).with_name("soak.md").write_text(head + about + text + "\n")
+        fill(Path(__file__).with_name("soak.md"), "soak", text)
     print(json.dumps({"grows": grows}))
     return int(bool(grows))
 

@@ -5,7 +5,7 @@ process of its own, without Spark around it: an executor that gathers one shard 
 peak of its resident memory beyond that of a shard without records; and the driver with a cap, which lends the rows of
 a part of the users and makes their loads. The window's numbers follow by multiplication. `--shards N` simulates N of
 the shards, one after another as many processes would have them, and takes the largest numbers; `--whole` all of them,
-10^8 records. `--write` replaces spark_memory.md beside this file.
+10^8 records.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.shared.pages import fill, table
 from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
@@ -38,23 +39,6 @@ RECORDS, USERS, SHARDS, FEATURES = 100_000_000, 10_000_000, 200, 10
 ARROW_ROWS = 10_000
 """Rows that Spark sends to a Python process at a time."""
 LENT = 500_000
-ABOUT = """# Memory of a window of users on Spark
-
-`python -m benchmarks.spark_memory --write`: a window of {records:,} records of {users:,} users with {features}
-features in {shards} shards.
-
-| part | measured | for the window |
-| --- | --- | --- |
-| records in Spark's cache (memory, else disk) | {block:.0f} bytes a record | {cache:.1f} GB, {cached:.0f} MB a shard |
-| an executor's Python process, the most at any time | {gather:.0f} bytes a record | {gathered:.0f} MB |
-| answers of a round at the driver | {numbers:,} bytes a shard | {answers:.1f} MB |
-| the driver's process, with a cap | {person:.0f} bytes a user | {people:.1f} GB |
-| a shard's load, with a cap | {load:.0f} bytes a user | {loads:.1f} MB a shard |
-
-Processor time of this machine: {seconds:.2f} µs a record to gather, {asked:.3f} µs a record for a question. The
-memory of imports ({imports:.0f} MB a process) is not in these numbers. {total:,} records of {people_of:,} users in
-{count} of the shards were gathered for them.
-"""
 
 
 def config(cap: str | None = None, store: str = "") -> JobConfig:
@@ -177,34 +161,34 @@ def main() -> None:
         print(f"shard {seed}: {found[-1]}", flush=True)
     most = {name: max(one[name] for one in found) for name in found[0]}
     lent = measure("lend", str(LENT))
-    gigabyte, megabyte = 1e9, 1e6
-    page = ABOUT.format(
-        records=RECORDS,
-        users=USERS,
-        shards=SHARDS,
-        features=FEATURES,
-        block=most["block"] / records,
-        cache=most["block"] * SHARDS / gigabyte,
-        cached=most["block"] / megabyte,
-        gather=most["gather"] / records,
-        gathered=most["gather"] / megabyte,
-        numbers=int(most["numbers"]),
-        answers=most["numbers"] * SHARDS / megabyte,
-        person=lent["person"] / LENT,
-        people=lent["person"] / LENT * USERS / gigabyte,
-        load=lent["load"] / LENT,
-        loads=lent["load"] / LENT * users / megabyte,
-        seconds=most["seconds"] / records * 1e6,
-        asked=most["asked"] / records * 1e6,
-        imports=most["imports"] / megabyte,
-        total=int(sum(one["records"] for one in found)),
-        people_of=int(sum(one["users"] for one in found)),
-        count=count,
+    block, gather, numbers = most["block"], most["gather"], most["numbers"]
+    person, load = lent["person"] / LENT, lent["load"] / LENT
+    rows = [
+        (
+            "records in Spark's cache (memory, else disk)",
+            f"{block / records:.0f} bytes a record",
+            f"{block * SHARDS / 1e9:.1f} GB, {block / 1e6:.0f} MB a shard",
+        ),
+        (
+            "an executor's Python process, the most at any time",
+            f"{gather / records:.0f} bytes a record",
+            f"{gather / 1e6:.0f} MB",
+        ),
+        ("answers of a round at the driver", f"{int(numbers):,} bytes a shard", f"{numbers * SHARDS / 1e6:.1f} MB"),
+        ("the driver's process, with a cap", f"{person:.0f} bytes a user", f"{person * USERS / 1e9:.1f} GB"),
+        ("a shard's load, with a cap", f"{load:.0f} bytes a user", f"{load * users / 1e6:.1f} MB a shard"),
+    ]
+    gathered, of = int(sum(one["records"] for one in found)), int(sum(one["users"] for one in found))
+    text = (
+        f"{table(['part', 'measured', 'for the window'], rows)}\n\n"
+        f"Processor time of this machine: {most['seconds'] / records * 1e6:.2f} µs a record to gather, "
+        f"{most['asked'] / records * 1e6:.3f} µs a record for a question. The\n"
+        f"memory of imports ({most['imports'] / 1e6:.0f} MB a process) is not in these numbers. "
+        f"{gathered:,} records of {of:,} users in\n{count} of the shards were gathered for them."
     )
+    print(text)
     if asked.write:
-        PAGE.write_text(page)
-    else:
-        print(page)
+        fill(PAGE, "memory", text)
 
 
 if __name__ == "__main__":

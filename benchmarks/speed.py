@@ -33,7 +33,7 @@ from river import evaluate, linear_model, metrics, preprocessing, stream
 from threadpoolctl import threadpool_limits
 
 import streamdp
-from benchmarks.shared.pages import write_between
+from benchmarks.shared.pages import fill
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
@@ -50,7 +50,6 @@ from streamdp.serving.publish import Publisher
 from streamdp.store.store import Store
 
 README = Path(__file__).parent / "README.md"
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 
 FEATURES = [f"x{j}" for j in range(10)]
 SUBJECTS = 100_000
@@ -615,7 +614,7 @@ def main() -> None:
                 print(" | ".join(row.cells()), flush=True)
             rows += found
     if arguments.write:
-        write_between(README, BEGIN, END, f"{about}\n\n{table(rows)}")
+        fill(README, "speed", f"{about}\n\n{table(rows)}")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ into docs/explanations/noise.md. Noise comes from seeded generators, which are f
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.shared.pages import mean_and_error, pm, table, write_between
+from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, table
 from benchmarks.shared.simulation import SIGMA, expected_huber
 from streamdp.data import datasets
 from streamdp.estimators.batch_methods import batch_plan
@@ -29,15 +28,11 @@ from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleReg
 from streamdp.learners.batches import Batches, Vectors
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.domains import L2Ball
-from streamdp.optim.losses import Huber
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.amplification import local_budget, shuffled
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.mechanisms import PrivUnit
 
-FOLDER = Path(__file__).parent
-PAGE = FOLDER.parent / "docs" / "explanations" / "noise.md"
-BEGIN, END = "<!-- trust:begin -->", "<!-- trust:end -->"
 RECORDS, REPETITIONS, TUNING = 300_000, 12, 5
 FIXED_BATCH = 1000
 CENTRAL = ApproxDP(1.0, 1e-6)
@@ -332,53 +327,22 @@ HEAD = [
     "accuracy / R²",
 ]
 
-TEXT = """# What each trust model costs
 
-Written by `python -m benchmarks.trust --write`; do not edit. {records:,} records of the simulations of Shi et al. 2025,
-section 5, in one pass: five features and an intercept (logistic), four, an intercept and a scale (Huber, noise of
-standard deviation 2), all coefficients 1. ± is one Monte Carlo standard error over {repetitions} repetitions, each with
-records and noise of its own; all learners get the same records.
-
-{table}
-
-* Excess loss is that of the weighted loss that all of them minimise, over its least value. Knowing the truth, the
-  accuracy is {accuracy:.4f} and R² {r2:.4f}. A distance is over all six parameters.
-* Newton's method knows nothing of the stream, and its batches (b) grow. The others are kept in an l2 ball of radius 5;
-  AC-SA plans batches and steps for {records:,} records with the losses' constants. LDP-ASGD has the eta
-  out of {etas} with the least mean excess over {tuning} other streams, a choice that a real user would have to pay for.
-* "Shuffled in batches": everybody of a batch reports at one point, by the same randomizer, and a shuffler mixes the
-  reports; `accounting.amplification` says what they are worth then. LDP-ASGD's own reports depend on earlier ones, so
-  that theorem says nothing of them, and they have their local guarantee only. Where central eps = 1 is asked of a
-  batch, each report may spend more than 1 locally, which is what holds against the shuffler itself. At local eps = 1
-  the batch is not planned but {batch:,}: smaller ones gain less from shuffling.
-* AC-SA's batches and steps are planned for the worst loss of the given constants. Huber's smoothness, {beta:.0f} for a
-  scale of at least 0.1, is far from what it has near the optimum, and a plan against much noise has few and careful
-  steps. So AC-SA may lose to LDP-ASGD with a chosen eta. That says something of the optimisers, not of trust.
-* Neighbours are replace-one, the guarantee is per record, delta is 1e-6 where there is one.
-"""
+def truth() -> str:
+    """What no learner exceeds."""
+    best = {loss: Problem(loss).score(Problem(loss).truth) for loss in FEATURES}
+    return f"Knowing the truth, the accuracy is {best['logistic']:.4f} and R² {best['huber']:.4f}."
 
 
-def main() -> None:
+PARTS: dict[str, Callable[[], str]] = {
+    "trust": lambda: table(HEAD, [row for loss in FEATURES for row in rows_of(loss)]),
+    "truth": truth,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.trust", description="Measure what trust models cost.")
-    parser.add_argument("--write", action="store_true", help="write trust.md and a table of the site")
-    write = parser.parse_args().write
-    found = table(HEAD, [row for loss in FEATURES for row in rows_of(loss)])
-    text = TEXT.format(
-        records=RECORDS,
-        repetitions=REPETITIONS,
-        table=found,
-        accuracy=Problem("logistic").score(Problem("logistic").truth),
-        r2=Problem("huber").score(Problem("huber").truth),
-        etas=", ".join(f"{eta:g}" for eta in ETAS),
-        tuning=TUNING,
-        batch=FIXED_BATCH,
-        beta=Huber().smoothness,
-    )
-    if write:
-        (FOLDER / "trust.md").write_text(text, encoding="utf-8")
-        write_between(PAGE, BEGIN, END, found)
-    print(text)
+    command(__file__, PARTS, arguments, pages={"trust": [Path(__file__).with_suffix(".md"), NOISE]})
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ only. Ten minutes on one core.
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -24,7 +22,7 @@ import numpy as np
 from scipy.special import expit
 
 from benchmarks.shared.flights import Flights
-from benchmarks.shared.pages import mean_and_error, pm, table, write
+from benchmarks.shared.pages import command, mean_and_error, pm, table
 from benchmarks.shared.simulation import Simulation
 from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.features import features_of
@@ -32,8 +30,6 @@ from streamdp.learners import user_reports
 from streamdp.optim import steps
 
 DRAWS, WIDE, FRESH = 12, 100, 20_000
-PAGE = Path(__file__).with_suffix(".md")
-HEAD = "# Private scaling of user-level learners\n\n`python -m benchmarks.user_scaling --write` writes this page."
 
 
 def t_0(d: int, number: float) -> AbstractContextManager[Any]:
@@ -98,26 +94,6 @@ def flights() -> Iterator[list[str]]:
             yield row
 
 
-def flights_section() -> str:
-    """The table of flights, with its heading."""
-    head = [
-        "bounds",
-        "users",
-        "records each",
-        "eps",
-        "columns as declared",
-        "default",
-        "bits of the last draw",
-        "no privacy",
-        "constant",
-    ]
-    return (
-        f"## Flights\n\nMean absolute error of the delay in minutes, mean of {DRAWS} draws, the worst in parentheses. "
-        '"Columns as declared" has the search for the units of the target, and I_0 = 10.'
-        f"\n\n{table(head, flights())}"
-    )
-
-
 # --- the price ----------------------------------------------------------------------------------------------
 
 
@@ -164,17 +140,6 @@ def price() -> Iterator[list[str]]:
         yield row
 
 
-def price_section() -> str:
-    """The table of the price, with its heading."""
-    head = ["loss", "columns", "users", "eps", "without questions", "private scaling", "difference"]
-    return (
-        "## The price on columns that are well scaled\n\nThe share of the explained loss that is missed (1 for a "
-        "constant), with columns evenly spread in their bounds. Without questions the columns come with a spread of 1. "
-        f"The target is searched for in both. One record a user, {DRAWS} paired draws of records and noise."
-        f"\n\n{table(head, price())}"
-    )
-
-
 # --- the steps ----------------------------------------------------------------------------------------------
 
 
@@ -200,29 +165,21 @@ def first_steps() -> Iterator[list[str]]:
         yield row
 
 
-def steps_section() -> str:
-    """The table of the steps, with its heading."""
-    head = ["loss", "columns", "records each", "users", "I_0 = 10", "I_0 = 4 d C/C0", "I_0 = 4 d", "constant"]
-    return (
-        "## The first steps\n\nExcess loss of the simulations of Shi et al. 2025 at eps = 1, columns as they are, mean "
-        f"and Monte Carlo error of {DRAWS} draws. For classes, D is at most 4, and T_0 is 2 I_0."
-        f"\n\n{table(head, first_steps())}"
-    )
+HEADS = {
+    "flights": "bounds, users, records each, eps, columns as declared, default, bits of the last draw, no privacy,"
+    " constant",
+    "price": "loss, columns, users, eps, without questions, private scaling, difference",
+    "steps": "loss, columns, records each, users, I_0 = 10, I_0 = 4 d C/C0, I_0 = 4 d, constant",
+}
+PARTS: dict[str, Callable[[], str]] = {
+    name: (lambda head=HEADS[name], rows=rows: table(head.split(", "), rows()))
+    for name, rows in (("flights", flights), ("price", price), ("steps", first_steps))
+}
 
 
-SECTIONS = {"flights": flights_section, "price": price_section, "steps": steps_section}
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.user_scaling", description="Measure private scaling.")
-    parser.add_argument("sections", nargs="*", metavar="section", help=f"of {', '.join(SECTIONS)}; default: all")
-    parser.add_argument("--write", action="store_true", help=f"put the sections into {PAGE.name}")
-    given = parser.parse_args()
-    for name in given.sections or SECTIONS:
-        section = SECTIONS[name]()
-        if given.write:
-            write(section, HEAD, PAGE)
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,19 @@
 
 Each run learns a stream by LDP-ASGD and compares what the answers say with the truth: the errors, over the population,
 of every model that was asked about, weighted by the answers about it. A population is a table of 10,000 records, from
-which streams are drawn with replacement, so its errors are known exactly. `--write` replaces validation.md beside this
-file after each section. No figure is a time.
+which streams are drawn with replacement, so its errors are known exactly. No figure is a time.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.shared.flights import Flights
-from benchmarks.shared.pages import short, table
+from benchmarks.shared.pages import command, short, table
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import parse_budget
@@ -28,40 +25,10 @@ from streamdp.validation.sums import ERRORS, OTHERS
 from streamdp.validation.tasks import Classes
 from streamdp.validation.validator import Validator
 
-PAGE = Path(__file__).parent / "validation.md"
 RUNS = 400
 FEWER = 8  # runs of the long streams: one for so many short ones
 POPULATION = 10_000
 SHARE, BUDGET = {"share": 0.1}, "budget"
-ABOUT = """# What private validation tells
-
-`python -m benchmarks.validation --write --runs {runs}` wrote this page. `share` is `validation: {{share: 0.1}}`;
-`budget` gives each answer the same epsilon again as the gradient. Streams are drawn with replacement from 10,000
-records. The simulations have five independent standard normal features; "nothing to learn" has a target that is
-independent of them.
-"""
-INTERVALS = """## Intervals and verdicts
-
-The share of the 95 % intervals of all answers that hold the true average error, that of the constant and the
-difference, with the standard error of the share; the half width of the interval of the difference, relative to the
-constant's error; and the verdicts of `runs` runs. A verdict is wrong if it says "better" of a model that is worse, or
-"no better" of one whose error is smaller than the constant's by more than 5 %.
-"""
-COSTS = """## What it costs
-
-The mean error on fresh data after 100,000 records, with the standard error of the mean of {runs} runs, at
-epsilon = 1 for a record in all.
-"""
-DRIFTS = """## Drift
-
-One of the weights 1, -1, 1, 0.5 changes its sign after 50,000 records at epsilon = 1: in how many of {runs} runs the
-drift was found within 20,000 records, the median delay, and the alarms before it.
-"""
-QUIET = """## False alarms
-
-Alarms about a model of constant error in {records:,} records that all answer at epsilon = 1: {alarms}. The proved
-bound on the expected number is {bound:g}.
-"""
 
 
 @dataclass(frozen=True)
@@ -204,7 +171,7 @@ def intervals(runs: int) -> str:
                     rows.append([name, budget, how, short(n), str(draws), *cells, width, *told, wrong])
                     print(" | ".join(rows[-1]), flush=True)
     head = ["stream", "gradient", "paid by", "n", "runs", "error covered", "difference covered", "half width"]
-    return INTERVALS + "\n" + table([*head, "better", "no better", "not known", "wrong"], rows)
+    return table([*head, "better", "no better", "not known", "wrong"], rows)
 
 
 COVERED = ("error", "difference")
@@ -239,7 +206,7 @@ def costs(runs: int) -> str:
                 errors.append(np.mean(off != 0 if kind == "classes" else np.abs(off)))
             rows.append([kind, way, f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1) / np.sqrt(runs):.4f}"])
             print(" | ".join(rows[-1]), flush=True)
-    return COSTS.format(runs=runs) + "\n" + table(["stream", "validation", "error"], rows)
+    return table(["stream", "validation", "error"], rows)
 
 
 def delay(kind: str, budget: str, validation: Mapping[str, Any], seed: int, before: int = 50_000) -> tuple[float, int]:
@@ -271,7 +238,7 @@ def drifts(runs: int) -> str:
             rows.append([*row, str(sum(early for _, early in found))])
             print(" | ".join(rows[-1]), flush=True)
     head = ["stream", "validation", "within 20,000", "median delay", "alarms before"]
-    return DRIFTS.format(runs=runs) + "\n" + table(head, rows)
+    return table(head, rows)
 
 
 def quiet(records: int, error: float = 0.3) -> str:
@@ -287,22 +254,20 @@ def quiet(records: int, error: float = 0.3) -> str:
         if (asked != NOTHING).all():
             y = (rng.random(len(asked)) < error).astype(float)
             validator.answer(asked, np.zeros(len(asked)), y, keep[: len(asked)])
-    return QUIET.format(records=records, alarms=validator.quality().drifts, bound=1e-7 * records)
+    return f"Alarms in {records:,} records: {validator.quality().drifts}. The bound: {1e-7 * records:g}."
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what private validation tells.")
-    parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}, after each section")
-    parser.add_argument("--runs", type=int, default=RUNS, help="runs for coverage; fewer are for a look")
-    given = parser.parse_args()
-    if given.write and given.runs < RUNS:
-        parser.error(f"fewer than {RUNS} runs are for a look: the figures cannot be written")
-    text = ABOUT.format(runs=given.runs)
-    for section in (lambda: drifts(20), lambda: quiet(10_000_000), lambda: costs(20), lambda: intervals(given.runs)):
-        text += "\n" + section().rstrip() + "\n"
-        if given.write:
-            PAGE.write_text(text)
-    print(text)
+PARTS: dict[str, Callable[[bool], str]] = {
+    "drift": lambda quick: drifts(2 if quick else 20),
+    "quiet": lambda quick: quiet(100_000 if quick else 10_000_000),
+    "costs": lambda quick: costs(2 if quick else 20),
+    "intervals": lambda quick: intervals(2 if quick else RUNS),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":

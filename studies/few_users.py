@@ -1,27 +1,23 @@
-"""How many users private means of concentrated vectors need. Run with `python -m studies.few_users [--write]`; some
-twenty seconds on one core.
+"""How many users private means of concentrated vectors need. Run with `python -m studies.few_users [--write]`.
 
-`--write` puts tables and figure into few_users.md and few_users.png beside this file. Noise comes from seeded
-generators, which are for measuring only.
+Some twenty seconds on one core. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import mean_and_error, table
+from benchmarks.shared.pages import command, mean_and_error, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 
-FOLDER = Path(__file__).parent
 BUDGET = ApproxDP(1.0, 1e-6)
 MU = GaussianDP.from_approx(BUDGET).mu
 BOUND, SPREAD = 1.0, 0.02
@@ -116,7 +112,7 @@ def finding(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def draw(path: Path, least_users: dict[tuple[str, int], list[int]]) -> None:
+def draw(least_users: dict[tuple[str, int], list[int]]) -> Any:
     """The figure."""
     figure, ((axis,),) = sheet(width=4.8, height=3.3)
     for (name, queries), users in least_users.items():
@@ -128,70 +124,31 @@ def draw(path: Path, least_users: dict[tuple[str, int], list[int]]) -> None:
     axis.set(xscale="log", yscale="log", xlabel="parameters d", ylabel="least number of users")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
-    figure.savefig(path, dpi=90)
+    return figure
 
 
-TEXT = """# Few users
-
-Written by `python -m studies.few_users --write`; do not edit. A window's users have one vector each, of norm at most
-{bound:g}, and these lie within {spread:g} (root mean square) of their mean: gradients of some {items:,} records a user.
-Each method gives the mean of all, {budget} where one user's records are replaced. To compare with: vectors are
-taken as they are, and noise covers two that are opposite ("cut at the bound").
-
-## From how many users on it pays
-
-The least n at which a method has less noise than that; below, its own questions cost more than they gain.
-
-{needed}
-
-![Users needed](few_users.png)
-
-Private ranges (`streamdp.aggregation.range_mean`, Bassily and Sun 2023) choose a bin for each coordinate, so their
-users grow with sqrt(d) and a logarithm: fitted slopes {slopes}. They grow so with the number of queries, too.
-Outlier removal (`streamdp.aggregation.concentrated_mean`, Asi and Liu 2023) asks one question whatever d is, and one
-budget serves all its questions: here its users do not depend on d at all, and on queries by a logarithm.
-
-## Error of one mean
-
-Root mean square distance from the users' mean, ± one Monte Carlo standard error ({many} repetitions at d = {low},
-{few} at d = {high}).
-
-{measured}
-
-{finding}
-"""
-
-
-def main() -> None:
-    """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m studies.few_users", description="How many users means need.")
-    parser.add_argument("--write", action="store_true", help="write few_users.md and few_users.png")
-    write = parser.parse_args().write
+def needs() -> tuple[str, Any]:
+    """The least users, the slopes of private ranges, and the figure."""
     users = {(name, q): [needed(name, d, q) for d in DIMENSIONS] for name in METHODS for q in QUERIES}
     slopes = [float(np.polyfit(np.log(DIMENSIONS), np.log(users["private ranges", q]), 1)[0]) for q in QUERIES]
+    rows = [[f"{name}, queries: {q}", *(f"{n:,}" for n in ns)] for (name, q), ns in users.items()]
+    shown = table(["users", *(f"d = {d:,}" for d in DIMENSIONS)], rows)
+    said = " and ".join(f"{slope:.2f}" for slope in slopes)
+    return f"{shown}\n\nFitted slopes of private ranges: {said}.", draw(users)
+
+
+def errors() -> str:
+    """The errors, and where one method helps and the other does not."""
     rows = [measured(d, n) for d, sizes in MEASURED.items() for n in sizes]
-    low, high = MEASURED
-    text = TEXT.format(
-        bound=BOUND,
-        spread=SPREAD,
-        items=round((BOUND / SPREAD) ** 2),
-        budget=BUDGET,
-        needed=table(
-            ["users", *(f"d = {d:,}" for d in DIMENSIONS)],
-            [[f"{name}, queries: {q}", *(f"{n:,}" for n in ns)] for (name, q), ns in users.items()],
-        ),
-        slopes=" and ".join(f"{s:.2f}" for s in slopes),
-        many=REPETITIONS[low],
-        few=REPETITIONS[high],
-        low=f"{low:,}",
-        high=f"{high:,}",
-        measured=table(["d", "users", "cut at the bound", "private ranges", "outlier removal"], rows),
-        finding=finding(rows),
-    )
-    print(text)
-    if write:
-        (FOLDER / "few_users.md").write_text(text, encoding="utf-8")
-        draw(FOLDER / "few_users.png", users)
+    return f"{table(['d', 'users', 'cut at the bound', 'private ranges', 'outlier removal'], rows)}\n\n{finding(rows)}"
+
+
+PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {"needed": needs, "errors": errors}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

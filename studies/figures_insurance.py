@@ -6,30 +6,26 @@ package of the Python index ships it; `streamdp.datasets.insurance` has its colu
 Encoding, steps (0.5 i^-alpha), start (uniform on (0, 1)), split (four fifths) and permutations are the paper's. The
 paper does not say in which unit the charges are learned, and the result depends on it, so Figure 7 has two: standard
 deviations, and thousand dollars. Numeric columns are standardised with the moments of all records, as in the paper:
-this is outside of any guarantee. Beside it are the library's defaults on the same columns. `--write`
-writes figures_insurance.md beside this file.
+this is outside of any guarantee. Beside it are the library's defaults on the same columns.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import table, write
+from benchmarks.shared.pages import command, table
 from benchmarks.shared.pictures import sheet
 from streamdp.data import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Softmax
-from studies.figures_ldp import ALPHAS, MU, STYLES, Found, Measure, Study, cell, lines, walk_name
+from studies.figures_ldp import ALPHAS, MU, STYLES, Measure, Study, cell, lines, walk_name
 from studies.theory import PAPER, Runs
 
-FILE = Path(__file__).with_suffix(".md")
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "sex": ("female", "male"),
     "smoker": ("no", "yes"),
@@ -212,72 +208,55 @@ AXES = {
     "cross-entropy": "cross-entropy, nats",
     "accuracy": "share of right terciles",
 }
-PAPER_SAYS = {
-    "7": "Paper: the error is near that without noise for mu >= 1; alpha = 1/2 gives the average its lowest error for\n"
-    "every budget; for alpha >= 1/2 the average is worse than the last iterate; at alpha = 1 neither converges.",
-    "8": "Paper: the average loses more than the last iterate, and alpha = 1/3 gives the last iterate the least;\n"
-    "at alpha = 1 neither converges.",
-    "9": "Paper: accuracy comes near to that without noise.",
-}
-TEXT = """# Section 6 of Shi et al. 2025, on synthetic people
-
-Written by `python -m studies.figures_insurance --write --size {name}`; do not edit. {people:,} people of
-`streamdp.datasets.insurance`, of whom four fifths are learned in {runs} permutations and at most 20,000 others are
-asked (the paper: Kaggle's people, 50 permutations, 200,000 asked). The records are not the paper's, so that its
-numbers cannot come out, only what it says about them. Errors of charges are in units of their variance: the best
-constant has 1. The most frequent tercile has 34 % of the people, and the cross-entropy ln 3 = 1.10 knows nothing. ± is
-one Monte Carlo standard error over permutations and noise. Verdicts are in [docs/papers.md](../docs/papers.md).
-
-The codes 0 to 3 make records long: the mean of Mallows' weight is {weight:.2f}, so that noise is {over:.0f} times as
-large beside the gradients as for short records. The first, large steps carry theta far away: at alpha = 1/3 to errors
-of 1,000 (mu = 1) and 10,000 (mu = 0.5). It takes some 100,000 records to come back, so with fewer records the paper's
-steps end far above the best constant.
-"""
 
 
-def figure_7(size: Size, unit: float, what: str, number: str) -> list[Found]:
-    """Huber regression."""
-    runs, measure = learned("huber", size, unit), HeldOut(size.people).squared_error
-    return [_found(number, what, runs, "mean squared error", measure)]
-
-
-def figures_8_and_9(size: Size) -> list[Found]:
-    """The terciles: cross-entropy and accuracy of the same runs."""
-    runs, asked = learned("softmax", size), HeldOut(size.people)
-    kinds = (("8", "cross-entropy", asked.cross_entropy), ("9", "accuracy", asked.accuracy))
-    return [_found(number, "terciles", runs, label, measure) for number, label, measure in kinds]
-
-
-def _found(number: str, what: str, runs: Mapping[Line, Runs], label: str, measure: Measure) -> Found:
+def _found(runs: Mapping[Line, Runs], label: str, what: str, measure: Measure) -> tuple[str, Any]:
     rows = table(["alpha", "budget", f"{label}, last", "average"], rows_of(runs, measure))
-    return Found(number, f"{label}, {what}", PAPER_SAYS[number[0]], rows, draw(runs, measure, label, what))
+    return rows, draw(runs, measure, label, what)
 
 
-FIGURES: dict[str, Callable[[Size], list[Found]]] = {
-    "7": lambda size: figure_7(size, 1.0, "charges in standard deviations", "7"),
-    "7b": lambda size: figure_7(size, 1 / people(size.people).thousands, "charges in thousand dollars", "7b"),
-    "8-9": figures_8_and_9,
+def figure_7(quick: bool, what: str) -> tuple[str, Any]:
+    """Huber regression of the charges in standard deviations, or in thousand dollars."""
+    size = SIZES["small" if quick else "full"]
+    unit = 1.0 if what == "standard deviations" else 1 / people(size.people).thousands
+    measure = HeldOut(size.people).squared_error
+    return _found(learned("huber", size, unit), "mean squared error", f"charges in {what}", measure)
+
+
+@cache
+def figures_8_and_9(size: Size) -> Mapping[Line, Runs]:
+    """The terciles: cross-entropy and accuracy of the same runs."""
+    return learned("softmax", size)
+
+
+def terciles(quick: bool, label: str) -> tuple[str, Any]:
+    """One of the two."""
+    size = SIZES["small" if quick else "full"]
+    asked = HeldOut(size.people)
+    measure = asked.accuracy if label == "accuracy" else asked.cross_entropy
+    return _found(figures_8_and_9(size), label, "terciles", measure)
+
+
+def weights(quick: bool) -> str:
+    """How much Mallows' weight takes off."""
+    X = people(SIZES["full"].people).X[:20_000]
+    weight = float(np.mean(np.minimum(1, 2 / (1 + np.sum(X**2, axis=1)))))
+    said = f"The mean of Mallows' weight is {weight:.2f}, so that noise is {1 / weight:.0f} times as large"
+    return f"{said} beside the gradients."
+
+
+PARTS: dict[str, Callable[[bool], str | tuple[str, Any]]] = {
+    "weights": weights,
+    "7": partial(figure_7, what="standard deviations"),
+    "7b": partial(figure_7, what="thousand dollars"),
+    "8": partial(terciles, label="cross-entropy"),
+    "9": partial(terciles, label="accuracy"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print tables, and with --write save the page and the pictures."""
-    parser = argparse.ArgumentParser(description="Section 6 of Shi et al. 2025, on synthetic people.")
-    parser.add_argument("--write", action="store_true", help=f"write {FILE.name} and its pictures")
-    parser.add_argument("--size", choices=SIZES, default="full", help="how many permutations; small is for a look")
-    parser.add_argument("--only", choices=FIGURES, nargs="+", default=[*FIGURES], help="which figures")
-    given = parser.parse_args(arguments)
-    if given.write and given.size == "small":
-        parser.error("--size small is for a look: its figures cannot be written")
-    size = SIZES[given.size]
-    X = people(size.people).X[:20_000]
-    weight = float(np.mean(np.minimum(1, 2 / (1 + np.sum(X**2, axis=1)))))
-    head = TEXT.format(name=given.size, people=size.people, runs=size.runs, weight=weight, over=1 / weight)
-    for name in given.only:
-        for figure in FIGURES[name](size):
-            print(f"{figure.title}\n\n{figure.table}\n", flush=True)
-            if given.write:
-                write(figure.section("insurance"), head, FILE)
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":

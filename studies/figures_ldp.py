@@ -2,35 +2,30 @@
 
 Figure 1 (Mallows' weight against clipping), 2 (a budget for every record), 3 (what averaging gains), 4 (Laplace against
 Gaussian noise), 5 (linear regression), 6 (logistic regression), and the appendix (d = 5, 10, 20). The paper's walk has
-the steps 0.2 i^-alpha and Mallows' weight; beside it are this library's defaults with the same budget. `--write`
-writes figures_ldp.md beside this file, and the pictures to the folder figures. Noise comes from seeded generators,
-which are for measuring only. Sizes: "full" has 40 replications, so errors are 2.2 times those of "paper" with the
-paper's 200, in a fifth of its three hours of processor; "small" has 4 of a third of the records, and is not written.
+the steps 0.2 i^-alpha and Mallows' weight; beside it are this library's defaults with the same budget. Noise
+comes from seeded generators, which are for measuring only. There are 40 replications, so errors are 2.2 times those of
+the paper's 200, in a fifth of their three hours of processor; `--quick` has 4 of a third of the records.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.shared.pages import mean_and_error, table, write
+from benchmarks.shared.pages import command, mean_and_error, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, Shown, sheet
 from benchmarks.shared.simulation import SIGMA, expected_huber
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Logistic
 from studies.theory import PAPER, Case, PaperLaplace, Runs, rates, simulate, slope
 
-FOLDER = Path(__file__).parent
-PICTURES = FOLDER / "figures"
 MU = (0.5, 1.0, 2.0, 3.0, None)
 ALPHAS = (1 / 3, 1 / 2, 2 / 3, 1.0)
 FEATURES = (5, 10, 20)
@@ -49,7 +44,7 @@ class Size:
         return np.unique(np.geomspace(self.records / 300, self.records, 13).astype(int))
 
 
-SIZES = {"small": Size(100_000, 4), "full": Size(300_000, 40), "paper": Size(300_000, 200)}
+SIZES = {"small": Size(100_000, 4), "full": Size(300_000, 40)}
 
 
 @dataclass(frozen=True)
@@ -223,22 +218,12 @@ def draw_grid(loss: str, features: Sequence[int], size: Size, name: str) -> Any:
 class Found:
     """A figure of the paper, made again."""
 
-    name: str
-    title: str
-    text: str
     table: str
     picture: Any
 
     def _repr_png_(self) -> bytes:
         """The picture, for notebooks."""
         return Shown(self.picture)._repr_png_()
-
-    def section(self, prefix: str) -> str:
-        """Save the picture, and return the part of the page about this figure."""
-        PICTURES.mkdir(exist_ok=True)
-        path = PICTURES / f"{prefix}-{self.name}.png"
-        self.picture.savefig(path, dpi=80)
-        return f"## {self.name}: {self.title}\n\n{self.text}\n\n![{self.title}](figures/{path.name})\n\n{self.table}"
 
 
 def figure_1(size: Size) -> Found:
@@ -272,11 +257,7 @@ def figure_1(size: Size) -> Found:
         axis.set_title(f"{names[k]}, {'LDP-SGD' if which == 'last' else 'LDP-ASGD'}", fontsize=10)
         axis.set_xlabel("column (1: the intercept)")
     axes[0][0].set_ylabel("estimate (the line is the truth)")
-    text = """Paper: clipping makes the estimates of logistic regression too large, Mallows' weight does not. d =
-3, all of theta* is 1. The supplement with budget and clip is not at hand: here mu = 1 (picture) or none, alpha
-= 1/2, and clipping at sqrt(2), which is the bound that Mallows' weight gives. Without noise the bias is that of
-the bound alone."""
-    return Found("1", "Mallows' weight against clipping", text, table(head, rows), figure)
+    return Found(table(head, rows), figure)
 
 
 def figure_2(size: Size) -> Found:
@@ -320,10 +301,7 @@ def figure_2(size: Size) -> Found:
     for study, run in runs.items():
         last, average = distance(study, run.last[:, -1]), distance(study, run.average[:, -1])
         rows.append([study.label, cell(last), cell(average), f"{last.std(ddof=1):.2g}", f"{average.std(ddof=1):.2g}"])
-    text = """Paper: with budgets drawn from Unif(1, 2) the distance lies between those of mu = 1 and mu = 2, and
-the average varies less than the last iterate. Linear regression, d = 5, alpha = 1/2. Our default steps weigh
-each report by its budget."""
-    return Found("2", "budgets drawn per record", text, table(head, rows), figure)
+    return Found(table(head, rows), figure)
 
 
 def figure_3(size: Size) -> Found:
@@ -365,13 +343,7 @@ def figure_3(size: Size) -> Found:
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
     axes[0][0].set_ylabel("exponent of last minus exponent of average")
-    text = f"""Paper: Table 1, and the difference of its exponents, which is largest at alpha = 1/2 for the
-distance and at alpha = 1/3 for the excess loss. Least-squares slopes over n = {size.marks[half]:,} to
-{size.records:,}, with bootstrap errors over replications, which are rough for few of them; where steps are
-still large a slope is not the asymptotic one. Huber's loss is strongly convex near theta*, and so is the
-weighted logistic loss: Table 1's exponents of the excess are upper bounds, which steeper slopes do not
-contradict."""
-    return Found("3", "what averaging gains, and Table 1", text, table(head, rows), figure)
+    return Found(table(head, rows), figure)
 
 
 def figure_4(size: Size) -> Found:
@@ -396,10 +368,7 @@ def figure_4(size: Size) -> Found:
         ]
     axes[0][0].set_ylabel(MEASURES["distance"][1])
     figure.suptitle(f"Linear regression, alpha = 1/2. {STYLES}", fontsize=10)
-    text = """Paper: at d = 5 Laplace noise at eps = 3 is about as good as 1-GDP, at d = 10 it is far worse. Linear
-regression, alpha = 1/2, Laplace noise for the paper's sensitivity 3.91. A record with mu = 1 has (3,
-0.0015)-LDP. Our default for pure epsilon is PrivUnit."""
-    return Found("4", "Laplace against Gaussian noise", text, table(head, rows), figure)
+    return Found(table(head, rows), figure)
 
 
 def _grid_rows(loss: str, features: Sequence[int], size: Size, names: Sequence[str]) -> str:
@@ -414,42 +383,26 @@ def _grid_rows(loss: str, features: Sequence[int], size: Size, names: Sequence[s
 
 def figure_5(size: Size) -> Found:
     """Linear regression, d = 5."""
-    text = """Paper: for alpha up to 1/2 the average is better than the last iterate; for alpha = 2/3 it converges
-faster and may be worse; at alpha = 1 neither converges; a smaller mu is worse. "Ours" are the library's
-defaults."""
     picture = draw_grid("huber", (5,), size, "distance")
-    return Found(
-        "5", "linear regression, d = 5", text, _grid_rows("huber", (5,), size, ("distance", "excess")), picture
-    )
+    return Found(_grid_rows("huber", (5,), size, ("distance", "excess")), picture)
 
 
 def figure_6(size: Size) -> Found:
     """Logistic regression, d = 5."""
-    text = """Paper: for alpha from 1/3 to 2/3 the average loses less than the last iterate; above 2/3 it may lose
-more. F is the weighted loss of the paper for both walks, although our defaults minimise the loss with the
-weight by norm."""
     picture = draw_grid("logistic", (5,), size, "excess")
-    return Found(
-        "6", "logistic regression, d = 5", text, _grid_rows("logistic", (5,), size, ("excess", "distance")), picture
-    )
+    return Found(_grid_rows("logistic", (5,), size, ("excess", "distance")), picture)
 
 
 def appendix_linear(size: Size) -> Found:
     """Linear regression, more features."""
     picture = draw_grid("huber", FEATURES[1:], size, "distance")
-    text = "The paper's appendix has more features; its text is not at hand, so no statement of it is compared."
-    return Found(
-        "A1", "appendix: linear regression", text, _grid_rows("huber", FEATURES[1:], size, ("distance",)), picture
-    )
+    return Found(_grid_rows("huber", FEATURES[1:], size, ("distance",)), picture)
 
 
 def appendix_logistic(size: Size) -> Found:
     """Logistic regression, more features."""
     picture = draw_grid("logistic", FEATURES[1:], size, "excess")
-    text = "As above."
-    return Found(
-        "A2", "appendix: logistic regression", text, _grid_rows("logistic", FEATURES[1:], size, ("excess",)), picture
-    )
+    return Found(_grid_rows("logistic", FEATURES[1:], size, ("excess",)), picture)
 
 
 FIGURES: dict[str, Callable[[Size], Found]] = {
@@ -462,32 +415,24 @@ FIGURES: dict[str, Callable[[Size], Found]] = {
     "A1": appendix_linear,
     "A2": appendix_logistic,
 }
-PAGE = FOLDER / "figures_ldp.md"
-TEXT = """# The simulations of Shi et al. 2025
 
-Written by `python -m studies.figures_ldp --write --size {name}`; do not edit. Size "{name}": {records:,} records,
-{runs} replications (the paper: 300,000 and 200). The paper's walk has the steps 0.2 i^-alpha, Mallows' weight and
-theta_0 = 0; the same records for all lines of a figure. ± is one Monte Carlo standard error of a mean over
-replications; of an excess, 10,000 fixed x add about 1 % of itself. Verdicts are in [docs/papers.md](../docs/papers.md).
-"""
+
+def part(name: str) -> Callable[[bool], tuple[str, Any]]:
+    """A figure as a part of the page."""
+
+    def found(quick: bool) -> tuple[str, Any]:
+        figure = FIGURES[name](SIZES["small" if quick else "full"])
+        return figure.table, figure.picture
+
+    return found
+
+
+PARTS = {name: part(name) for name in FIGURES}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure figures, print their tables, and with --write save their sections of the page and the pictures."""
-    parser = argparse.ArgumentParser(description="Make the simulations of Shi et al. 2025 again.")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} and its pictures")
-    parser.add_argument("--size", choices=SIZES, default="full", help="how many replications; small is for a look")
-    parser.add_argument("--only", choices=FIGURES, nargs="+", default=[*FIGURES], help="which figures")
-    given = parser.parse_args(arguments)
-    if given.write and given.size == "small":
-        parser.error("--size small is for a look: its figures cannot be written")
-    size = SIZES[given.size]
-    head = TEXT.format(name=given.size, records=size.records, runs=size.runs)
-    for number, name in enumerate(given.only, 1):
-        found = FIGURES[name](size)
-        print(f"{number} of {len(given.only)}: {found.title}\n\n{found.table}\n", flush=True)
-        if given.write:
-            write(found.section("ldp"), head, PAGE)
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":

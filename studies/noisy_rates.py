@@ -2,28 +2,26 @@
 
 Shi et al. 2025, Theorems 3 and 4: the squared distance of the last iterate falls as n^-alpha, that of the average as
 n^-min(2 alpha, 1). `theory` measures them without noise, and with noise at alpha = 1/2. Here other alphas have noise,
-and d is varied. The setting is the paper's Huber regression, mu = 3, coefficients in [0, 2]. `--write` writes
-noisy_rates.md beside this file. Noise comes from seeded generators, which are for measuring only.
+and d is varied. The setting is the paper's Huber regression, mu = 3, coefficients in [0, 2]. Noise comes from seeded
+generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.shared.pages import mean_and_error, pm, table
+from benchmarks.shared.pages import command, mean_and_error, pm, table
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier
 from streamdp.optim.domains import Box
 from studies.figures_ldp import excess, exponents
 from studies.theory import PAPER, Case, Runs, clt_ratio, gaussian_noise, huber_theory, rates, simulate, slope
 
-FILE = Path(__file__).with_suffix(".md")
 RUNS, MU = 24, 3
 BASE = Case(eta=0.5, budget=f"mu={MU}", domain=Box(0.0, 2.0))
 CASES = (
@@ -120,67 +118,23 @@ def columns_table() -> str:
     return table(["d", "theta_n", "bar_n", "limit of bar_n", "bar_n / limit"], [*rows, ["slope", *fits, ""]])
 
 
-TEXT = """# Rates with noise
+@cache
+def results() -> list[Runs]:
+    """The runs of all alphas."""
+    return simulate(CASES, MARKS, RUNS, seed=7)
 
-Written by `python -m studies.noisy_rates --write`; do not edit. LDP-SGD (theta_n) and LDP-ASGD (bar_n) of Shi et al.
-2025 on the Huber regression of its section 5, mu = {mu}, coefficients in [0, 2], {runs} replications; ± is one Monte
-Carlo standard error. Squared distances of all of theta, scale and intercept included.
 
-## Other alphas
-
-d = 5; slopes over {first:,} to {last:,} records. Theorem 3 has n^-alpha for the last iterate, Theorem 4 n^-min(2 alpha,
-1) for the average, and Corollary 1 the limit tr(A^-1 S A^-1) / n (by integrals) for 1/2 < alpha < 1.
-
-{alphas}
-
-The excess of the expected loss. Theorems 5 and 6 (Table 1) are for convex losses, and bound it from above; Huber's loss
-is strongly convex near theta*.
-
-{excess}
-
-## Losses that are as hard as Theorem 6
-
-Logistic regression on one feature, x = s or -s, theta* = 1, steps i^-alpha; s from {steepest:g} to {flattest:g}, and at
-each n the one with the largest mean excess, so that the curvature falls with n. Slopes over {few:,} to {many:,}
-records, {flat_runs} replications.
-
-{flat}
-
-## Against d
-
-alpha = 1/2, eta = {eta:g}, {records:,} records. The limit is that of Corollary 1, by integrals. Mallows' weight
-is 2 / ||x||^2 for long x, so the Hessian falls with d, and the limit grows faster than the noise, whose square has d.
-
-{columns}
-"""
+PARTS: dict[str, Callable[[], str]] = {
+    "alphas": lambda: alphas_table(results()),
+    "excess": lambda: excess_table(results()),
+    "flat": flat_table,
+    "columns": columns_table,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(description="Measure rates with noise.")
-    parser.add_argument("--write", action="store_true", help="write noisy_rates.md")
-    write = parser.parse_args(arguments).write
-    results = simulate(CASES, MARKS, RUNS, seed=7)
-    page = TEXT.format(
-        mu=MU,
-        runs=RUNS,
-        first=MARKS[0],
-        last=MARKS[-1],
-        alphas=alphas_table(results),
-        excess=excess_table(results),
-        steepest=SCALES[0],
-        flattest=SCALES[-1],
-        flat_runs=FLAT_RUNS,
-        few=FLAT[0],
-        many=FLAT[-1],
-        flat=flat_table(),
-        eta=BASE.eta,
-        records=LAST,
-        columns=columns_table(),
-    )
-    print(page)
-    if write:
-        FILE.write_text(page, encoding="utf-8")
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,25 @@
-"""How fast the excess loss falls with n. Run with `python -m studies.rates [--write]`.
+"""Rates of Cheu et al. 2022: how fast the excess loss falls with n, d and epsilon. `python -m studies.rates [--write]`.
 
-The settings are in `excess`. `--write` puts tables and figure into rates.md and rates.png beside this file. Noise comes
-from seeded generators, which are for measuring only.
+The settings are in `excess`. One more attains the bounds of non-smooth losses (Theorems 4.1, 4.7 and C.3(1)), which the
+medians do not: a median that is far above all scores, so that its loss is linear, -x'theta / 2, on the unit ball. x has
+d signs, of norm sqrt(2), and a mean along the diagonal. The mean's length is about the excess to be expected; the
+hardest of three is shown. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import fast_enough, mean_and_error, pm, ratio, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, slope, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
-from studies.excess import FAMILY, METHODS, SETTINGS, Setting
+from studies.excess import METHODS, SETTINGS, Setting
 
-FOLDER = Path(__file__).parent
 SIZES = tuple(round(10 ** (k / 2)) for k in range(6, 13))  # 10^3, 10^3.5, ..., 10^6
 REPETITIONS = {"pan-private": 12, "shuffle": 12, "SGD": 8}
 FAMILY_REPETITIONS = {"pan-private": 5, "shuffle": 5, "SGD": 3}
@@ -133,7 +134,7 @@ def against_sgd(curves: Sequence[Curve]) -> str:
     return table(["ratio of excess", *(f"{n:,}" for n in curves[0].sizes)], rows)
 
 
-def draw(path: Path, curves: Sequence[Curve]) -> None:
+def draw(curves: Sequence[Curve]) -> Any:
     """The figure: a panel a setting."""
     settings = list(dict.fromkeys(c.setting.name for c in curves))
     figure, axes = sheet(2, len(settings) // 2, share=False, width=4.2, height=3.3)
@@ -156,52 +157,7 @@ def draw(path: Path, curves: Sequence[Curve]) -> None:
         axis.set_title(name, fontsize=10)
         axis.legend(fontsize=8)
     figure.suptitle("Solid: measured, with two standard errors. Dashed: the plan's bound.", fontsize=10)
-    figure.savefig(path, dpi=90)
-
-
-TEXT = """# Rates, measured
-
-Written by `python -m studies.rates --write`; do not edit. Excess loss against n for pan-private AC-SA, shuffled
-AC-SA ("shuffle") and P_SGD ("SGD": shuffled, averaged), each with the horizon n declared, eps = 1, delta = 1e-6, six
-features. ± is one Monte Carlo standard error over {accelerated} repetitions ({sgd} of SGD).
-
-Features are all 64 signs of a fixed vector, equally likely, so the excess is exact. The convex settings (ball of radius
-5, theta* = (2, ..., 2)) have scales 1, 1/2, ..., 1/32, so curvatures a factor of 1024 apart and always some directions
-that n does not settle; the median's noise has an atom, so its expected loss has kinks at the optimum. In the strongly
-convex settings (unit ball, ||theta*|| = 0.8) the Hessian is a multiple of I everywhere, and lambda is declared.
-"Worst of {family}" is what the theorems are about, which hold for every distribution: scales all equal to 1, 1/2, ...,
-1/64, and at each n the one with the largest excess there ({few} repetitions, {fewest} of SGD).
-
-![Excess loss](rates.png)
-
-## Slopes
-
-Theorems bound the excess by a sum of two powers of n: the one without privacy, which is the slower, and privacy's, in
-brackets. "Met" says whether the fitted slope is at most the slower term's plus two standard errors; for a strongly
-convex loss that term is (n / k)^-1 with its k = ceil(log2 log2 n) phases, the theorem's O~. Privacy's part of the
-plan's bound is the larger one up to the n that is named. Where the bound exceeds the excess of theta_0 = 0 it says
-nothing, and the excess may be anything below; so slopes are also fitted from the first n where it tells.
-
-{slopes}
-
-{finding}
-
-A slower slope is no contradiction while the excess is below the bound (the last column). A fixed
-distribution is easy at small n: what is steep is settled, what is flat is worth little yet, and the excess starts far
-below the bound; from there it falls slower than the bound until the flattest direction is settled. The worst of a
-family, which grows harder with n, is free of that. Where the bound tells nothing at small n, theta_0 limits the excess.
-
-## Accelerated against averaged
-
-Theorems 4.3 (smooth) and 4.7 (non-smooth) promise less than Theorem 4.1, whose n^-1/2 has the factor d^1/4
-log^1/2(d/delta) / eps^1/2; theirs has none. How many times larger SGD's excess is:
-
-{versus}
-
-## Excess
-
-{excess}
-"""
+    return figure
 
 
 def finding(curves: Sequence[Curve]) -> str:
@@ -216,32 +172,194 @@ def finding(curves: Sequence[Curve]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m studies.rates", description="Measure rates of the excess loss.")
-    parser.add_argument("--write", action="store_true", help="write rates.md and rates.png")
-    write = parser.parse_args().write
-    curves = []
+# --- powers of n, d and epsilon -----------------------------------------------------------------------------
+
+
+RECORDS = 31_623
+"""n where d or epsilon is varied."""
+EACH = 5
+FAR = 100.0
+"""The target of the linear losses. No score is above sqrt(2)."""
+LINEAR = "linear: a median far away"
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Setting):
+    """The linear loss; x_j > 0 with probability (1 + a) / 2. `points` has the largest x (1, d)."""
+
+    a: float = 1.0
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """n records."""
+        X = np.where(rng.random((n, self.d)) < (1 + self.a) / 2, self.points, -self.points)
+        return X, np.full(n, FAR)
+
+    def excess(self, theta: np.ndarray) -> float:
+        """E f(theta) - f(theta*), exactly."""
+        return float(self.a * self.points[0] @ (self.truth - theta)) / 2
+
+
+def linear(d: int, a: float = 1.0) -> Linear:
+    """In d dimensions."""
+    points, truth = np.full((1, d), math.sqrt(2 / d)), np.full(d, 1 / math.sqrt(d))
+    median = SETTINGS[1]
+    own = {"name": LINEAR, "points": points, "truth": truth, "radius": 1.0}
+    return Linear(**{field.name: getattr(median, field.name) for field in fields(median)} | own, a=a)
+
+
+def members(setting: Setting, method: str, n: int) -> list[Setting]:
+    """Of whom the hardest is shown."""
+    if isinstance(setting, Linear):
+        norm = setting.bounds(method, n)[0] / setting.loss.bound
+        return [replace(setting, a=min(1.0, norm * share)) for share in (0.25, 0.5, 1.0)]
+    return [setting] if setting.convexity else setting.family()
+
+
+def hardest(setting: Setting, method: str, n: int) -> np.ndarray:
+    """The runs of the member with the largest mean excess."""
+    runs = [member.measure(method, n, EACH) for member in members(setting, method, n)]
+    return max(runs, key=np.mean)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting and method against one of n, d and epsilon. `exponent` is that of privacy's part of the bound."""
+
+    setting: Callable[[float], tuple[Setting, int]]
+    name: str
+    method: str
+    varied: str
+    values: tuple[float, ...]
+    exponent: float
+
+    @cached_property
+    def told(self) -> list[tuple[float, Setting, int]]:
+        """Where the bound is below the excess at the start."""
+        cells = [(value, *self.setting(value)) for value in self.values]
+        return [cell for cell in cells if cell[1].bounds(self.method, cell[2])[0] < cell[1].start]
+
+    @cached_property
+    def runs(self) -> list[np.ndarray]:
+        """The excess for each of them."""
+        return [hardest(setting, self.method, n) for _, setting, n in self.told]
+
+    @property
+    def bounds(self) -> list[float]:
+        """The plan's bounds."""
+        return [setting.bounds(self.method, n)[0] for _, setting, n in self.told]
+
+    def row(self) -> list[str]:
+        """Of the table."""
+        values = [value for value, *_ in self.told]
+        if len(values) < 2:
+            return [self.name, self.method, self.varied, f"{self.exponent:.2f}", "too few sizes", "", ""]
+        steep = np.polyfit(np.log(values), np.log(self.bounds), 1)[0]
+        pairs = [mean_and_error(run) for run in self.runs]
+        share = max((mean + 2 * error) / bound for (mean, error), bound in zip(pairs, self.bounds, strict=True))
+        against = f"{self.varied}, {values[0]:,g} to {values[-1]:,g}"
+        fitted = pm(slope(values, self.runs))  # type: ignore[arg-type]
+        numbers = [f"{self.exponent:.2f}", fitted, f"{steep:.2f}", f"{share:.2f}"]
+        return [self.name, self.method, against, *numbers]
+
+
+def in_n(name: str, of: Callable[[int], Setting], method: str, exponent: float) -> Sweep:
+    """Against the number of records."""
+    sizes = (1_000, 5_623, 31_623, 177_828)
+    return Sweep(lambda value: (of(6), int(value)), name, method, "n", sizes, exponent)
+
+
+def in_d(name: str, of: Callable[[int], Setting], method: str, exponent: float, most: int) -> Sweep:
+    """Against the number of features."""
+    columns = tuple(float(d) for d in (2, 4, 8, 32) if d <= most)
+    return Sweep(lambda value: (of(int(value)), RECORDS), name, method, "d", columns, exponent)
+
+
+def in_epsilon(name: str, of: Callable[[int], Setting], method: str, exponent: float) -> Sweep:
+    """Against epsilon."""
+
+    def at(value: float) -> tuple[Setting, int]:
+        return replace(of(6), budget=f"eps={value:g},delta=1e-6"), RECORDS
+
+    return Sweep(at, name, method, "epsilon", (0.125, 0.5, 2.0), exponent)
+
+
+FAMILIES: tuple[tuple[str, Callable[[int], Setting], dict[str, float], float, int], ...] = (
+    (LINEAR, linear, dict.fromkeys(METHODS[:2], 2 / 3) | {"SGD": 1 / 2}, 1 / 2, 32),
+    (SETTINGS[0].name, SETTINGS[0].wide, dict.fromkeys(METHODS[:2], 4 / 5), 1 / 2, 8),
+    (SETTINGS[2].name, SETTINGS[2].wide, dict.fromkeys(METHODS[:2], 2.0), 5 / 4, 8),
+    (SETTINGS[3].name, SETTINGS[3].wide, dict.fromkeys(METHODS[:2], 4 / 3), 5 / 4, 8),
+)
+"""Name, setting for d features, the power of 1 / (n epsilon) by method, and of d over it, and the largest d. Strong
+convexity is 2 / d of the squared loss, so the theorem's d / lambda^(3/2) is d^(5/2), and its d^(2/3) / lambda is
+d^(5/3)."""
+
+
+def sweeps() -> list[Sweep]:
+    """All of them."""
+    found = []
+    for name, of, powers, share, most in FAMILIES:
+        for method, power in powers.items():
+            if of is linear:
+                found.append(in_n(name, of, method, -power))
+            found.append(in_d(name, of, method, power * share, most))
+            found.append(in_epsilon(name, of, method, -power))
+    return found
+
+
+def draw_powers(found: Sequence[Sweep]) -> Any:
+    """The linear losses: a panel for what is varied."""
+    figure, (axes,) = sheet(1, 3)
+    for axis, varied, label in zip(axes, ("n", "d", "epsilon"), ("records n", "features d", "epsilon"), strict=True):
+        shown = [sweep for sweep in found if sweep.name == LINEAR and sweep.varied == varied]
+        for colour, marker, sweep in zip(COLOURS, MARKERS, shown, strict=False):
+            values = np.array([value for value, *_ in sweep.told])
+            pairs = np.array([mean_and_error(run) for run in sweep.runs])
+            style = {"color": colour, "marker": marker, "ms": 4, "capsize": 2, "label": sweep.method}
+            axis.errorbar(values, pairs[:, 0], 2 * pairs[:, 1], **style)
+            axis.plot(values, sweep.bounds, "--", color=colour, lw=1)
+        axis.set(xscale="log", yscale="log", xlabel=label)
+        axis.set_xticks(shown[0].values, [f"{value:,g}" for value in shown[0].values])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("excess loss; dashed: the plan's bound")
+    axes[0].legend(fontsize=8)
+    return figure
+
+
+HEAD = ["setting", "method", "against", "exponent", "slope", "slope of the bound", "largest (mean + 2 s.e.) / bound"]
+
+
+def powers() -> tuple[str, Any]:
+    """The table, and the picture of linear losses."""
+    found, rows = sweeps(), []
+    for sweep in found:
+        rows.append(sweep.row())
+        print(*rows[-1], sep=" | ", flush=True)
+    return table(HEAD, rows), draw_powers(found)
+
+
+@cache
+def curves() -> list[Curve]:
+    """All of them."""
+    found = []
     for setting in SETTINGS:
-        for method in setting.methods:
-            curves.append(curve(setting, method, SIZES, REPETITIONS[method]))
+        found += [curve(setting, method, SIZES, REPETITIONS[method]) for method in setting.methods]
         if not setting.convexity:
-            curves += [worst(setting, method, SIZES, FAMILY_REPETITIONS[method]) for method in setting.methods]
-    text = TEXT.format(
-        accelerated=REPETITIONS["shuffle"],
-        sgd=REPETITIONS["SGD"],
-        family=FAMILY,
-        few=FAMILY_REPETITIONS["shuffle"],
-        fewest=FAMILY_REPETITIONS["SGD"],
-        slopes=slopes_table(curves),
-        finding=finding(curves),
-        versus=against_sgd(curves),
-        excess=excess_table(curves),
-    )
-    print(text)
-    if write:
-        (FOLDER / "rates.md").write_text(text, encoding="utf-8")
-        draw(FOLDER / "rates.png", curves)
+            found += [worst(setting, method, SIZES, FAMILY_REPETITIONS[method]) for method in setting.methods]
+    return found
+
+
+PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
+    "slopes": lambda: (f"{slopes_table(curves())}\n\n{finding(curves())}", draw(curves())),
+    "versus": lambda: against_sgd(curves()),
+    "excess": lambda: excess_table(curves()),
+    "powers": powers,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

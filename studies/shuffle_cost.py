@@ -1,23 +1,21 @@
 """What shuffled learning costs: bits, time, absent people, many rounds. Run with `python -m studies.shuffle_cost`.
 
 Cheu et al. 2022: Corollaries B.8 to B.11 (bits of a user and run time), A.9 (people who do not answer), Theorem 4.9
-(everybody answers in every round). `--write` writes shuffle_cost.md beside this file. Times are processor times of one
+(everybody answers in every round). Times are processor times of one
 process. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import fast_enough, mean_and_error, pm, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, table
 from benchmarks.trust import Problem
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import Calibration, VectorSum
@@ -26,10 +24,9 @@ from streamdp.estimators.shuffle.estimators import ShuffleClassifier
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from studies.excess import SETTINGS, Setting
-from studies.powers import linear
+from studies.rates import linear
 from studies.theory import slope
 
-FILE = Path(__file__).with_suffix(".md")
 BUDGET = ApproxDP(1.0, 1e-6)
 BATCHES, FEATURES = (100, 1_000, 10_000, 100_000, 1_000_000), (1, 6, 30, 100)
 USERS = (10_000, 100_000, 1_000_000)
@@ -213,89 +210,32 @@ def _scientific(samples: np.ndarray) -> str:
     return f"{mean:.2g} ± {error:.1g}"
 
 
-TEXT = """# What shuffled learning costs
-
-Written by `python -m studies.shuffle_cost --write`; do not edit. eps = 1, delta = 1e-6. Source: Cheu et al. 2022.
-
-## Bits of a user in one sum
-
-The paper: d (sqrt(b) + log(1/delta) / eps^2) up to a constant, for a batch of b users. "Ratio" is the tight
-calibration, the library's default, over this formula: the corollaries hold with it if it is bounded. The paper's
-calibration is Theorem A.6.
-
-{bits}
-
-## Bits of a user in a plan for n users (Corollaries B.8 to B.10)
-
-Six coordinates; batches are those that the library plans, by its own bounds. The exponent is that of the bits of one
-user; total is n times as many.
-
-{plans}
-
-## Run time of a sum
-
-{times}
-
-## People who do not answer (Corollary A.9)
-
-Logistic regression, five features, 100,000 people in batches of 1,000. The paper: those who answer have
-eps / (share that answers).
-
-{absent}
-
-## Everybody answers in every round (Theorem 4.9, Corollary B.11)
-
-n people, n rounds, six features. "Met" allows two standard errors.
-
-{cohorts}
-
-{cohort_bits}
-
-The time is n times that of one round. It includes the drawing of bits.
-
-The rounds that the library plans (`streamdp.optim.ac_sa`): AC-SA, on an envelope of a non-smooth loss, beside averaged
-gradient descent with n rounds, or 100. Bits are those of a user in all rounds.
-
-{planned}
-
-The powers of d and epsilon in Theorem 4.9, convex: the hardest of three linear losses (see powers.md), {people} people
-and rounds, epsilon = 0.5 and d = 6 but for what is varied. "Exponent" is that of privacy's part; the bound here is
-n^-1/2 + d^1/2 / (n mu), mu being that of the budget.
-
-{full}
-"""
+TABLES: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
+    "bits": (["d", "batch", "bits", "ratio", "bits, the paper's calibration"], bits_rows),
+    "plans": (["corollary", "theorem", "n", "batch", "bits of a user", "total"], plan_rows),
+    "times": (["users", "d", "bits in all", "seconds of processor", "ns a bit"], time_rows),
+    "absent": (["absent", "excess loss", "epsilon of those who answer", "the paper's"], absent_rows),
+    "cohort_bits": (
+        [
+            "n",
+            "bits of a user in a round",
+            "in n rounds",
+            "n d (sqrt(n) + log(1/delta)/eps^2)",
+            "seconds of processor in n rounds",
+            "ns a bit",
+        ],
+        cohort_bits_rows,
+    ),
+    "full": (["against", "excess", "exponent", "slope", "slope of the bound"], full_rows),
+    "planned": (["setting", "n", "method", "rounds", "bits of a user", "excess"], planned_rows),
+    "cohorts": (["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
+}
+PARTS = {name: (lambda head=head, rows=rows: table(head, rows())) for name, (head, rows) in TABLES.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(description="Measure what shuffled learning costs.")
-    parser.add_argument("--write", action="store_true", help="write shuffle_cost.md")
-    write, parts = parser.parse_args(arguments).write, {}
-    for name, head, rows in (
-        ("bits", ["d", "batch", "bits", "ratio", "bits, the paper's calibration"], bits_rows),
-        ("plans", ["corollary", "theorem", "n", "batch", "bits of a user", "total"], plan_rows),
-        ("times", ["users", "d", "bits in all", "seconds of processor", "ns a bit"], time_rows),
-        ("absent", ["absent", "excess loss", "epsilon of those who answer", "the paper's"], absent_rows),
-        (
-            "cohort_bits",
-            [
-                "n",
-                "bits of a user in a round",
-                "in n rounds",
-                "n d (sqrt(n) + log(1/delta)/eps^2)",
-                "seconds of processor in n rounds",
-                "ns a bit",
-            ],
-            cohort_bits_rows,
-        ),
-        ("full", ["against", "excess", "exponent", "slope", "slope of the bound"], full_rows),
-        ("planned", ["setting", "n", "method", "rounds", "bits of a user", "excess"], planned_rows),
-        ("cohorts", ["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
-    ):
-        parts[name] = table(head, rows())
-        print(f"{parts[name]}\n", flush=True)
-    if write:
-        FILE.write_text(TEXT.format(**parts, people=PEOPLE), encoding="utf-8")
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,37 @@
-"""Gradient queries of smoothed AC-SA against noisy SGD. Run with `python -m studies.subquadratic [--write]`.
+"""Gradient queries of smoothed AC-SA against noisy SGD, planned and run. `python -m studies.subquadratic [--write]`.
 
-`--write` puts tables and figure into subquadratic.md and subquadratic.png beside this file. Noise comes from seeded
-generators, which are for measuring only.
+Convex ERM at one d beside noisy SGD at equal excess, plans of the rest, and runs for new users, other d, strong
+convexity and regularisers, also on a real table. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from scipy.stats import beta
 
-from benchmarks.shared.pages import mean_and_error, pm, table
+from benchmarks.shared.pages import command, mean_and_error, pm, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
+from benchmarks.shared.real_data import RealData
 from streamdp.errors import TooFewUsersError
+from streamdp.estimators.windowed.estimators import WindowedClassifier
 from streamdp.optim.ac_sa import Averaged
+from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Hinge
 from streamdp.optim.smoothing import smoothed_gradients
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.subsampling import nearly_normal, noise_multiplier
+from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing, noisy_gradient
 from streamdp.windows.smoothed_plan import Plan, Run
 from streamdp.windows.task import Task
 
-FOLDER = Path(__file__).parent
 HINGE = Hinge()
 BUDGET = ApproxDP(1.0, 1e-6)
 D = 100
@@ -288,7 +289,7 @@ def finding(rows: Sequence[Row]) -> str:
     )
 
 
-def draw(path: Path, rows: Sequence[Row], curves: Sequence[Growth]) -> None:
+def draw(rows: Sequence[Row], curves: Sequence[Growth]) -> Any:
     """The figure: queries against n by plans, and the measured excess against queries."""
     figure, ((left, right),) = sheet(1, 2, share=False, width=4.6, height=3.8)
     n = np.array([c.n for c in curves], dtype=float)
@@ -320,73 +321,196 @@ def draw(path: Path, rows: Sequence[Row], curves: Sequence[Growth]) -> None:
     for axis in (left, right):
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    figure.savefig(path, dpi=90)
+    return figure
 
 
-TEXT = """# Gradient queries, measured
-
-Written by `python -m studies.subquadratic --write`; do not edit. How many gradients of single users it takes to
-learn from a window of n users: smoothed AC-SA (`streamdp.windows.smoothed`; Kulkarni, Lee, Liu 2021) against averaged
-noisy SGD with the same sampling and accounting and the best rate and number of steps. Hinge loss, unit ball, d = {d},
-eps = 1, delta = 1e-6, replace-one users.
-
-![Gradient queries](subquadratic.png)
-
-## At equal excess loss
-
-SGD is planned with the fewest queries for the bound that the plan of smoothed AC-SA has, times what makes up for how
-much nearer to its bound one run of SGD came: so that both have the same excess, as far as that one run tells. The
-average loss of the window has a known optimum where nine tenths of the users have their kink (`Window`). ± is one
-standard error over repetitions: {repetitions}.
-
-{measured}
-
-{finding}
-
-## Growth
-
-Plans alone. The paper's queries grow with n^(3/2) / d^(1/8) + n^2 / d (ERM) and min(n^(5/4) d^(1/8), n^(3/2) / d^(1/8))
-(SCO); for linear models a ball is thin along x, which takes d^(1/8) off the first. A plan jumps where another number of
-runs or another ramp is better.
-
-{growth}
-
-Against the number of columns, {wide:,} users:
-
-{columns}
-
-With a regulariser of strong convexity {convexity:g}; the plans have other, smaller bounds on the excess than above, so
-only the growth compares:
-
-{convex}
-"""
+# --- runs of what is only planned above ---------------------------------------------------------------------
 
 
-def main() -> None:
-    """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m studies.subquadratic", description="Count gradient queries.")
-    parser.add_argument("--write", action="store_true", help="write subquadratic.md and subquadratic.png")
-    write = parser.parse_args().write
+EACH = 4
+MIDDLE = 2_000
+"""The number of users where both methods run against d."""
+LASSO, RIDGE = ElasticNet(l1=0.1), ElasticNet(l2=CONVEXITY)
+JOB, USELESS = "is a Vietnamese married?", 90
+NETS = (*(ElasticNet(l1=size, free=1) for size in (0.0003, 0.001, 0.003)), ElasticNet(l2=0.003, free=1))
+STRONG, NEW = (1_000, 2_000, 4_000, 8_000), (3_162, 10_000, 31_622)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One plan, and the excess of its runs: of the loss alone, and with the regulariser that the method adds."""
+
+    n: int
+    d: int
+    plan: Plan
+    loss: np.ndarray
+    excess: np.ndarray
+
+
+def learned(objective: str, n: int, d: int = D, convexity: float = 0.0, net: ElasticNet | None = None) -> Learned:
+    """Run it; the excess is that of the expected loss for "sco", of the window's for "erm".
+
+    `convexity` is of a regulariser in each user's loss, `net` is one that the method adds. Below 0.8, the slope of the
+    loss, neither moves the optimum, which is e_1.
+    """
+    public, method = task(n, d, convexity), ConvolutionSmoothing(objective, regulariser=net)
+    longest = public.bound + convexity  # with the regulariser's gradient
+    plan, found = method.plan(replace(public, bound=longest, spread=longest)), []
+    for seed in range(EACH):
+        window = Window(n, d, seed, convexity)
+        theta = method.run(plan, window, np.zeros(d), SeededEntropy(seed, 1 << 16)).theta
+        loss = window.expected(theta) if objective == "sco" else window.excess(theta)
+        found.append((loss, loss + (added(net, theta) - added(net, np.eye(d)[0]) if net else 0.0)))
+    return Learned(n, d, plan, *np.array(found).T)
+
+
+def added(net: ElasticNet, theta: np.ndarray) -> float:
+    """What the regulariser adds to the loss."""
+    return net.l1 * float(np.abs(theta).sum()) + net.l2 / 2 * float(theta @ theta)
+
+
+def sparse_table(rows: Sequence[tuple[Learned, Learned]]) -> str:
+    """A row a d: excess without and with the regulariser."""
+    cells = []
+    for plain, sparse in rows:
+        pairs = [mean_and_error(row.loss) for row in (plain, sparse)]
+        shown = ["{:.2e} ± {:.0e}".format(*pair) for pair in pairs]
+        cells.append([f"{plain.d:,}", *shown, f"{sparse.plan.queries / plain.plan.queries:.2f}"])
+    return table(["d", "excess without", "excess with it", "queries, with it over without"], cells)
+
+
+def wide_table(rows: Sequence[tuple[int, Row]]) -> str:
+    """A row a d, both run, and the slopes."""
+    cells = []
+    for d, row in rows:
+        ours, theirs = row.smoothed.queries, row.sgd.run.queries
+        excess = [pm(mean_and_error(found), 4) for found in (row.excess, row.sgd_excess)]
+        cells.append([f"{d:,}", f"{ours:,}", excess[0], f"{theirs:,.0f}", excess[1], f"{theirs / ours:.2f}"])
+    columns = [d for d, _ in rows]
+    queries = zip(*((row.smoothed.queries, row.sgd.run.queries) for _, row in rows), strict=True)
+    ours, theirs = (slope(columns, q) for q in queries)
+    paper = slope(columns, [float(theory("erm", np.array([float(row.n)]), d)[0]) for d, row in rows])
+    cells.append(["slope", f"{ours:.2f}", "", f"{theirs:.2f}", "", ""])
+    cells.append(["slope of the paper's bound", f"{paper:.2f}", "", "", "", ""])
+    return table(["columns", "queries", "excess", "SGD: queries", "SGD: excess", "SGD's queries over ours"], cells)
+
+
+def study(
+    objective: str, varied: str, cells: Sequence[tuple[int, int]], rate: Callable[[int, int], float], **options: Any
+) -> tuple[str, list[Learned]]:
+    """A row for each (n, d), and the slopes against what is varied; `rate` is the paper's excess up to a constant."""
+    runs, rows = [learned(objective, n, d, **options) for n, d in cells], []
+    for row in runs:
+        shown = "{:.2e} ± {:.0e}".format(*mean_and_error(row.excess))
+        rows.append([f"{getattr(row, varied):,}", f"{row.plan.queries:,}", shown, f"{row.plan.excess:.3f}"])
+    sizes = [getattr(row, varied) for row in runs]
+    fitted = zip(*((row.plan.queries, row.excess.mean(), row.plan.excess) for row in runs), strict=True)
+    rows.append(["slope", *(f"{slope(sizes, values):.2f}" for values in fitted)])
+    paper = zip(*((float(theory(objective, np.array([float(n)]), d)[0]), rate(n, d)) for n, d in cells), strict=True)
+    rows.append(["slope of the paper's bound", *(f"{slope(sizes, values):.2f}" for values in paper), ""])
+    found = table([varied, "queries", "excess", "bound"], rows)
+    print(f"{objective}, {options}\n{found}", flush=True)
+    return found, runs
+
+
+@cache
+def table_of(useless: int) -> tuple[np.ndarray, ...]:
+    """A real table with so many useless columns, which are its own in another order: X, y, and those held out."""
+    data = RealData(JOB)
+
+    def widened(X: np.ndarray, seed: int) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        return np.column_stack([X, *(rng.permutation(X[:, k % X.shape[1]]) for k in range(useless))])
+
+    return widened(data.X, 1), data.y, widened(data.holdout, 2), data.truth
+
+
+def real_rows() -> list[list[str]]:
+    """A row for the table as it is, and one for each regulariser on the table with useless columns."""
     rows = []
-    for n, repetitions in zip(SIZES, REPETITIONS, strict=True):
-        rows.append(measured(n, repetitions))
-        print(f"{n:,} users", flush=True)
-    curves = [growth(n, D) for n in GROWTH]
-    text = TEXT.format(
-        d=D,
-        repetitions=", ".join(map(str, REPETITIONS)),
-        measured=measured_table(rows),
-        finding=finding(rows),
-        growth=growth_table(curves),
-        wide=WIDE,
-        columns=columns_table([growth(WIDE, d) for d in COLUMNS]),
-        convexity=CONVEXITY,
-        convex=convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
-    )
-    print(text)
-    if write:
-        (FOLDER / "subquadratic.md").write_text(text, encoding="utf-8")
-        draw(FOLDER / "subquadratic.png", rows, curves)
+    for useless, net in ((0, None), (USELESS, None), *((USELESS, net) for net in NETS)):
+        X, y, holdout, truth = table_of(useless)
+        right, weights = [], []
+        for seed in range(EACH):
+            model = WindowedClassifier(
+                "hinge",
+                str(BUDGET),
+                ConvolutionSmoothing("erm", regulariser=net),
+                window=len(X),
+                domain=L2Ball(5.0),
+                features=[f"x{k}" for k in range(X.shape[1])],
+                seed=seed,
+            )
+            model.learn_arrays(X, y)
+            right.append(100 * np.mean((model.predict_arrays(holdout) > 0) == (truth > 0)))
+            weights.append(np.linalg.norm(model.theta[X.shape[1] - useless : X.shape[1]]))
+        shown = [pm(mean_and_error(np.array(found))) for found in (right, weights)]
+        rows.append([str(useless), "none" if net is None else repr(net), shown[0], shown[1] if useless else ""])
+        print(" | ".join(rows[-1]), flush=True)
+    return rows
+
+
+def strong_rate(n: int, d: int) -> float:
+    """The paper's excess of strongly convex ERM, up to a constant."""
+    return d / n**2
+
+
+def new_rate(n: int, d: int) -> float:
+    """The paper's excess of SCO, up to a constant."""
+    return 1 / math.sqrt(n) + math.sqrt(d) / n
+
+
+@cache
+def curves() -> list[Growth]:
+    """Plans against n."""
+    return [growth(n, D) for n in GROWTH]
+
+
+def equal() -> tuple[str, Any]:
+    """Both run at equal excess, and the figure."""
+    rows = [measured(n, repetitions) for n, repetitions in zip(SIZES, REPETITIONS, strict=True)]
+    return f"{measured_table(rows)}\n\n{finding(rows)}", draw(rows, curves())
+
+
+@cache
+def across() -> tuple[str, list[Learned]]:
+    """New users against d."""
+    return study("sco", "d", [(WIDE, d) for d in COLUMNS], new_rate)
+
+
+def sparse() -> str:
+    """The same with a regulariser, beside it."""
+    return sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in across()[1]])
+
+
+def real() -> str:
+    """The real table."""
+    shown = table(["useless columns", "regulariser", "right, %", "norm of useless weights"], real_rows())
+    return f"{shown}\n\nThe most frequent class: {RealData(JOB).constant():.1f}."
+
+
+STRONG_SIZES, NEW_SIZES = [(n, D) for n in STRONG], [(n, D) for n in NEW]
+PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
+    "equal": equal,
+    "growth": lambda: growth_table(curves()),
+    "columns": lambda: columns_table([growth(WIDE, d) for d in COLUMNS]),
+    "convex": lambda: convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
+    "wide": lambda: wide_table([(d, measured(MIDDLE, EACH, d)) for d in COLUMNS]),
+    "strong": lambda: study("erm", "n", STRONG_SIZES, strong_rate, convexity=CONVEXITY)[0],
+    "strong_net": lambda: study("erm", "n", STRONG_SIZES, strong_rate, net=RIDGE)[0],
+    "new": lambda: study("sco", "n", NEW_SIZES, new_rate)[0],
+    "across": lambda: across()[0],
+    "sparse": sparse,
+    "ridge_columns": lambda: study("erm", "d", [(MIDDLE, d) for d in COLUMNS], strong_rate, net=RIDGE)[0],
+    "lasso_new": lambda: study("sco", "n", NEW_SIZES, new_rate, net=LASSO)[0],
+    "ridge_new": lambda: study("sco", "n", NEW_SIZES, lambda n, d: 1 / n + d / n**2, net=RIDGE)[0],
+    "real": real,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

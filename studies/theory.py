@@ -8,25 +8,22 @@ Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP
 3. Records that PrivUnit needs for the error of the paper's Laplace mechanism, both at epsilon = 1 and six parameters.
 4. The table of records a budget needs, by the planner, and how far the planner is from measured errors.
 
-`--write` puts their sections into theory.md beside this file, with pictures; `--only` takes one of them. Noise comes
-from seeded generators, which are for measuring only.
+Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.integrate import quad
 from scipy.stats import chi2, norm
 
-from benchmarks.shared.pages import mean_and_error, pm, short, table, write, write_costs
+from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, short, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from benchmarks.shared.simulation import SIGMA
 from streamdp.data import datasets
@@ -36,7 +33,6 @@ from streamdp.optim.losses import Huber, Logistic, Loss
 from streamdp.optim.planner import asymptotic_variance, plan_records
 from streamdp.privacy.mechanisms import Laplace, Mechanism
 
-FOLDER = Path(__file__).parent
 ISSUE_BAND = (0.85, 1.25)
 
 
@@ -544,128 +540,48 @@ def draw_utility(found: dict[str, Utility]) -> Any:
     return figure
 
 
-HEAD = """# Theory, measured
-
-Written by `python -m studies.theory --write`; do not edit. Huber and logistic regression of section 5 of Shi et
-al. 2025: d standard normal features, an intercept, all coefficients 1, noise of standard deviation 2. ± is one Monte
-Carlo standard error. theta is (coefficients, intercept, scale); "coefficients" includes the intercept. The domain is
-where coefficients are projected to; the scale is only kept above 0.1.
-"""
-CLT = """## 1. Central limit theorem
-
-![Ratios](figures/theory-clt.png)
-
-V = A^-1 S A^-1 by integrals (no code shared with the estimators), and the planner's simulation beside it:
-
-{clt}
-
-n E||bar_n - theta*||^2 / tr V at alpha = 1/2; bold lies in [0.85, 1.25]. 100 replications at n = 100,000, 40 at
-1,000,000. "predicted" is the exact recursion of the linearised problem plus the scale's curvature to second order.
-
-What the ratio says. (a) Averaging is not done at n = 100,000: the linear recursion alone gives {linear:.2f} at mu =
-1, eta = 0.2. (b) The scale's gradient is curved, and with alpha = 1/2 its mean is off by a multiple of eta n^-1/2,
-which is the order of the standard error. Its part of the ratio stays at every n: {bias_all:.2f} for all of theta and
-{bias_scale:.2f} for the scale alone, at mu = 1 and eta = 0.2; it goes with (eta/mu)^2. (c) While steps are large,
-theta wanders into the region where Huber's gradient is flat, and forgets more slowly; this is beyond second order,
-and is why measured ratios exceed predicted ones where the domain is all of R^d. A domain that holds the coefficients
-near the truth, but does not touch them once they settle, removes (c), and the coefficients then agree with theory.
-So: the coefficients meet the band at mu = 1, n = 100,000 and the paper's eta = 0.2 with coefficients known to lie in
-[0, 2]; on R^d nothing tried does at mu = 1; all of theta meets it with eta = 0.1 and [0.25, 1.75].
-That ratio is partly the domain's doing: at so small a step the walls cut early errors that the prediction, which knows
-no walls, counts (1.10 against 1.26 for the coefficients), so only the first is a clean check of the theory."""
-RATES = """## 2. Rates
-
-![Rates](figures/theory-rates.png)
-
-Slopes of log E||error||^2 on log n, over n = 31,623 to 1,000,000, {runs} replications. Without noise, where the
-asymptotics hold early (its A and S give the smallest steps' wandering), and with noise of mu = 3:
-
-{rates}
-
-The averaged iterate at alpha = 1/3 falls as a n^-2/3 + b n^-1, so its slope lies a little below -2/3 at finite n."""
-UTILITY = """## 3. PrivUnit against the paper's Laplace mechanism
-
-![PrivUnit against Laplace](figures/theory-utility.png)
-
-Six parameters, epsilon = 1, alpha = 1/2. Laplace has {paper:,} records, as in the paper, and for Huber the paper's
-sensitivity 3.91. How many times fewer records PrivUnit needs for the same E||bar - theta*||^2:
-
-{utility}
-
-Step sizes tried: 0.02, 0.05, 0.1, 0.2. "Best" is best for Laplace at its {paper:,} records, then for PrivUnit to get
-there. With eta = 0.02 for both PrivUnit needs more records, since so small a step has hardly left the start: the steps
-that suit the larger noise do not suit the smaller. Laplace on logistic regression is of little use at all here: an
-estimate of 0 has squared error 6."""
-PLAN = """## 4. How many records a budget needs
-
-Records for a root mean squared error sqrt(E||bar_n - theta*||^2) of all parameters together, by the central limit
-theorem (`streamdp plan`): eps by PrivUnit, mu by Gaussian noise.
-
-{plan}
-
-The plan is where the error is headed, and a lower limit for real runs. After the planned number of records, at the
-default eta = 0.2 and alpha = 1/2 on R^d, 16 replications:
-
-{check}"""
-
-
-def clt() -> tuple[str, Any]:
-    """Section 1 and its picture."""
-    shown, bars = clt_section()
-    noise = gaussian_noise(1)
-    variance = huber_theory(5).variance(noise)
-    shift = 4 * 0.2**2 * scale_shift(5, noise) ** 2
-    text = CLT.format(
-        clt=shown,
-        linear=predicted_ratio(5, noise, 0.2, 0.5, 100_000, curved=False),
-        bias_all=shift / variance.sum(),
-        bias_scale=shift / variance[-1],
-    )
-    return text, draw_clt(bars)
-
-
-def slopes() -> tuple[str, Any]:
-    """Section 2 and its picture."""
-    results = rates_runs()
-    return RATES.format(runs=len(results[RATE_CASES[0]].last), rates=rates_section(results)), draw_rates(results)
-
-
-def versus() -> tuple[str, Any]:
-    """Section 3 and its picture."""
-    shown, found = utility_section()
-    return UTILITY.format(paper=PAPER_RECORDS, utility=shown), draw_utility(found)
-
-
-def needed() -> tuple[str, Any]:
-    """Section 4, without a picture."""
-    return PLAN.format(plan=plan_section(), check=plan_check_section()), None
-
-
-SECTIONS: dict[str, Callable[[], tuple[str, Any]]] = {"clt": clt, "rates": slopes, "utility": versus, "plan": needed}
-
-
-def main() -> None:
-    """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(description="Measure what the theory promises.")
-    parser.add_argument("--write", action="store_true", help="write theory.md, its pictures and a table of the site")
-    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
-    given = parser.parse_args()
-    for name in given.only:
-        section, picture = SECTIONS[name]()
-        print(section, flush=True)
-        if given.write:
-            write(section, HEAD, FOLDER / "theory.md")
-            if picture:
-                picture.savefig(FOLDER / "figures" / f"theory-{name}.png", dpi=80)
-            else:
-                write_costs("records", plan_section())
-
-
 def scale_shift(d: int, noise: float) -> float:
     """B, where the scale's mean is off by B eta_i once settled: -tr(T C)/(2 A_ss), Cov(theta_i) = eta_i C, C = S/2A."""
     theory = huber_theory(d)
     spread = (theory.gradient + noise) / (2 * theory.hessian)
     return float(-0.5 * (theory.curvature @ spread) / theory.hessian[-1])
+
+
+def clt() -> tuple[str, Any]:
+    """Question 1 and its picture."""
+    shown, bars = clt_section()
+    noise = gaussian_noise(1)
+    variance, shift = huber_theory(5).variance(noise), 4 * 0.2**2 * scale_shift(5, noise) ** 2
+    linear = predicted_ratio(5, noise, 0.2, 0.5, 100_000, curved=False)
+    said = f"At mu = 1 and eta = 0.2 the linear recursion alone gives {linear:.2f} at n = 100,000, and the curvature's"
+    said += f" part is {shift / variance.sum():.2f} for all of\ntheta, {shift / variance[-1]:.2f} for the scale alone."
+    return f"{shown}\n\n{said}", draw_clt(bars)
+
+
+def slopes() -> tuple[str, Any]:
+    """Question 2 and its picture."""
+    results = rates_runs()
+    return rates_section(results), draw_rates(results)
+
+
+def versus() -> tuple[str, Any]:
+    """Question 3 and its picture."""
+    shown, found = utility_section()
+    return shown, draw_utility(found)
+
+
+PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
+    "clt": clt,
+    "rates": slopes,
+    "utility": versus,
+    "records": plan_section,
+    "check": plan_check_section,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, pages={"records": [NOISE]})
 
 
 if __name__ == "__main__":

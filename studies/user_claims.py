@@ -2,8 +2,8 @@
 
 Asi and Liu 2024: the error of means with outlier removal (Theorem 3.2), as excess of squared distances, with users who
 are unlike the others, and randomised smoothing (Lemma 2.5). Bassily and Sun 2023: the error of local means (Theorem
-4.3) and the excess of local learners (Theorem 3.2) on linear losses, which are the hardest. `--write` puts sections
-into user_claims.md beside this file. Noise comes from seeded generators, which are for measuring only.
+4.3) and the excess of local learners (Theorem 3.2) on linear losses, which are the hardest. Noise comes from seeded
+generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import fast_enough, mean_and_error, measure, pm, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, slope, table
 from streamdp.aggregation.concentrated_mean import Answers
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.user.estimators import UserLevelLDPRegressor
@@ -25,9 +24,8 @@ from streamdp.optim.domains import L2Ball
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP
 from studies.few_users import BOUND, ConcentratedMean, outliers, vectors
-from studies.powers import Linear, linear
+from studies.rates import Linear, linear
 
-FILE = Path(__file__).with_suffix(".md")
 DELTA = 1e-6
 STEPS = 100
 """Of a local learner, at every size: of a linear loss, more do not lower the plan's bound."""
@@ -130,15 +128,7 @@ def smoothing() -> str:
         shown = [pm(mean_and_error(values), 3) for values in (rise, smooth / math.sqrt(d))]
         rows.append([name, str(d), *shown, f"{length:.3f}", pm(mean_and_error(lean), 5)])
     head = ["f", "d", "(f_r - f) / (G r)", "smoothness r / (G sqrt(d))", "gradient of f_r / G", "lean of gradients"]
-    return f"""## 1: randomised smoothing (Asi and Liu, Lemma 2.5)
-
-f_r(theta) = E f(theta + r y), y uniform in the unit ball. The lemma prints f_r <= f <= f_r + G r. By convexity f_r >=
-f, so the signs are reversed: f <= f_r <= f + G r. f_r has gradients of norm at most G, is G sqrt(d) / r smooth, and
-gradients of f at theta + r y have the mean gradient of f_r. {DRAWN:,} points y in opposite pairs, r = G = 1. The rise
-and the smoothness are taken at 0, where they are largest; the gradient of f_r at 0.5 from 0; "lean" is the mean of
-drawn gradients minus the difference quotient of f_r there.
-
-{table(head, rows)}"""
+    return table(head, rows)
 
 
 # --- Asi and Liu, Theorem 3.2 -----------------------------------------------------------------------------------
@@ -181,15 +171,17 @@ CENTRAL = (
 
 
 def concentrated() -> str:
-    """The rates, and the users who are unlike the others."""
-    base = Size(4_000, 2_500)
+    """The rates of means with outlier removal."""
 
     def planned(size: Size) -> float:
         return size.d * answering(size).noise ** 2 / 2
 
-    rates = table(HEAD_RATES, rows_of(base, CENTRAL, lambda size: answered(size)[0], planned))
-    rows = []
-    clean, _ = answered(base)
+    return table(HEAD_RATES, rows_of(Size(4_000, 2_500), CENTRAL, lambda size: answered(size)[0], planned))
+
+
+def unlike() -> str:
+    """Users who are unlike the others."""
+    base, rows = Size(4_000, 2_500), []
     for share, strength in [(0.0, 0), *product((0.002, 0.005, 0.01, 0.1), (1, 3, 10, 30))]:
         found, stopped = answered(base, share, strength)
         shown = scientific(found) if len(found) > 1 else ""
@@ -198,19 +190,7 @@ def concentrated() -> str:
         rows.append([f"{share:.1%}", str(strength), shown, f"{plain:.1e}", str(stopped)])
         print(" | ".join(rows[-1]), flush=True)
     head = ["unlike users", "spreads away", "excess", "of the mean of all without noise", "runs that stopped, of 40"]
-    return f"""## 2: means with outlier removal (Asi and Liu, Theorem 3.2)
-
-The excess of E||theta - z||^2 / 2 for the usual users, which is half the squared error of the mean. The theorem's error
-is tau^2 T log(T / delta) log(1 / delta) / (n epsilon)^2, tau about 1 / sqrt(m). It prints no d, but its noise has this
-variance in each of d coordinates: slip. n = {base.n:,}, m = {base.m:,}, d = {base.d}, epsilon = 1, T = 1, but for what
-is varied; 40 runs.
-
-{rates}
-
-Users who are unlike the others, T = 1. {scientific(clean)} without them. The run is planned for one far pair in a
-hundred, so for one unlike user in two hundred.
-
-{table(head, rows)}"""
+    return table(head, rows)
 
 
 # --- Bassily and Sun, Theorem 4.3 -------------------------------------------------------------------------------
@@ -242,10 +222,15 @@ LOCAL = (
 
 
 def local() -> str:
-    """The rates, and the error over that of the theorem's law."""
-    base = Size(120_000, 8_192)
-    rates = table(HEAD_RATES, rows_of(base, LOCAL, estimated, lambda size: local_mean(size).variance / 2))
-    rows = []
+    """The rates of local means."""
+    return table(
+        HEAD_RATES, rows_of(Size(120_000, 8_192), LOCAL, estimated, lambda size: local_mean(size).variance / 2)
+    )
+
+
+def law() -> str:
+    """The error over that of the theorem's law."""
+    base, rows = Size(120_000, 8_192), []
     for size in (base, replace(base, m=1_024), replace(base, d=4), replace(base, epsilon=4.0)):
         mean = local_mean(size)
         theorem = math.ceil(4 * size.d * math.log(size.d**1.5 / (size.spread * 0.01)) / size.epsilon**2)
@@ -256,21 +241,7 @@ def local() -> str:
         print(" | ".join(rows[-1]), flush=True)
     head = ["m", "d", "epsilon", "C / spread", "planned users of the coarse question", "error over the law"]
     head += ["the theorem's least n", "error over the law"]
-    return f"""## 3: local means (Bassily and Sun, Theorem 4.3)
-
-Half the squared error of the mean of n users, each with one report; vectors are within 1 / sqrt(m) of their mean. The
-theorem's law is the mean of all users plus Gaussian noise of variance sigma^2 / n, sigma = C sqrt(8 log(1.25 / delta))
-/ epsilon, C = tau sqrt(log(d n / gamma)). Here the users of the coarse question are others than those of the fine one,
-so that the law has fewer users. n = {base.n:,}, m = {base.m:,}, d = {base.d}, epsilon = 1, but for what is varied; 8
-runs.
-
-{rates}
-
-Whether the law holds: squared error over what it says (1 if nobody is cut and the centre is right), with as many users
-of the coarse question as are planned, and with as many as the theorem asks for altogether, 4 d log(sqrt(d^3) / (tau
-gamma)) / epsilon^2, gamma = 0.01.
-
-{table(head, rows)}"""
+    return table(head, rows)
 
 
 # --- Bassily and Sun, Theorem 3.2 -------------------------------------------------------------------------------
@@ -327,31 +298,22 @@ def descent() -> str:
     base = Size(40_000, 16)
     rates = table(HEAD_RATES, rows_of(base, LEARNED, learned, bound))
     worst = max(learned(size).mean() / bound(size) for size in (base, replace(base, n=160_000), replace(base, d=64)))
-    return f"""## 4: local learners (Bassily and Sun, Theorem 3.2)
-
-The excess of planned accelerated steps (`method="ac-sa"`) on linear losses -<x, theta> / 2 in the unit ball, x of norm
-sqrt(2) with a mean along the diagonal, as long as the plan's bound: half and twice that are easier. Smoothness is
-declared as 0.001, in {STEPS} steps. The theorem's rate is sqrt(d / (n m)) / epsilon for m <= d / epsilon^2. Averages
-are cut to 1 / sqrt(m) of the bound around zero (`centre="zero"`): the paper's own centre needs far more users
-(`user_level.md`). n = {base.n:,}, m = {base.m}, d = {base.d}, epsilon = 1, but for what is varied; 12 runs. The largest
-of three ratios of mean excess and the plan's bound is {worst:.2f}.
-
-{rates}"""
+    return f"{rates}\n\nThe largest of three ratios of mean excess and the plan's bound: {worst:.2f}."
 
 
-HEAD = """# Statements about user-level learning
-
-Written by `python -m studies.user_claims --write`; do not edit. delta = 1e-6; ± is one Monte Carlo standard error. A
-slope is that of log mean excess on the log of what is varied. "Met": at most the theorem's exponent, two standard
-errors allowed. "Slope of the plan" is that of the error which the library plans for, with its logarithms.
-Verdicts are in [docs/papers.md](../docs/papers.md).
-"""
-SECTIONS = {"smoothing": smoothing, "concentrated": concentrated, "local": local, "descent": descent}
+PARTS: dict[str, Callable[[], str]] = {
+    "smoothing": smoothing,
+    "concentrated": concentrated,
+    "unlike": unlike,
+    "local": local,
+    "law": law,
+    "descent": descent,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    measure("Measure statements about user-level learning.", SECTIONS, HEAD, FILE, arguments)
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

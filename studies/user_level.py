@@ -1,21 +1,21 @@
 """What user-level learning gains from many records a user. Run with `python -m studies.user_level [--write]`.
 
-`--quick` takes seconds and is for trying. Populations, contenders and baselines are in `user_baselines`. `--write` puts
-tables and figure into user_level.md and user_level.png beside this file. Noise comes from seeded generators, which are
-for measuring only.
+`--quick` takes seconds and is for trying. Populations, contenders and baselines are in `user_baselines`. Noise comes
+from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import fast_enough, mean_and_error, pm, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from studies.user_baselines import (
@@ -23,33 +23,16 @@ from studies.user_baselines import (
     FAMILY,
     LINEAR,
     LOGISTIC,
-    MOST_STEPS,
     Contender,
     CutRecord,
+    GroupPrivacy,
     OneRecord,
     Population,
+    UserLevel,
     central_descent,
     coarse_batch,
 )
-from studies.user_runs import (
-    CONTENDERS,
-    FEWEST,
-    LARGE,
-    PUBLIC,
-    RIVALS,
-    USERS,
-    Runs,
-    beats,
-    cells_of,
-    fits,
-    gain,
-    learned,
-    measure,
-    share,
-    worst,
-)
 
-FOLDER = Path(__file__).parent
 SIZES = (1_000, 3_162, 10_000, 31_623, 100_000)
 ITEMS = (1, 4, 16, 64)
 MANY = (16, 64)
@@ -60,6 +43,136 @@ FEW = 6
 """Repetitions of the smaller tables."""
 CUTS = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
 """Of the bound: what one record is cut to, the best in hindsight."""
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+FEWEST = 3
+"""Repetitions for the worst of a family, and where there are more than `LARGE` reports."""
+LARGE = 10**6
+
+USERS, PUBLIC = UserLevel("user level"), UserLevel("user level, spread known", known=True)
+RIVALS = {
+    USERS: (OneRecord("one record"), GroupPrivacy("group privacy")),
+    PUBLIC: (
+        OneRecord("one record, spread known", known=True),
+        GroupPrivacy("group privacy, spread known", known=True),
+    ),
+}
+CONTENDERS = tuple(c for ours, others in RIVALS.items() for c in (ours, *others))
+
+Cell = tuple[Population, Budget, Contender, int, int]
+"""Who learns what from how many users (n) with how many records (m)."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The excess of every repetition in every cell measured."""
+
+    found: dict[Cell, np.ndarray]
+
+    def of(self, population: Population, budget: Budget, contender: Contender, n: int, m: int) -> np.ndarray:
+        """(repetitions,); one record a user is the same for every m."""
+        return self.found[population, budget, contender, n, 1 if isinstance(contender, OneRecord) else m]
+
+    def sizes(self) -> list[int]:
+        return sorted({cell[3] for cell in self.found})
+
+    def items(self) -> list[int]:
+        return sorted({cell[4] for cell in self.found})
+
+
+def measure(cells: Iterable[Cell], repetitions: dict[int, int]) -> Runs:
+    """Every cell, so many repetitions for each n. All of them have seeds of their own."""
+    found: dict[Cell, np.ndarray] = {}
+    for cell in cells:
+        population, budget, contender, n, m = cell
+        if cell in found:
+            continue
+        place = f"{population.name} {budget} {contender.name} {n} {m}"
+        count = repetitions[n] if contender.reports(n, m)[0] <= LARGE else min(FEWEST, repetitions[n])
+        seeds = np.random.SeedSequence(list(place.encode())).generate_state(count).tolist()
+        thetas = [contender.learn(population, budget, n, m, seed) for seed in seeds]
+        found[cell] = np.array([population.excess(theta) for theta in thetas])
+        print(f"{place}: {found[cell].mean():.2g}", flush=True)
+    return Runs(found)
+
+
+def cells_of(
+    populations: Sequence[Population],
+    budgets: Sequence[Budget],
+    sizes: Sequence[int],
+    items: Sequence[int],
+    contenders: Sequence[Contender] = CONTENDERS,
+) -> Iterable[Cell]:
+    """All combinations, one record a user once, and the baselines not where m = 1 makes all of them one."""
+    for population, budget, n, m, contender in product(populations, budgets, sizes, items, contenders):
+        if isinstance(contender, OneRecord):
+            yield population, budget, contender, n, 1
+        elif m > 1 or isinstance(contender, UserLevel):
+            yield population, budget, contender, n, m
+
+
+# -- slopes ------------------------------------------------------------------------------------------------------------
+
+
+def slopes(points: Sequence[tuple[float, ...]], runs: Sequence[np.ndarray]) -> list[tuple[float, float]]:
+    """The least-squares slopes of log mean excess on the logs of the points' numbers, each with its standard error."""
+    design = np.column_stack([np.ones(len(points)), np.log(np.array(points, dtype=float))])
+    weights = np.linalg.pinv(design)
+    pairs = [mean_and_error(run) for run in runs]
+    values = weights @ [math.log(mean) for mean, _ in pairs]
+    errors = np.sqrt(weights**2 @ [(error / mean) ** 2 for mean, error in pairs])
+    return [(float(v), float(e)) for v, e in zip(values, errors, strict=True)][1:]
+
+
+def learned(runs: Runs, population: Population, budget: Budget, contender: Contender) -> list[tuple[int, int]]:
+    """At which (n, m) the mean excess is less than half of not learning at all: below that, theta_0 limits it."""
+    return [
+        (n, m)
+        for n, m in product(runs.sizes(), runs.items())
+        if runs.of(population, budget, contender, n, m).mean() < population.start / 2
+    ]
+
+
+def fits(runs: Runs, population: Population, budget: Budget, contender: Contender) -> list[tuple[float, float]] | None:
+    """The slopes in n, in m and in their product over where something is learned; None where that is too little."""
+    where = learned(runs, population, budget, contender)
+    if len({n for n, _ in where}) < 2 or len({m for _, m in where}) < 2:
+        return None
+    excess = [runs.of(population, budget, contender, n, m) for n, m in where]
+    return slopes(where, excess) + slopes([(n * m,) for n, m in where], excess)
+
+
+def worst(runs: Runs, family: Sequence[Population], budget: Budget, contender: Contender) -> Runs:
+    """The runs of that member of the family whose mean excess is the largest at each n and m, as of the first."""
+    found: dict[Cell, np.ndarray] = {}
+    for n, m in product(runs.sizes(), runs.items()):
+        members = [runs.of(member, budget, contender, n, m) for member in family]
+        found[family[0], budget, contender, n, m] = max(members, key=np.mean)
+    return Runs(found)
+
+
+def share(runs: Runs, population: Population, budget: Budget, contender: Contender) -> float:
+    """The largest ratio of mean excess, plus two standard errors, and the plan's bound."""
+    shares = []
+    for n, m in product(runs.sizes(), runs.items()):
+        mean, error = mean_and_error(runs.of(population, budget, contender, n, m))
+        shares.append((mean + 2 * error) / contender.model(population, budget, n, m, 0).learner.walk.plan[-1].excess)
+    return max(shares)
+
+
+def gain(
+    runs: Runs, population: Population, budget: Budget, pair: tuple[Contender, Contender], n: int, m: int
+) -> tuple[float, float]:
+    """How many times the excess of the first is that of the second, and its standard error."""
+    above, below = (runs.of(population, budget, contender, n, m) for contender in pair)
+    return ratio(above, below)
+
+
+def beats(pair: tuple[float, float]) -> bool:
+    """By more than two standard errors."""
+    return pair[0] - 2 * pair[1] > 1
 
 
 def slopes_row(runs: Runs, name: str, population: Population, budget: Budget, contender: Contender) -> list[str]:
@@ -153,7 +266,7 @@ def small_table(population: Population, budgets: Sequence[Budget], sizes: Sequen
     return table([f"excess, {population.name}", "method", "m", *(f"n = {n:,}" for n in sizes)], rows)
 
 
-def control_table(sizes: Sequence[int], repetitions: int) -> tuple[str, str]:
+def control_table(sizes: Sequence[int], repetitions: int) -> str:
     """One record with the best of all cuts in hindsight, and where ours does not beat it."""
     rivals = [CutRecord("one record", cut=cut) for cut in CUTS]
     rows, lost, count = [], [], 0
@@ -172,7 +285,7 @@ def control_table(sizes: Sequence[int], repetitions: int) -> tuple[str, str]:
     head = ["population", "budget", "n", "one record, best cut"]
     head += [f"over {ours.name}, m = {m}" for ours, m in product((USERS, PUBLIC), MANY)]
     said = f"Of {count} comparisons {count - len(lost)} are won. Not won: {'; '.join(lost) or 'none'}."
-    return table(head, rows), said
+    return f"{table(head, rows)}\n\n{said}"
 
 
 def central_table(sizes: Sequence[int], repetitions: int) -> str:
@@ -196,7 +309,7 @@ def coarse_table(items: Sequence[int] = (16, 64, 100, 256, 1_024, 4_096, 16_384)
     return table(["m", *(f"{budget}: users in a batch" for budget in BUDGETS), "C of the default"], rows)
 
 
-def draw(path: Path, runs: Runs) -> None:
+def draw(runs: Runs) -> Any:
     """The figure: a panel a population and budget."""
     figure, axes = sheet(2, 2, share=False, width=4.8, height=3.5)
     for axis, (population, budget) in zip(axes.flat, product(POPULATIONS, BUDGETS), strict=True):
@@ -217,141 +330,53 @@ def draw(path: Path, runs: Runs) -> None:
         axis.set_title(f"{population.name}, {budget}", fontsize=10)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     figure.suptitle("m records of each user; two standard errors", fontsize=10)
-    figure.savefig(path, dpi=90)
+    return figure
 
 
-TEXT = """# User-level learning, measured
-
-Written by `python -m studies.user_level --write`; do not edit. n users with m records each; one local budget for all
-records of a user, delta = 1e-6 where there is one. Logistic: the convex smooth setting of `rates.md` (curvatures a
-factor of 1024 apart). Linear: its squared loss in the unit ball, with no strong convexity declared. Six features, exact
-excess, horizon declared, at most {steps:,} steps. ± is one Monte Carlo standard error; {repetitions}, and {few} of
-whatever has more than {large:,} reports.
-
-* "User level" is `UserLevelLDPClassifier` or `UserLevelLDPRegressor`: one report on the average gradient of all m.
-* "One record" reports on one of the user's records, "group privacy" on each with a budget that keeps the user's for all
-  of them: mu / sqrt(m) by GDP composition, which is exact; eps / m for pure epsilon. Same learner, steps, mechanisms.
-* "Spread known": what reports are on is cut to its true spread, known from public data, for baselines too. Otherwise
-  the spread is taken to be the loss's bound over sqrt(m), so that nothing is cut at m = 1.
-
-![Excess loss](user_level.png)
-
-## Against the baselines
-
-How many times larger their excess is. Bold where it is not larger by more than two standard errors.
-
-{against}
-
-{finding}
-
-Two standard errors are passed by chance in one of 44 comparisons of equals, and errors from few repetitions are rough.
-The cut of one spread was chosen out of 0.5, 1, 1.5, 2 and 3 on these two populations with other seeds; users that
-differ and pure epsilon, below, had no part in that.
-
-Group privacy has the noise of one record a user: sqrt(m) times more a record, and m records. The average of m has the
-same noise too where it is cut to the bound L: what many records allow is a smaller cut at little bias.
-
-## Is it the records, or the cut?
-
-One record is cut to L above and the average of m to L / sqrt(m), so some of the gain may be the smaller cut's, which
-anybody can have. Here one record is cut to the best of {cuts} L in hindsight: the least mean excess of {count}, a
-little better than can be had. Ours is not chosen so. How many times larger its excess is:
-
-{control}
-
-{controlled}
-
-Where the default is not better here, its gain over a cut to L is that of a bound that is far above all gradients, and
-not of many records. The comparisons with a known spread in the first table cut both sides by the same rule and are the
-ones that show what records are worth. One record and user level at m = 1 are one method with other seeds, so how far
-their rows in the last table are apart shows what the errors are worth.
-
-## Slopes
-
-Bassily, Sun 2023, Theorem 3.2 bounds the excess by (d / (n m eps^2))^1/2 up to logarithms, so it may fall faster. Least
-squares of log mean excess on log n and log m together, and on log n m; over sizes where the mean excess is less than
-half of theta_0's ({starts}). "Yes": at most -1/2, two standard errors allowed. A fixed distribution is easy at small
-n and m: what is steep is settled, what is flat is worth little yet, and the excess starts far below the bound and falls
-slower until the flattest direction is settled. So there is also the worst of a family of {family} with equal curvatures
-from 1 to 2^-12, at each n and m ({few} repetitions), which is what a theorem about all distributions is about.
-
-{slopes}
-
-## How many users the paper's mean needs
-
-The paper asks some users where the averages lie, and cuts the others' around that. For all its users to be within the
-cut takes C of some eight spreads. With the default spread and six parameters, `centre="asked"` has less noise than a
-cut to L only from so many users in a single batch, of which a run has many:
-
-{coarse}
-
-Up to m = 100 it never has. The default cuts to one spread, around zero: near the optimum mean gradients are near zero,
-and far from it a step keeps its direction. In the worst case over distributions that leaves a bias of a quarter of the
-spread, which does not fall with n; see `streamdp.estimators.user.estimators`.
-
-## Users that differ
-
-A quarter of the users have another theta*: their averages do not come closer than some distance, however large m is.
-
-{different}
-
-## Pure epsilon
-
-PrivUnit.
-
-{pure}
-
-## For scale: a trusted curator
-
-Gradient descent on all records in memory with group privacy (S / n a user, the best of three numbers of steps in
-hindsight): another promise, against everyone but the curator.
-
-{central}
-
-## Excess
-
-{excess}
-"""
+@cache
+def main_runs(quick: bool) -> Runs:
+    """What the first table, the slopes, the last table and the figure are of."""
+    if quick:
+        return measure(cells_of(POPULATIONS, BUDGETS, (200, 500), ITEMS), {200: 2, 500: 2})
+    return measure(cells_of(POPULATIONS, BUDGETS, SIZES, ITEMS), REPETITIONS)
 
 
-def main() -> None:
-    """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(prog="python -m studies.user_level", description="Measure user-level learning.")
-    parser.add_argument("--write", action="store_true", help="write user_level.md and user_level.png")
-    parser.add_argument("--quick", action="store_true", help="few users and repetitions; cannot be written")
-    arguments = parser.parse_args()
-    if arguments.write and arguments.quick:
-        parser.error("--quick is for trying only")
-    sizes, many = ((200, 500), (500,)) if arguments.quick else (SIZES, (3_162, 31_623))
-    repetitions, few = (dict.fromkeys(sizes, 2), 2) if arguments.quick else (REPETITIONS, FEW)
-    runs, ends = measure(cells_of(POPULATIONS, BUDGETS, sizes, ITEMS), repetitions), sizes[::2]
+def against(quick: bool) -> tuple[str, Any]:
+    """The comparison with the baselines, in words too, and the figure."""
+    runs = main_runs(quick)
+    return f"{against_table(runs, POPULATIONS, BUDGETS)}\n\n{finding(runs, POPULATIONS, BUDGETS)}", draw(runs)
+
+
+def all_slopes(quick: bool) -> str:
+    """The slopes, and those of the worst of the family."""
+    runs = main_runs(quick)
+    ends = runs.sizes()[::2]
     family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, FEWEST))
     extreme = worst(family, FAMILY, BUDGETS[-1], USERS)
-    control, controlled = control_table(many, few)
-    text = TEXT.format(
-        steps=MOST_STEPS,
-        repetitions=", ".join(f"{count} repetitions at n = {n:,}" for n, count in repetitions.items()),
-        against=against_table(runs, POPULATIONS, BUDGETS),
-        finding=finding(runs, POPULATIONS, BUDGETS),
-        starts=", ".join(f"{population.name} {population.start:.2f}" for population in POPULATIONS),
-        slopes=slopes_table(runs, POPULATIONS, BUDGETS, extreme, BUDGETS[-1]),
-        family=len(FAMILY),
-        few=FEWEST,
-        large=LARGE,
-        cuts=", ".join(f"{cut:g}" for cut in CUTS),
-        count=len(CUTS),
-        control=control,
-        controlled=controlled,
-        coarse=coarse_table(),
-        different=small_table(DIFFERENT, BUDGETS[1:], many, few),
-        pure=small_table(LOGISTIC, [PureDP(1.0)], many, few),
-        central=central_table(many, few),
-        excess=excess_table(runs, POPULATIONS, BUDGETS),
-    )
-    print(text)
-    if arguments.write:
-        (FOLDER / "user_level.md").write_text(text, encoding="utf-8")
-        draw(FOLDER / "user_level.png", runs)
+    starts = ", ".join(f"{population.name} {population.start:.2f}" for population in POPULATIONS)
+    return f"{slopes_table(runs, POPULATIONS, BUDGETS, extreme, BUDGETS[-1])}\n\nTheta_0's excess: {starts}."
+
+
+def smaller(shown: Callable[[Sequence[int], int], str]) -> Callable[[bool], str]:
+    """A smaller table, by sizes and repetitions."""
+    return lambda quick: shown((500,), 2) if quick else shown((3_162, 31_623), FEW)
+
+
+PARTS: dict[str, Callable[[bool], str | tuple[str, Any]]] = {
+    "against": against,
+    "control": smaller(control_table),
+    "slopes": all_slopes,
+    "coarse": lambda quick: coarse_table(),
+    "different": smaller(lambda sizes, few: small_table(DIFFERENT, BUDGETS[1:], sizes, few)),
+    "pure": smaller(lambda sizes, few: small_table(LOGISTIC, [PureDP(1.0)], sizes, few)),
+    "central": smaller(central_table),
+    "excess": lambda quick: excess_table(main_runs(quick), POPULATIONS, BUDGETS),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, PARTS, arguments, quick=True)
 
 
 if __name__ == "__main__":

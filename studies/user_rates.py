@@ -4,23 +4,21 @@ Bassily and Sun 2023, Theorem 3.1, and Asi and Liu 2024, Theorems 4.1 and 4.11, 
 class. A fixed loss may be easier. Two families are as hard as the bounds: linear losses -<z, theta>, whose lower bound
 is the theorems', and squared distances ||theta - z||^2 / 2, whose excess is the squared error of a mean. z is a vector
 of d signs of norm 1 with a mean of norm a along the diagonal, so the excess is known. A user has m of them. Theta is in
-the unit ball and begins at 0. `--write` writes user_rates.md and user_rates.png beside this file. Noise comes from
-seeded generators, which are for measuring only.
+the unit ball and begins at 0. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import fast_enough, mean_and_error, pm, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, slope, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from streamdp.errors import TooFewUsersError
 from streamdp.privacy.entropy import SeededEntropy
@@ -29,7 +27,6 @@ from streamdp.windows.outliers import OutlierRemoval
 from streamdp.windows.ranges import PrivateRange
 from streamdp.windows.task import Method, Task
 
-FOLDER = Path(__file__).parent
 DELTA = 1e-6
 DRAWS = 3
 RANGES, OUTLIERS = PrivateRange(), OutlierRemoval()
@@ -251,7 +248,7 @@ def outliers_table() -> str:
     return table(head, rows)
 
 
-def picture(path: Path) -> None:
+def picture() -> Any:
     """A row for each family, a column for what is varied."""
     figure, axes = sheet(len(PROBLEMS), len(SWEEPS))
     labels = {"n": "users n", "m": "records of each user m", "d": "parameters d", "epsilon": "epsilon"}
@@ -272,76 +269,27 @@ def picture(path: Path) -> None:
             axis.grid(alpha=0.3)
         row[0].set_ylabel(f"excess loss, {problem.name}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9)
-    figure.savefig(path, dpi=90)
+    return figure
 
 
-TEXT = """# Rates of user-level privacy
+def excess_tables() -> str:
+    """A table for each family and what is varied."""
+    return "\n\n".join(
+        f"### {problem.name.capitalize()}, against {varied}\n\n{excess_table(problem, varied)}"
+        for problem, varied in product(PROBLEMS, SWEEPS)
+    )
 
-Written by `python -m studies.user_rates --write`; do not edit. One window of n users with m records each, {base},
-delta = {delta:g}, but for what is varied. {draws} draws; ± is one Monte Carlo standard error. Two families of losses
-that are as hard as the theorems' bounds (`studies.user_rates`): linear losses (Bassily and Sun 2023, Theorem 3.1;
-Asi and Liu 2024, Theorem 4.1), of which the hardest of three is shown, and squared distances (Asi and Liu 2024, Theorem
-4.11). Records are in the unit ball; the declared smoothness is 0.001 and 1.
 
-* "No privacy": what minimises the loss of all records.
-* "Item level": a replaced record is hidden, and not a replaced user. This is less privacy.
-* "Cut at the bound": user-level privacy without knowing that averages of m records are near each other. This is the
-  item-level rate for m = 1, or that of group privacy.
-* "Private ranges": Bassily and Sun's means, where they lower the noise, and else a cut at the bound.
-* "Outlier removal": Asi and Liu's means.
-
-![Excess loss](user_rates.png)
-
-## Slopes
-
-Bounds are sums of two terms. "Exponent" is that of privacy's, as in Bassily and Sun's Table 1: n^-1 m^-1 (item level),
-n^-1 m^0 (cut), n^-1 m^-1/2 (user level), each times d^1/2 / epsilon, and the square of it for squared distances. "Met":
-at most the exponent, two standard errors allowed. The other term is (n m)^-1/2 or its square: where the excess is near
-that of no privacy, the slope is its, which is why the item level meets so little. Means that need many users fall
-faster where users become enough: the last three sizes tell more.
-
-{slopes}
-
-## Excess
-
-The last columns are the excess over 1 / sqrt(n m) + sqrt(d / m) / (n epsilon), or over the sum of the squares: if the
-theorem holds, some constant times logarithms.
-
-{excess}
-
-## Users who are unlike the others
-
-Squared distances. A share of the users has an average that lies opposite to the mean of the others, further from it by
-a strength times 1 / sqrt(m) (100: {far:.1f}; the ball is 2 wide). The excess is that for the usual users.
-The last column counts the runs of outlier removal that stopped, of {draws}. Outlier removal is planned for one far pair
-in a hundred, so for one unlike user in two hundred.
-
-{outliers}
-"""
+PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
+    "excess": excess_tables,
+    "slopes": lambda: (slopes_table(), picture()),
+    "outliers": outliers_table,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(description="Measure rates of user-level privacy.")
-    parser.add_argument("--write", action="store_true", help="write user_rates.md and user_rates.png")
-    write = parser.parse_args(arguments).write
-    tables = []
-    for problem, varied in product(PROBLEMS, SWEEPS):
-        tables.append(f"### {problem.name.capitalize()}, against {varied}\n\n{excess_table(problem, varied)}")
-    base = Size()
-    page = TEXT.format(
-        base=f"n = {base.n:,}, m = {base.m:,}, d = {base.d}, epsilon = {base.epsilon:g}",
-        delta=DELTA,
-        draws=DRAWS,
-        slopes=slopes_table(),
-        excess="\n\n".join(tables),
-        far=STRENGTHS[-1] / math.sqrt(base.m),
-        outliers=outliers_table(),
-    )
-    print(page)
-    if write:
-        (FOLDER / "user_rates.md").write_text(page, encoding="utf-8")
-        picture(FOLDER / "user_rates.png")
+    command(__file__, PARTS, arguments)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""What benchmarks share to write pages: means with errors, tables, sections by their titles."""
+"""What benchmarks share to write pages: means with errors, slopes, tables, and the command of a page."""
 
 from __future__ import annotations
 
 import argparse
 import fcntl
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -51,48 +52,57 @@ def pm(pair: tuple[float, float], digits: int = 2) -> str:
     return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
 
 
-def write(section: str, head: str, page: Path) -> None:
-    """Put a section into the page, in the order of titles; a page with another head is begun anew."""
-    with page.open("a+", encoding="utf-8") as file:
+NOISE = Path(__file__).parents[2] / "docs" / "explanations" / "noise.md"
+"""The page about the costs of noise, which shows some parts."""
+Found = str | tuple[str, Any]
+"""The text of a part, and perhaps its picture."""
+
+
+def fill(page: Path, name: str, text: str) -> None:
+    """Replace what stands in a page between the marks of a name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    with page.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # steps of `make figures` may end at the same time
-        file.seek(0)
-        first, *others = re.split(r"^(?=## )", file.read(), flags=re.MULTILINE)
-        kept = others if first.strip() == head.strip() else []
-        title = section.splitlines()[0]
-        sections = [*(part.strip() for part in kept if part.splitlines()[0] != title), section.strip()]
+        before, _, rest = file.read().partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise SystemExit(f"{page} lacks the lines {begin} and {end}")
         file.seek(0)
         file.truncate()
-        file.write("\n\n".join([head.strip(), *sorted(sections)]) + "\n")
+        file.write(f"{before}{begin}\n{text}\n{end}{after}")
 
 
-def measure(
-    about: str, sections: Mapping[str, Callable[[], str]], head: str, page: Path, arguments: Sequence[str] | None
+def command(
+    script: str,
+    parts: Mapping[str, Callable[..., Found]],
+    arguments: Sequence[str] | None,
+    quick: bool = False,
+    pages: Mapping[str, Sequence[Path]] = MappingProxyType({}),
 ) -> None:
-    """The command of a page of sections: measure them, print, and with --write save."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--write", action="store_true", help=f"write sections of {page.name}")
-    parser.add_argument("--only", choices=sections, nargs="+", default=[*sections], help="which sections")
+    """The command of the page beside a script: measure its parts, print them, and with --write save them.
+
+    `quick`: whether there is a smaller size, for a look. Parts then take whether it is asked for; it is never saved.
+    `pages`: where parts are saved, if that is not the page beside the script alone.
+    """
+    page = Path(script).with_suffix(".md")
+    parser = argparse.ArgumentParser(description=f"Measure what {page.parent.name}/{page.name} shows.")
+    parser.add_argument("--write", action="store_true", help=f"save the parts in {page.name}")
+    parser.add_argument("--only", choices=parts, nargs="+", default=[*parts], help="which parts")
+    if quick:
+        parser.add_argument("--quick", action="store_true", help="a small size, which cannot be saved")
     given = parser.parse_args(arguments)
+    small = quick and given.quick
+    if given.write and small:
+        parser.error("--quick is for a look: its figures cannot be saved")
     for name in given.only:
-        section = sections[name]()
-        print(section, flush=True)
+        found = parts[name](small) if quick else parts[name]()
+        text, picture = found if isinstance(found, tuple) else (found, None)
+        print(text, flush=True)
         if given.write:
-            write(section, head, page)
-
-
-def write_between(file: Path, begin: str, end: str, text: str) -> None:
-    """Replace what stands between two marks of a file."""
-    before, _, rest = file.read_text(encoding="utf-8").partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{file} lacks the lines {begin} and {end}")
-    file.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
-
-
-def write_costs(mark: str, text: str) -> None:
-    """Put a table into the page about the costs of noise, between its marks."""
-    path = Path(__file__).parents[2] / "docs" / "explanations" / "noise.md"
-    write_between(path, f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->", text)
+            for one in pages.get(name, [page]):
+                fill(one, name, text)
+            if picture is not None:
+                picture.savefig(page.parent / "figures" / f"{page.stem}-{name}.png", dpi=80)
 
 
 def short(records: float) -> str:

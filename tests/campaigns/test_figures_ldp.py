@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streamdp import datasets
-from studies.figures_ldp import Size, Study, distance, excess, exponents, figure_4, write
+from studies.figures_ldp import Size, Study, distance, excess, exponents, figure_4
 from studies.theory import PAPER, Case, simulate
 
 
@@ -69,12 +68,3 @@ def test_a_figure_has_a_row_for_each_line_and_names_its_axes() -> None:
     assert len(lines) == 2 * len(rows)  # the last and the averaged iterate
     assert all(axis.get_xlabel() for axis in found.picture.axes)
     assert found.picture.axes[0].get_ylabel()
-
-
-def test_a_section_replaces_its_own_and_no_other(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    for section in ("## 5: b\n\nold", "## 1: a\n\nkept", "## 5: b\n\nnew"):
-        write(section, "# Head of a size\n", page)
-    assert page.read_text() == "# Head of a size\n\n## 1: a\n\nkept\n\n## 5: b\n\nnew\n"
-    write("## 2: c", "# Head of another size\n", page)
-    assert page.read_text() == "# Head of another size\n\n## 2: c\n"

@@ -16,8 +16,7 @@ from scipy.optimize import minimize
 from benchmarks.shared.pages import ratio
 from streamdp.optim import ac_sa
 from studies.excess import SETTINGS, Setting
-from studies.powers import linear
-from studies.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, worst
+from studies.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, linear, worst
 
 SMOOTH, KINKED, STRONG, STRONG_KINKED = SETTINGS
 FEW = (3_162, 10_000, 31_623, 100_000)

@@ -10,8 +10,21 @@ from benchmarks.shared.real_data import RealData
 from streamdp.optim.losses import Hinge
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.subsampling import noise_multiplier
-from studies.subquadratic import GROWTH, WRONG, D, NoisySGD, Window, growth, measured, slope, task
-from studies.subquadratic_runs import JOB, RIDGE, learned, table_of
+from studies.subquadratic import (
+    GROWTH,
+    JOB,
+    RIDGE,
+    WRONG,
+    D,
+    NoisySGD,
+    Window,
+    growth,
+    learned,
+    measured,
+    slope,
+    table_of,
+    task,
+)
 
 
 def test_the_least_loss_of_the_window_is_what_it_is_said_to_be() -> None:

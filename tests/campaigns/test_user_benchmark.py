@@ -31,8 +31,25 @@ from studies.user_baselines import (
     central_descent,
     coarse_batch,
 )
-from studies.user_level import BUDGETS, CUTS, FOLDER, ITEMS, MANY, SIZES
-from studies.user_runs import PUBLIC, RIVALS, USERS, Runs, beats, cells_of, fits, gain, learned, measure, slopes
+from studies.user_level import (
+    BUDGETS,
+    CUTS,
+    ITEMS,
+    MANY,
+    PUBLIC,
+    RIVALS,
+    SIZES,
+    USERS,
+    Runs,
+    beats,
+    cells_of,
+    fits,
+    gain,
+    learned,
+    measure,
+    slopes,
+)
+from tests.support.paths import ROOT
 
 POPULATIONS = (LOGISTIC, LINEAR, DIFFERENT)
 FOUR = ApproxDP(4.0, 1e-6)
@@ -195,7 +212,7 @@ def test_few_records_never_make_the_coarse_question_pay() -> None:
 # --- the page
 
 
-PAGE = FOLDER / "user_level.md"
+PAGE = ROOT / "studies" / "user_level.md"
 
 
 def rows_under(title: str) -> list[list[str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from streamdp.estimators.user.randomizer import averages
 from studies.few_users import vectors
-from studies.powers import linear
+from studies.rates import linear
 from studies.user_claims import (
     CENTRAL,
     Size,

@@ -9,7 +9,6 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -161,13 +160,12 @@ def test_records_name_commits_on_main(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("study", "small"),
     [
-        ("studies.figures_ldp", ["--size", "small"]),
-        ("studies.figures_insurance", ["--size", "small"]),
+        ("studies.figures_ldp", ["--quick"]),
+        ("studies.figures_insurance", ["--quick"]),
         ("benchmarks.learning", ["--quick"]),
         ("benchmarks.soak", ["--minutes", "1"]),
-        ("benchmarks.user_excess", ["--most", "100"]),
         ("studies.user_level", ["--quick"]),
-        ("benchmarks.validation", ["--runs", "1"]),
+        ("benchmarks.validation", ["--quick"]),
     ],
 )
 def test_a_small_size_is_never_written(
@@ -180,12 +178,27 @@ def test_a_small_size_is_never_written(
     assert "--write" not in capsys.readouterr().err.splitlines()[-1]  # it is known, and refused
 
 
-def test_only_write_changes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = import_module("studies.figures_ldp")
-    found = SimpleNamespace(title="a", table="b", section=lambda prefix: "## a")
-    monkeypatch.setattr(study, "PAGE", tmp_path / "page.md")
-    monkeypatch.setattr(study, "FIGURES", {"1": lambda size: found})
+def test_only_write_changes_a_page_and_only_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, page = import_module("studies.noisy_rates"), tmp_path / "noisy_rates.md"
+    monkeypatch.setattr(study, "__file__", str(tmp_path / "noisy_rates.py"))
+    monkeypatch.setattr(study, "PARTS", {"a": lambda: "new", "b": lambda: "other"})
+    before = "# A\n\n<!-- a: begin -->\nold\n<!-- a: end -->\n\nprose\n\n<!-- b: begin -->\n<!-- b: end -->\n"
+    page.write_text(before)
     study.main([])
-    assert not study.PAGE.exists()
-    study.main(["--write"])
-    assert study.PAGE.read_text().endswith("## a\n")
+    assert page.read_text() == before
+    study.main(["--write", "--only", "a"])
+    assert page.read_text() == before.replace("old", "new")
+    monkeypatch.setattr(study, "PARTS", {"c": lambda: "new"})
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        study.main(["--write"])
+
+
+@pytest.mark.parametrize("page", sorted(page for at in figures.FOLDERS for page in (ROOT / at).glob("*.md")), ids=str)
+def test_a_page_has_the_marks_of_its_parts_and_no_other(page: Path) -> None:
+    name = f"{page.parent.name}.{page.stem}"
+    parts = getattr(import_module(name), "PARTS", None) if find_spec(name) else None
+    if parts is None:
+        pytest.skip("no parts are written by a script of its name")
+    marks = re.findall(r"^<!-- (\w+): begin -->$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    elsewhere = {"records"} if page.stem == "theory" else set()
+    assert sorted(marks) == sorted(set(parts) - elsewhere)
