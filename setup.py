@@ -17,7 +17,7 @@ from setuptools import Extension, setup
 
 REORDERED = {
     "streamdp.privacy.privunit",
-    "streamdp.optim.location_scale",
+    "streamdp.scaling.location_scale",
     "streamdp.optim.loops",
     "streamdp.optim.local_learning",
 }

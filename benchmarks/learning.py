@@ -37,11 +37,11 @@ from benchmarks.shared.real_data import JOBS as REAL_JOBS
 from benchmarks.shared.real_data import RealData
 from benchmarks.shared.simulation import SIGMA, Simulation
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.optim import frame as k
 from streamdp.optim import loops
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.planner import asymptotic_variance
 from streamdp.optim.steps import Steps
+from streamdp.scaling import unit_table as k
 
 DRAWS, SIMULATED, RUNS = 12, 60, 100
 WIDE = 30.0  # bounds of columns that are normal with a standard deviation of 1; those of the target are four times this
@@ -221,11 +221,11 @@ def priced(how: str, loss: str, d: int, budget: str, X: np.ndarray, y: np.ndarra
     else:
         model = LDPASGDRegressor(**options, target=(1 - 3 * spread, 1 + 3 * spread))
         if how != "private":
-            model.learner.arrays.frame[-1, [k.CENTRE, k.SCALE]] = 1.0, spread
-            model.learner.arrays.clock[k.TARGET] = k.DONE
+            model.learner.arrays.units.table[-1, [k.CENTRE, k.SCALE]] = 1.0, spread
+            model.learner.arrays.units.progress[k.TARGET] = k.DONE
     if how == "told":
-        model.learner.arrays.frame[:-1, [k.SCALE, k.RESTARTED]] = 1 / 3
-    k.refresh(model.learner.arrays)
+        model.learner.arrays.units.table[:-1, [k.SCALE, k.RESTARTED]] = 1 / 3
+    k.refresh(model.learner.arrays.units)
     model.learn_arrays(np.clip(X / 3, -1, 1), y)
     return model
 
@@ -267,8 +267,7 @@ def price(share: float) -> Iterator[list[str]]:
 def optimum(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Where the mean gradient of the records is zero, in original units."""
     arrays, p = model.learner.arrays, X.shape[1]
-    columns, target, theta = arrays.frame[:p], arrays.frame[p], np.empty(arrays.state.shape[1])
-    k.inward(arrays, arrays.state[1], theta)
+    columns, target, theta = arrays.units.table[:p], arrays.units.table[p], model.learner.average_in_units()
     scaled = (X - columns[:, k.CENTRE]) / columns[:, k.SCALE]
     bounded = np.clip(y, target[k.ORIGIN] - target[k.UNIT], target[k.ORIGIN] + target[k.UNIT])
     gradients = np.empty((len(X), len(theta)))
@@ -279,7 +278,7 @@ def optimum(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
     found = root(mean, theta, options={"xtol": 1e-6})
     assert found.success
-    return np.asarray(model.learner.original(found.x))
+    return np.asarray(model.learner.units.outward(found.x))
 
 
 def correlated(columns: str, d: int) -> np.ndarray:

@@ -1,13 +1,14 @@
-"""Values of records as floats. What a failed conversion raised is left behind, because it may show the value."""
+"""Values of records and states as floats. What a failed conversion raised is left behind: it may show the value."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError
 
 
 def is_numeric(values: Any) -> bool:
@@ -48,3 +49,14 @@ def number(what: str, value: Any) -> float:
     except Exception:  # noqa: BLE001 - as in `floats`
         reason = f"a number, got {type(value).__name__}"
     raise SchemaError(f"{what}: expected {reason}")
+
+
+def finite_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the entry `name` of a state as a new array of floats.
+
+    Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and finite numbers.
+    """
+    numbers = np.array(state[name], dtype=float)
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        raise ConfigError(f"state: {name}: expected finite numbers of shape {shape}, got shape {numbers.shape}")
+    return numbers

@@ -19,7 +19,7 @@ import numpy as np
 
 cimport numpy as cnp
 
-from streamdp.optim.frame cimport FRAME, SHIFT, SLOPE
+from streamdp.scaling.unit_table cimport TABLE, SHIFT, SLOPE
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, matrix, random_words, scratch, vector, whole_numbers, wipe
 
@@ -258,7 +258,7 @@ cdef class Predictor:
         self._at = vector(theta)
         self._frame = NULL if units is None else matrix(units)
         if cnp.PyArray_DIM(theta, 0) < packer._width + intercept or (
-            units is not None and units.shape != (packer._width + 1, FRAME)
+            units is not None and units.shape != (packer._width + 1, TABLE)
         ):
             raise TypeError("the model and the record differ in their numbers of columns")
 
@@ -280,7 +280,7 @@ cdef class Predictor:
             if kind:
                 total[0] += self._at[j] * value
                 if self._frame != NULL:
-                    inner = value * self._frame[j * FRAME + SLOPE] - self._frame[j * FRAME + SHIFT]
+                    inner = value * self._frame[j * TABLE + SLOPE] - self._frame[j * TABLE + SHIFT]
                     square[0] += inner * inner
         return isfinite(total[0])  # what overflows is for `_scores`
 

@@ -21,9 +21,9 @@ from streamdp.learners.linear_problem import Columns
 from streamdp.learners.target_units import Bounds, Units, units_of
 from streamdp.learners.target_units import inward as target_inward
 from streamdp.learners.target_units import outward as target_outward
-from streamdp.optim.column_search import ColumnSearch
-from streamdp.optim.column_units import inward, outward
-from streamdp.optim.target_search import Question, TargetSearch
+from streamdp.scaling.column_search import ColumnSearch
+from streamdp.scaling.column_units import inward, outward
+from streamdp.scaling.target_search import Question, TargetSearch
 
 
 class AskedUnits:

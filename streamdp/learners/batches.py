@@ -29,7 +29,6 @@ from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim import change
 from streamdp.optim.ac_sa import Problem
-from streamdp.optim.batch_search import LEAST_SPREAD
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import Huber
@@ -38,6 +37,7 @@ from streamdp.optim.planned import Planned
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.scaling.batch_search import LEAST_SPREAD
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ class Learner(ABC):
 
     @property
     def unit_table(self) -> np.ndarray | None:
-        """The unit table of the columns, if the noise of `point` is known; see `frame`."""
+        """The unit table of the columns, if the noise of `point` is known; see `unit_table`."""
         return None
 
     @property

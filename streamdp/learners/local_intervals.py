@@ -8,12 +8,12 @@ import numpy as np
 
 from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.learners.local_reports import LocalReports
-from streamdp.optim import frame as k
-from streamdp.optim import loops, pair_bits
-from streamdp.optim.arrays import average_in_units, unresolved
+from streamdp.optim import loops
 from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
+from streamdp.scaling import pair_bits
+from streamdp.scaling import unit_table as k
 
 
 def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -37,8 +37,8 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     if learner.merged or seen < 2:
         raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
     arrays, problem, p = learner.arrays, learner.problem, learner.p
-    d, spec, zero = arrays.state.shape[1], arrays.spec, learner.original(np.zeros(arrays.state.shape[1]))
-    units = without_shift(np.array([learner.original(unit) - zero for unit in np.eye(d)]), problem.outputs)
+    d, spec, outward = arrays.state.shape[1], arrays.spec, learner.units.outward
+    units = without_shift(np.array([outward(unit) - outward(np.zeros(d)) for unit in np.eye(d)]), problem.outputs)
     information = learner.default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
     segments, rates, noises = _ended(learner)
     if not len(segments):  # as where all records answered with bits
@@ -48,7 +48,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     deviations = np.sqrt(np.diagonal(covariance))
     original = noises @ units**2
     rates = (rates * noises) @ units**2 / original
-    theta = average_in_units(arrays)
+    theta = learner.average_in_units()
     limits, times = path_intervals(
         segments,
         rates,
@@ -61,7 +61,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     )
     for block in (limits, times):  # how fast such coefficients move is not known
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
-            block[start + np.array(unresolved(arrays), dtype=int)] = np.nan
+            block[start + np.array(arrays.units.unresolved, dtype=int)] = np.nan
     more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - learner.steps.alpha, 0.1))
     return limits, seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
 
@@ -70,7 +70,7 @@ def _ended(learner: LocalReports) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The segments that have ended (K, d + 1), and their rates and noises (K, d) in the units of today (`path`)."""
     arrays, problem, p = learner.arrays, learner.problem, learner.p
     d = arrays.state.shape[1]
-    column, scales = np.full(d, p), np.append(arrays.frame[:p, k.SCALE], 1.0)
+    column, scales = np.full(d, p), np.append(arrays.units.table[:p, k.SCALE], 1.0)
     problem.blocks(column, p)[:, :p] = np.arange(p)
     ended = arrays.segments[:, d + 1 + p] > 0
     rates, noises = arrays.segments[ended, d + 1 :][:, column], arrays.segments[ended, d + p + 2 :][:, column]
@@ -80,14 +80,14 @@ def _ended(learner: LocalReports) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _signs(learner: LocalReports) -> np.ndarray:
-    """What the bits about pairs told, for each two parameters (2, d, d), as `path_intervals` takes it."""
+    """The bits about pairs, for each two parameters (2, d, d), as `path_intervals` takes it."""
     arrays, problem, p = learner.arrays, learner.problem, learner.p
     d = arrays.state.shape[1]
     signs = np.zeros((2, d, d))
-    both = arrays.pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
+    both = arrays.units.pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
     for start in range(0, d - p, p + problem.intercept):
         i, j = start + both.T
-        signs[:, i, j] = signs[:, j, i] = arrays.told[:, :2].T
+        signs[:, i, j] = signs[:, j, i] = arrays.units.pair_evidence[:, :2].T
     if isinstance(problem.loss, Huber):
         signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
     return signs

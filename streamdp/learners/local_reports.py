@@ -14,18 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.data.floats import floats
+from streamdp.data.floats import finite_array, floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops, odds, pair_bits, questions
-from streamdp.optim.arrays import FIRST_SCALE, Arrays, average_in_units, begin, merge, read
+from streamdp.optim import loops, odds
+from streamdp.optim.arrays import Arrays
 from streamdp.optim.inference import SEGMENTS
-from streamdp.optim.local_learning import LocalStep, absorb, learn
+from streamdp.optim.local_learning import LocalStep, absorb, absorb_bit, learn
 from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.moderation import UNKNOWN, Noise, noise_at
-from streamdp.optim.states import finite_array
 from streamdp.optim.steps import EACH, Steps, expected_distance, rarity
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -33,6 +31,10 @@ from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
+from streamdp.scaling import pair_bits, schedule
+from streamdp.scaling import unit_table as k
+from streamdp.scaling.arrays import FIRST_SCALE, begin
+from streamdp.scaling.units import Units
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -114,7 +116,7 @@ class Question:
 
 
 class LocalReports(Learner):
-    """A step or a bit for each record. What was learned is in `arrays` (see `optim.frame`).
+    """A step or a bit for each record. What was learned is in `arrays` (see `optim.arrays`).
 
     Parameters
     ----------
@@ -186,28 +188,29 @@ class LocalReports(Learner):
         numbers = self.steps.numbers(self.distance, problem.loss.bound, d, classes)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.steps.clock == "records", self.averaged
-        frame = np.zeros((p + 1, k.FRAME))
-        frame[:, [k.SCALE, k.UNIT]] = 1.0
-        frame[p, k.UNIT] = np.inf
+        table = np.zeros((p + 1, k.TABLE))
+        table[:, [k.SCALE, k.UNIT]] = 1.0
+        table[p, k.UNIT] = np.inf
         if problem.intercept:
-            frame[:p, k.ORIGIN], frame[:p, k.UNIT] = columns.origin, columns.unit
+            table[:p, k.ORIGIN], table[:p, k.UNIT] = columns.origin, columns.unit
         scaled: list[int] = []
         if scaling == "private":
             scaled = [*np.flatnonzero(columns.numeric).tolist(), *([] if bounds is None else [p])]
-            frame[:p, k.SCALE][columns.numeric] = FIRST_SCALE
+            table[:p, k.SCALE][columns.numeric] = FIRST_SCALE
         if bounds is not None:
             low, high = bounds
-            frame[p, k.ORIGIN], frame[p, k.UNIT] = (low + high) / 2, (high - low) / 2
+            table[p, k.ORIGIN], table[p, k.UNIT] = (low + high) / 2, (high - low) / 2
             if scaling != "none":
-                frame[p, [k.CENTRE, k.SCALE]] = frame[p, [k.ORIGIN, k.UNIT]]
+                table[p, [k.CENTRE, k.SCALE]] = table[p, [k.ORIGIN, k.UNIT]]
         if scaling != "none":
             for j, (centre, spread) in columns.typical.items():
-                frame[j, [k.CENTRE, k.SCALE]] = centre if problem.intercept else 0.0, spread
-        segments = SEGMENTS if self.averaged else 0
-        arrays = begin(spec, box, np.zeros((2, d)), segments, frame, scaled, self._paired(columns))
-        arrays.state[0] = first_theta(problem.loss, d, in_units)
-        self.arrays, self.columns, self.merged = arrays, columns, False
-        arrays.state[1] = self.original(arrays.state[0])
+                table[j, [k.CENTRE, k.SCALE]] = centre if problem.intercept else 0.0, spread
+        segments = np.zeros((SEGMENTS if self.averaged else 0, d + 1 + 2 * (p + 1)))
+        units = begin(table, scaled, self._paired(columns))
+        self.arrays, self.columns = Arrays(spec, box, np.zeros((2, d)), segments, units), columns
+        self.merged = False
+        self.arrays.state[0] = first_theta(problem.loss, d, in_units)
+        self.arrays.state[1] = self.units.outward(self.arrays.state[0])
         self.__dict__.pop("default_rows", None)
 
     def _paired(self, columns: Columns) -> Sequence[int]:
@@ -225,11 +228,17 @@ class LocalReports(Learner):
         """The calibration of the default budget. A model that is only read needs none."""
         return self.default.rows(self.arrays.state.shape[1])
 
-    def original(self, theta: np.ndarray) -> np.ndarray:
-        """A `theta` (d,) in original units, as a new array."""
-        out = np.empty(len(theta))
-        k.outward(self.arrays, theta, out)
-        return out
+    @property
+    def units(self) -> Units:
+        """The units in which theta is learned."""
+        table, problem = self.arrays.units.table, self.problem
+        centre, scale, origin, unit = table[:-1, [k.CENTRE, k.SCALE, k.ORIGIN, k.UNIT]].T
+        columns, target = np.stack([origin + unit * centre, 1 / (scale * unit)]), table[-1].tolist()
+        return Units(columns, target[k.CENTRE], target[k.SCALE], problem.target, problem.intercept, problem.outputs)
+
+    def average_in_units(self) -> np.ndarray:
+        """The average of theta in the units in which it is learned, as a new array (d,)."""
+        return self.units.inward(self.arrays.state[1])
 
     def mechanism_of(self, budget: Budget) -> Mechanism:
         """The mechanism with the noise of a budget. Raises `BudgetError` if it cannot serve it."""
@@ -271,14 +280,12 @@ class LocalReports(Learner):
 
     def question(self) -> Question:
         """What the next record is asked. Reports have no questions about pairs of columns and about the class."""
-        frame, summary = self.arrays.frame, self.arrays.summary
-        column = questions.next_question(self.arrays)
-        low, high = -np.inf, np.inf
-        if column >= 0:
-            low, high = summary[int(frame[column, k.SLOT]), [location_scale.LOW, location_scale.HIGH]].tolist()
-        scales = frame[:, [k.CENTRE, k.SCALE]].copy()
-        bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
-        return Question(column, low, high, scales, bounds, int(self.arrays.clock[k.CHANGES]))
+        units = self.arrays.units
+        column = schedule.next_question(units)
+        low, high = units.ends(column) if column >= 0 else (-np.inf, np.inf)
+        scales = units.table[:, [k.CENTRE, k.SCALE]].copy()
+        bounds = tuple(units.table[-1, [k.ORIGIN, k.UNIT]].tolist())
+        return Question(column, low, high, scales, bounds, int(units.progress[k.CHANGES]))
 
     def taken(self, report: Report | Answer) -> Callable[[], None]:
         """Check a report, and return what takes it in, for when its spend is counted.
@@ -302,7 +309,7 @@ class LocalReports(Learner):
             raise SchemaError(f"report: expected a finite vector of shape {shape}, got shape {g.shape}")
 
         def take() -> None:
-            if report.changes == self.arrays.clock[k.CHANGES]:
+            if report.changes == self.arrays.units.progress[k.CHANGES]:
                 absorb(self.arrays, self.seen, g, float(row[samplers.INFORMATION]), keep)
             else:  # made for older scales: counted, and not learned
                 self.seen[0] += 1
@@ -310,16 +317,10 @@ class LocalReports(Learner):
         return take
 
     def _taken_bit(self, bit: Answer, keep: float) -> Callable[[], None]:
-        frame = self.arrays.frame
-        known = isinstance(bit.column, int) and 0 <= bit.column < len(frame)
-        if not known or frame[bit.column, k.SLOT] < 0 or not bit.low < bit.high:
+        if not self.arrays.units.scaled(bit.column) or not bit.low < bit.high:
             raise SchemaError("report: expected an answer about a column that is scaled")
-
-        def take() -> None:
-            self.seen[0] += 1
-            k.take_bit(self.arrays, bit.column, float(bit.low), float(bit.high), bool(bit.yes), keep)
-
-        return take
+        answer = bit.column, float(bit.low), float(bit.high), bool(bit.yes)
+        return lambda: absorb_bit(self.arrays, self.seen, *answer, keep)
 
     # -- what was released -------------------------------------------------------------------------------------------
 
@@ -331,7 +332,7 @@ class LocalReports(Learner):
     @property
     def unit_table(self) -> np.ndarray:
         """See `Learner.unit_table`."""
-        return self.arrays.frame
+        return self.arrays.units.table
 
     @property
     def private(self) -> bool:
@@ -343,7 +344,7 @@ class LocalReports(Learner):
         """See `Learner.place_of_target`."""
         if self.problem.target is None:
             return super().place_of_target
-        target, asked = self.arrays.frame[-1], self.arrays.clock[k.TARGET]
+        target, asked = self.arrays.units.table[-1], self.arrays.units.progress[k.TARGET]
         assert self.columns is not None
         if target[k.SLOT] >= 0 and asked < k.DONE:
             return 0.0, 0.0, 0.0
@@ -354,17 +355,17 @@ class LocalReports(Learner):
     @property
     def _asks(self) -> bool:
         """Whether a later record may be asked for a bit in place of a gradient."""
-        return len(self.arrays.summary) > 0 or bool(self.arrays.pairs[-1, pair_bits.FIRST] >= 0)
+        return len(self.arrays.units.summary) > 0 or bool(self.arrays.units.pairs[-1, pair_bits.FIRST] >= 0)
 
     @property
     def n_asked(self) -> int:
         """Records that answered with one bit about the class, or about the centre and scale of target or column."""
-        return 0 if self.columns is None else int(self.arrays.clock[k.BITS])
+        return 0 if self.columns is None else int(self.arrays.units.progress[k.BITS])
 
     @property
     def n_paired(self) -> int:
         """Records that answered with one bit about two columns, and not with a gradient (see `pair_bits`)."""
-        return 0 if self.columns is None else int(self.arrays.pairs[-1, pair_bits.ANSWERS])
+        return 0 if self.columns is None else int(self.arrays.units.pairs[-1, pair_bits.ANSWERS])
 
     @property
     def least_records(self) -> int | None:
@@ -373,11 +374,11 @@ class LocalReports(Learner):
         if self.columns is None or not seen or self.steps.clock == "records":
             return None
         arrays, problem = self.arrays, self.problem
-        total, gradients = float(arrays.clock[k.TOTAL]), seen - self.n_asked - self.n_paired
+        total, gradients = float(arrays.units.progress[k.TOTAL]), seen - self.n_asked - self.n_paired
         each = total / max(gradients, 1) if total else float(self.default_rows[0, samplers.INFORMATION])
-        later = 1 - float(arrays.frame[-1, k.SINCE] / arrays.spec[loops.OFFSET])
+        later = 1 - float(arrays.units.table[-1, k.SINCE] / arrays.spec[loops.OFFSET])
         if problem.outputs > 1 and problem.intercept:
-            later = rarity(problem.blocks(average_in_units(arrays), self.p)[:, -1])
+            later = rarity(problem.blocks(self.average_in_units(), self.p)[:, -1])
         return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * later / each)
 
     def noise_variance(self) -> float:
@@ -385,7 +386,7 @@ class LocalReports(Learner):
         problem, arrays = self.problem, self.arrays
         if self.merged or not problem.classes:
             return 0.0
-        total = arrays.clock.item(k.TOTAL)
+        total = arrays.units.progress.item(k.TOTAL)
         low, high, variance = self._noise
         if low <= total < high:
             return variance
@@ -395,13 +396,13 @@ class LocalReports(Learner):
             return 0.0
         factor, alpha, offset = arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
         factor *= problem.loss.bound / math.sqrt(arrays.state.shape[1])
-        offset -= float(arrays.frame[-1, k.SINCE])
+        offset -= float(arrays.units.table[-1, k.SINCE])
         self._noise = noise_at((factor, alpha, offset), total, self.averaged)
         return self._noise.variance
 
     def squares(self, X: np.ndarray) -> np.ndarray:
         """See `Learner.squares`."""
-        columns = self.arrays.frame[:-1]
+        columns = self.arrays.units.table[:-1]
         with np.errstate(over="ignore"):
             squares: np.ndarray = np.sum(((X - columns[:, k.CENTRE]) / columns[:, k.SCALE]) ** 2, axis=1)
         return squares + float(self.problem.intercept)
@@ -419,18 +420,18 @@ class LocalReports(Learner):
         target = "class" if self.problem.classes else "centre and the scale of the target"
         bits = {f"the {target}, or the centre and the scale of a column": self.n_asked, "two columns": self.n_paired}
         if any(bits.values()):
-            told = ", ".join(
+            asked = ", ".join(
                 f"{count:,} spent their budget on one bit about {what}" for what, count in bits.items() if count
             )
             seen = int(self.seen[0])
-            notes.append(f"of the {seen:,} records, {told}, and the others on {others}; which ones is public")
+            notes.append(f"of the {seen:,} records, {asked}, and the others on {others}; which ones is public")
         return notes
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
         """See `Learner.model`: steps may change between states, units and weights may not."""
-        units = self.arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
+        units = self.arrays.units.table[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
         weighting = self.problem.loss.weighting or "mallows"
         return {"weighting": weighting, "clock": self.steps.clock, "units": repr(units)}
 
@@ -440,12 +441,8 @@ class LocalReports(Learner):
         return {
             "state": arrays.state.copy(),
             "segments": arrays.segments.copy(),
-            "progress": arrays.clock.copy(),
-            "scales": arrays.frame[:, : k.LEARNED].copy(),
-            "posterior": arrays.cells.copy(),
-            "tails": arrays.tails.copy(),
-            "pairs": arrays.told.copy(),
             "merged": self.merged,
+            **arrays.units.learned(),
         }
 
     def read(self, state: Mapping[str, Any]) -> None:
@@ -463,25 +460,24 @@ class LocalReports(Learner):
             raise ConfigError("state: numbers out of range")
         self.problem.check_theta(numbers[0], self.p)
         arrays.state[:], arrays.segments[:] = numbers, segments
-        read(arrays, state, "posterior")
+        arrays.units.read(state, len(segments))
         self.merged = bool(state["merged"])
 
     @property
     def weight(self) -> float:
         """The information of its gradients."""
-        return float(self.arrays.clock[k.TOTAL])
+        return float(self.arrays.units.progress[k.TOTAL])
 
     def _both(self) -> np.ndarray:
         """Theta and its average (2, d) in original units."""
-        return np.stack([self.original(self.arrays.state[0]), self.arrays.state[1]])
+        return np.stack([self.units.outward(self.arrays.state[0]), self.arrays.state[1]])
 
     def merge(self, parts: Sequence[LocalReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""
         arrays = self.arrays
         found = average([part._both() for part in parts]) if any(part.weight for part in parts) else self._both()  # noqa: SLF001 - the same class
-        merge(arrays, [part.arrays for part in parts])
-        arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
-        k.inward(arrays, found[0], arrays.state[0])
-        arrays.state[1] = found[1]
+        arrays.units.merge([part.arrays.units for part in parts])
+        arrays.segments[:] = arrays.units.progress[[k.SEGMENT, k.WIDTH]] = 0.0
+        arrays.state[0], arrays.state[1] = self.units.inward(found[0]), found[1]
         odds.begin(arrays)
         self.merged = True

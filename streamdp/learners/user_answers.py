@@ -9,10 +9,10 @@ import numpy as np
 
 from streamdp.learners.target_units import Bounds
 from streamdp.optim.losses import Loss
-from streamdp.optim.target_search import Question
 from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
+from streamdp.scaling.target_search import Question
 
 MOST_ITEMS = 2**20
 """The largest number of records in one report."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
-from streamdp.data.floats import floats
+from streamdp.data.floats import finite_array, floats
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
 from streamdp.learners.asked_units import AskedUnits
@@ -32,7 +32,6 @@ from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.planned import Planned
-from streamdp.optim.states import finite_array
 from streamdp.optim.steps import expected_distance
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy

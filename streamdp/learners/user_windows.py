@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamdp.data.floats import finite_array
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError, check_choice
 from streamdp.learners.learner import Admission, Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
@@ -25,7 +26,6 @@ from streamdp.learners.window_scales import Scales
 from streamdp.optim import change
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.states import finite_array
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.statement import WINDOW, Unit
@@ -184,7 +184,7 @@ class Windows(Collector):
         return None if self.bounds is None else units_of(self.bounds)
 
     def _scales_for(self, columns: Columns) -> Scales:
-        """Which columns are centred and scaled, p being the target: see `windows.scaling`."""
+        """Which columns are centred and scaled, p being the target: see `window_moments`."""
         bounded = np.append(columns.numeric, self.bounds is not None)
         reasons = {
             "declared bounds, in `features` or `target`": bool(bounded.any()),

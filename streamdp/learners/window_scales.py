@@ -1,6 +1,6 @@
 """Which columns of a window are centred and scaled: what that does to theta, and the search for the scales.
 
-The search is `windows.scaling.zoom` (proof: docs/proofs/windowed.md). It spends the share `windows.scaling.SHARE` of
+The search is `window_moments.zoom` (proof: docs/proofs/windowed.md). It spends the share `window_moments.SHARE` of
 mu^2 of a window, and the method spends the rest.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError, TooFewUsersError
-from streamdp.optim.states import finite_array
 from streamdp.privacy.guarantees import GaussianDP
+from streamdp.scaling.window_moments import SHARE, noise_of, useful, zoom
 from streamdp.windows.records import WindowUsers
-from streamdp.windows.scaling import SHARE, noise_of, useful, zoom
 from streamdp.windows.task import Rng, Task
 
 

@@ -7,8 +7,8 @@ batch of b reports at one theta makes the step of b reports,
     theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
 
 C0 being the bound of the loss, I_0 = 4 d C/C0, and T_0 = I_0 or 2 I_0 as in `steps`. Its iterate has the weight b tau
-sqrt(T) in the average, which is the answer. A coordinate whose clock began at T_j (`frame`) has T - T_j for T in its
-steps.
+sqrt(T) in the average, which is the answer. A coordinate whose clock began at T_j (`unit_table`) has T - T_j for T
+in its steps.
 
 I_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
 information that is worth as much as knowing D falls by (C/C0)^2 near the best theta, and by less where all vectors are

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from streamdp.errors import ConfigError
-from streamdp.optim.frame import SHORTEST
+from streamdp.scaling.unit_table import SHORTEST
 
 SEGMENTS = 32
 LEAST_TIMES = 1.0

@@ -1,4 +1,4 @@
-"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`questions`), noise, step (`steps`).
+"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`schedule`), noise, step (`steps`).
 
 A loop draws no randomness by itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of
 words rolls back to the start of its record and returns, and is called again with more words. The loops themselves move
@@ -11,29 +11,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 cimport numpy as cnp
 
-from streamdp.optim cimport location_scale as ls
 from streamdp.optim cimport odds
-from streamdp.optim.frame cimport (
-    CENTRE,
-    FRAME,
-    GRADIENT,
-    ORIGIN,
-    SCALE,
-    SEGMENT,
-    SINCE,
-    SLOT,
-    SUMMARY,
-    TOTAL,
-    UNIT,
-    WEIGHT,
-    WIDTH,
-    Model,
-    count_one,
-    model_of,
-    settle,
-    take_answer,
-    to_original,
-)
+from streamdp.optim.local_model cimport Model, model_of, settle, to_original
 from streamdp.optim.loops cimport (
     AVERAGED,
     BALL,
@@ -49,9 +28,8 @@ from streamdp.optim.loops cimport (
     Point,
     gradient_of,
 )
-from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND, take_in
-from streamdp.optim.path cimport end_segment, width
-from streamdp.optim.questions cimport ABOUT_CLASS, Questions, question, questions_of
+from streamdp.optim.odds cimport ABOUT_CLASS
+from streamdp.optim.path cimport end_segment, forget, width
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,
@@ -65,6 +43,28 @@ from streamdp.privacy.arrays cimport (
     wipe,
 )
 from streamdp.privacy.samplers cimport INFORMATION, KEEP, answer, columns, noise, use_words
+from streamdp.scaling cimport location_scale as ls
+from streamdp.scaling.pair_bits cimport FIRST, PAIR, SECOND, take_in
+from streamdp.scaling.schedule cimport Questions, question, questions_of
+from streamdp.scaling.unit_table cimport (
+    CENTRE,
+    GRADIENT,
+    ORIGIN,
+    SCALE,
+    SEGMENT,
+    SINCE,
+    SLOT,
+    SUMMARY,
+    TABLE,
+    TOTAL,
+    UNIT,
+    WEIGHT,
+    WIDTH,
+    count_record,
+    moves,
+    scale_columns,
+    take_answer,
+)
 
 cnp.import_array()
 
@@ -76,19 +76,19 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch."""
     cdef const double* spec = m.spec
     cdef double* theta = m.theta
-    cdef double* clock = m.clock
+    cdef double* progress = m.units.progress
     cdef double* segment
-    cdef Py_ssize_t d = m.d, p = m.p, q = p + <Py_ssize_t> spec[INTERCEPT], free, j, k
+    cdef Py_ssize_t d = m.d, p = m.units.p, q = p + <Py_ssize_t> spec[INTERCEPT], free, j, k
     cdef double tau = 1.0 if spec[BY_RECORDS] else information
-    cdef double total = clock[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
-    cdef double since = m.frame[p * FRAME + SINCE], size = factor * exp(-decay * log(total - since + offset))
+    cdef double total = progress[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
+    cdef double since = m.units.table[p * TABLE + SINCE], size = factor * exp(-decay * log(total - since + offset))
     cdef double other, square, shrink, weight, share
-    clock[TOTAL] = total
+    progress[TOTAL] = total
     for j in range(d):
         out[j] = size
     for j in range(p):
-        if m.frame[j * FRAME + SINCE] != since:
-            other = factor * exp(-decay * log(total - m.frame[j * FRAME + SINCE] + offset))
+        if m.units.table[j * TABLE + SINCE] != since:
+            other = factor * exp(-decay * log(total - m.units.table[j * TABLE + SINCE] + offset))
             for k in range(d // q):
                 out[k * q + j] = other
     for j in range(d):
@@ -105,22 +105,56 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     if spec[AVERAGED]:
         to_original(m, theta, out)
         weight = tau if spec[BY_RECORDS] else tau * sqrt(total)
-        clock[WEIGHT] += weight
-        share = weight / clock[WEIGHT]
-        segment = m.segments + <Py_ssize_t> clock[SEGMENT] * width(m)
+        progress[WEIGHT] += weight
+        share = weight / progress[WEIGHT]
+        segment = m.segments + <Py_ssize_t> progress[SEGMENT] * width(m)
         for j in range(d):
             m.average[j] += share * (out[j] - m.average[j])
             segment[j] += tau * out[j]
         segment[d] += tau
-        if clock[WIDTH] == 0.0:
-            clock[WIDTH] = tau
-        if segment[d] >= clock[WIDTH]:
+        if progress[WIDTH] == 0.0:
+            progress[WIDTH] = tau
+        if segment[d] >= progress[WIDTH]:
             end_segment(m)
+
+
+cdef void _rescale(Model* m) noexcept nogil:
+    """Scale the columns anew: steps change, so a segment ends. The average may begin anew."""
+    if not moves(&m.units):
+        return
+    end_segment(m)
+    if scale_columns(&m.units, m.theta, m.d // (m.units.p + 1)):
+        m.units.progress[WEIGHT] = 0.0
+
+
+cdef bint _count(Model* m, double keep) noexcept nogil:
+    """As `unit_table.count_record`, and scale the columns anew when it is time."""
+    cdef bint time = count_record(&m.units, keep)
+    if time:
+        _rescale(m)
+    return time
+
+
+cdef void _take_answer(Model* m, Py_ssize_t column, double low, double high, bint yes, double keep) noexcept nogil:
+    """As `unit_table.take_answer`. When the target gets its scale, theta stays, and the average begins anew from it."""
+    if take_answer(&m.units, column, low, high, yes, keep):
+        forget(m)
+        to_original(m, m.theta, m.average)
+    if column < m.units.p:
+        _count(m, keep)
+
+
+cdef Questions _due(const Model* m) noexcept nogil:
+    """What decides about questions until the next answer, and until columns are scaled anew."""
+    cdef Questions out = questions_of(&m.units)
+    if odds.due(m):
+        out.above, out.column = -1.0, ABOUT_CLASS
+    return out
 
 
 cdef inline bint _above(const Model* m, const Rows* X, Py_ssize_t row, Py_ssize_t column) noexcept nogil:
     """Whether a value is above its centre; the constant 1 is."""
-    return column == m.p or entry(X, row, column) > m.frame[column * FRAME + CENTRE]
+    return column == m.units.p or entry(X, row, column) > m.units.table[column * TABLE + CENTRE]
 
 
 cdef Py_ssize_t _learn(
@@ -136,68 +170,68 @@ cdef Py_ssize_t _learn(
     double* room,
 ) noexcept nogil:
     """As `learn`; `room` has 2 d + p + 1 numbers, and `each` is the distance between two rows of the calibration."""
-    cdef Py_ssize_t d = m.d, p = m.p, at = words[0], done, start, column, slot, j
+    cdef Py_ssize_t d = m.d, p = m.units.p, at = words[0], done, start, column, slot, j
     cdef double* g = room
     cdef double* side = room + d + 1
     cdef double* row = side + d
-    cdef const double* target = m.frame + p * FRAME
+    cdef const double* target = m.units.table + p * TABLE
     cdef const double* numbers
     cdef double lowest = target[ORIGIN] - target[UNIT], highest = target[ORIGIN] + target[UNIT], value, low, high
     cdef Point point = Point(m.spec, m.theta, d, p)
     cdef const double* pair
-    cdef Questions due = questions_of(m)
-    cdef int told
+    cdef Questions due = _due(m)
+    cdef int bit
     for done in range(X.n):
         start, numbers = at, calibration + done * each
         value = min(max(entry(y, done, 0), lowest), highest)
-        column = question(&due, m.clock, p)
+        column = question(&due, m.units.progress, p)
         if column > p:
-            pair = m.pairs + (column - p - 1) * PAIR
-            told = answer(
+            pair = m.units.pairs + (column - p - 1) * PAIR
+            bit = answer(
                 _above(m, X, done, <Py_ssize_t> pair[FIRST]) == _above(m, X, done, <Py_ssize_t> pair[SECOND]),
                 numbers[KEEP],
                 words,
                 end,
             )
-            if told < 0:
+            if bit < 0:
                 return done
             at = words[0]
             seen[0] += 1
-            take_in(m.pairs, m.n_pairs, column - p - 1, told == 1, numbers[KEEP])
-            count_one(m, numbers[KEEP])
-            due = questions_of(m)
+            take_in(m.units.pairs, m.units.n_pairs, column - p - 1, bit == 1, numbers[KEEP])
+            _count(m, numbers[KEEP])
+            due = _due(m)
             continue
         if column == ABOUT_CLASS:
-            told = answer(value > 0.5, numbers[KEEP], words, end)
-            if told < 0:
+            bit = answer(value > 0.5, numbers[KEEP], words, end)
+            if bit < 0:
                 return done
             at = words[0]
             seen[0] += 1
-            odds.take_in(m, told == 1, numbers[KEEP])
-            due = questions_of(m)
+            odds.take_in(m, bit == 1, numbers[KEEP])
+            due = _due(m)
             continue
         if column != GRADIENT:
             value = entry(X, done, column) if column < p else (value - target[ORIGIN]) / target[UNIT]
-            slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
-            low, high = m.summary[slot * SUMMARY + ls.LOW], m.summary[slot * SUMMARY + ls.HIGH]
-            told = answer(low <= value < high, numbers[KEEP], words, end)
-            if told < 0:
+            slot = <Py_ssize_t> m.units.table[column * TABLE + SLOT]
+            low, high = m.units.summary[slot * SUMMARY + ls.LOW], m.units.summary[slot * SUMMARY + ls.HIGH]
+            bit = answer(low <= value < high, numbers[KEEP], words, end)
+            if bit < 0:
                 return done
             at = words[0]
             seen[0] += 1
-            take_answer(m, column, low, high, told == 1, numbers[KEEP])
-            due = questions_of(m)
+            _take_answer(m, column, low, high, bit == 1, numbers[KEEP])
+            due = _due(m)
             continue
         for j in range(p):
-            row[j] = (entry(X, done, j) - m.frame[j * FRAME + CENTRE]) / m.frame[j * FRAME + SCALE]
+            row[j] = (entry(X, done, j) - m.units.table[j * TABLE + CENTRE]) / m.units.table[j * TABLE + SCALE]
         gradient_of(&point, row, (value - target[CENTRE]) / target[SCALE], g)
         at = noise(mechanism, numbers, g, d, side, words, at, end)
         if at > end or not use_words(words, end, start, at):
             return done
         seen[0] += 1
         _step(m, g, numbers[INFORMATION], side)
-        if (m.c > 0 or due.pair != GRADIENT) and count_one(m, numbers[KEEP]):
-            due = questions_of(m)
+        if (m.units.c > 0 or due.pair != GRADIENT) and _count(m, numbers[KEEP]):
+            due = _due(m)
     return X.n
 
 
@@ -237,8 +271,8 @@ def learn(
     cdef int64_t* count = whole_numbers(seen)
     cdef double* numbers = matrix(calibration)
     cdef uint64_t* source = random_words(words)
-    cdef Py_ssize_t n = calibration.shape[0], each = calibration.shape[1] if n > 1 else 0, end = len(words), room = 2 * m.d + m.p + 1
-    if calibration.shape[1] < columns(mechanism) or n < (rows.n if n > 1 else 1) or rows.width != m.p or targets.n < rows.n:
+    cdef Py_ssize_t n = calibration.shape[0], each = calibration.shape[1] if n > 1 else 0, end = len(words), room = 2 * m.d + m.units.p + 1
+    if calibration.shape[1] < columns(mechanism) or n < (rows.n if n > 1 else 1) or rows.width != m.units.p or targets.n < rows.n:
         raise TypeError("the model, the records and the calibrations differ in size")
     cdef double* memory = scratch(room)
     if rows.n <= FEW:
@@ -265,7 +299,7 @@ cdef class LocalStep(RecordKernel):
         self._mechanism, self._seen, self._calibration = mechanism, whole_numbers(seen), matrix(calibration)
         if calibration.shape[1] < columns(mechanism):
             raise TypeError("expected one calibration")
-        self.width, self.room, self.draws = self._model.p, 2 * self._model.d + self._model.p + 1, True
+        self.width, self.room, self.draws = self._model.units.p, 2 * self._model.d + self._model.units.p + 1, True
 
     cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
         cdef Model* m = &self._model
@@ -289,7 +323,22 @@ def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep
     cdef double* out = scratch(m.d)
     count[0] += 1
     _step(&m, noisy, information, out)
-    if m.c > 0:
-        count_one(&m, keep)
+    if m.units.c > 0:
+        _count(&m, keep)
     settle(&m)
     wipe(out, m.d)
+
+
+def absorb_bit(arrays, cnp.ndarray seen not None, Py_ssize_t column, double low, double high, yes, double keep):
+    """Take in a noisy bit that was randomised elsewhere, true with the probability `keep`: see `unit_table.take_bit`.
+
+    `arrays` and `seen` are those of `learn`.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    cdef int64_t* count = whole_numbers(seen)
+    if not 0 <= column <= m.units.p or m.units.table[column * TABLE + SLOT] < 0:
+        raise TypeError("expected a column that is scaled")
+    count[0] += 1
+    _take_answer(&m, column, low, high, bool(yes), keep)
+    settle(&m)

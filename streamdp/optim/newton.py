@@ -58,12 +58,12 @@ import numpy as np
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.optim import change
-from streamdp.optim.batch_search import SPREADS, BatchSearch
-from streamdp.optim.column_units import LEAST, START, inward, narrowed, outward
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
 from streamdp.optim.shrinkage import shrunk
+from streamdp.scaling.batch_search import SPREADS, BatchSearch
+from streamdp.scaling.column_units import LEAST, START, inward, narrowed, outward
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 2, 64, 2**20

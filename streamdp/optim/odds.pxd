@@ -1,6 +1,10 @@
 """The log odds of two classes for other compiled modules."""
 
-from streamdp.optim.frame cimport Model
+from streamdp.optim.local_model cimport Model
+
+
+cdef enum:
+    ABOUT_CLASS = -2  # the column of a question about the class
 
 
 cdef bint due(const Model* m) noexcept nogil

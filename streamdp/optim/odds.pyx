@@ -24,13 +24,14 @@ at -(cosh(b/2)^3 - 1) T_0: the first steps are as short as if that information h
 predictor of spread 0; 3 is better by measurement, because the curvature rises with theta (`benchmarks/learning.md`,
 probabilities).
 
-This is for accuracy only: whether a bit is asked follows from released bits (`questions`).
+This is for accuracy only: whether a bit is asked follows from released bits (`local_learning`).
 """
 
 from libc.math cimport atanh, cosh, exp, fmin, log1p, pow, sqrt, tanh
 
-from streamdp.optim.frame cimport BITS, CLASS, FRAME, SINCE, TARGET, TOTAL, Model, model_of, to_original
+from streamdp.optim.local_model cimport Model, model_of, to_original
 from streamdp.optim.loops cimport INTERCEPT, LOGISTIC, LOSS, OFFSET
+from streamdp.scaling.unit_table cimport BITS, CLASS, SINCE, TABLE, TARGET, TOTAL
 
 cdef double _FIRST = 8.0, _EACH = 100.0, _STEP = 0.125, _POWER = 3.0, _ALMOST = 1.0 - 1e-9
 cdef int _STEPS = 48
@@ -38,19 +39,20 @@ cdef int _STEPS = 48
 
 cdef bint _before(const Model* m) noexcept nogil:
     """Whether it is a model whose records answer about their class before the first gradient, and there was none."""
-    return m.c > 0 and <int> m.spec[LOSS] == LOGISTIC and m.spec[INTERCEPT] > 0.0 and m.clock[TOTAL] == 0.0
+    cdef bint logistic = <int> m.spec[LOSS] == LOGISTIC and m.spec[INTERCEPT] > 0.0
+    return logistic and m.units.c > 0 and m.units.progress[TOTAL] == 0.0
 
 
 cdef bint due(const Model* m) noexcept nogil:
     """Whether the next record answers about its class."""
-    cdef double t, told
+    cdef double t, known
     if not _before(m):
         return False
-    t, told = tanh(m.theta[m.p] / 2), m.clock[TARGET]
-    if told == 0.0:
+    t, known = tanh(m.theta[m.units.p] / 2), m.units.progress[TARGET]
+    if known == 0.0:
         return True
-    told /= 1.0 - fmin(told * t * t / max(m.clock[BITS], told), _ALMOST)
-    return told < _FIRST + _EACH * (cosh(m.theta[m.p]) - 1.0)
+    known /= 1.0 - fmin(known * t * t / max(m.units.progress[BITS], known), _ALMOST)
+    return known < _FIRST + _EACH * (cosh(m.theta[m.units.p]) - 1.0)
 
 
 cdef inline double _likelihood(double share, double at, double bits) noexcept nogil:
@@ -74,26 +76,25 @@ cdef double _expected(double total, double information, double bits) noexcept no
 
 cdef void _place(Model* m) noexcept nogil:
     """Put the intercept, and the clocks, where the bits say."""
+    cdef const double* progress = m.units.progress
     cdef double since
-    cdef Py_ssize_t j
-    if m.clock[TARGET] <= 0.0:
+    cdef Py_ssize_t p = m.units.p, j
+    if progress[TARGET] <= 0.0:
         return
-    m.theta[m.p] = _expected(m.clock[CLASS], m.clock[TARGET], max(m.clock[BITS], m.clock[TARGET]))
-    since = (1.0 - pow(cosh(m.theta[m.p] / 2), _POWER)) * m.spec[OFFSET]
-    for j in range(m.p + 1):
-        m.frame[j * FRAME + SINCE] = since
+    m.theta[p] = _expected(progress[CLASS], progress[TARGET], max(progress[BITS], progress[TARGET]))
+    since = (1.0 - pow(cosh(m.theta[p] / 2), _POWER)) * m.spec[OFFSET]
+    for j in range(p + 1):
+        m.units.table[j * TABLE + SINCE] = since
     to_original(m, m.theta, m.average)
 
 
 cdef void take_in(Model* m, bint answer, double keep) noexcept nogil:
     """Take in a noisy bit "it is the class 1", that is true with the probability `keep`."""
-    cdef double* clock = m.clock
+    cdef double* progress = m.units.progress
     cdef double surplus = 2 * keep - 1
-    if clock[TARGET] == 0.0:
-        clock[CLASS] = 0.0  # states from before there were these bits have another number there
-    clock[BITS] += 1
-    clock[TARGET] += surplus * surplus
-    clock[CLASS] += surplus if answer else -surplus
+    progress[BITS] += 1
+    progress[TARGET] += surplus * surplus
+    progress[CLASS] += surplus if answer else -surplus
     _place(m)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamdp.optim.states import finite_array
+from streamdp.data.floats import finite_array
 
 Place = tuple[int, int, int]
 """A batch of a walk: (epoch, phase, step) of a plan, or (0, 0, records before) of a walk without one."""

@@ -254,7 +254,7 @@ class ClusterUsers:
         return self._sum("curvatures", curvature, theta, grid)
 
     def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
-        """As `windows.scaling.Columns.moments`."""
+        """As `window_moments.Columns.moments`."""
         return self._sum("moments", columns, frame, grid)
 
     def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:

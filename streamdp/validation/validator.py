@@ -32,7 +32,7 @@ _REACH = 2.5
 _SURE = 30.0
 _STRETCHES = 32
 # `clock`: records met; the number at which the block ends; the largest distance (0 before it is known); the answers
-# about the constant, and their information (see `optim.frame`); alarms, and the records met at the last one.
+# about the constant, and their information (see `unit_table`); alarms, and the records met at the last one.
 MET, END, REACH, CONSTANTS, INFORMATION, DRIFTS, DRIFT = range(7)
 CLOCK = 7
 

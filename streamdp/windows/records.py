@@ -10,7 +10,7 @@ import numpy as np
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
-from streamdp.windows.scaling import Columns
+from streamdp.scaling.window_moments import Columns
 from streamdp.windows.task import Users
 
 
@@ -66,7 +66,7 @@ class WindowRecords:
         return exact
 
     def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
-        """As `scaling.Columns.moments`."""
+        """As `window_moments.Columns.moments`."""
         total = np.zeros(2 * len(columns))
         sizes = np.diff(self._starts)
         place = np.zeros(len(self._X))

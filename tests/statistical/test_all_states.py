@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDRegressor, UserLevelLDPRegressor
-from streamdp.optim import frame as k
 from streamdp.privacy.guarantees import parse_budget
+from streamdp.scaling import unit_table as k
 from tests.support.audit import lower_bound
 
 RUNS, CAMPAIGN_RUNS = 1_000, 50_000

@@ -13,8 +13,8 @@ from streamdp.errors import ConfigError
 from streamdp.estimators.user import randomizer
 from streamdp.estimators.user.randomizer import averages, chance_of_truth
 from streamdp.learners.target_units import place_columns
-from streamdp.optim.target_search import Question, TargetSearch
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
+from streamdp.scaling.target_search import Question, TargetSearch
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 from tests.support.sizes import some
 

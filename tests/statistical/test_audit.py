@@ -7,6 +7,7 @@ detect a halved scale always; those of the campaign, one that is 10 % too small 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -26,12 +27,12 @@ from streamdp import (
     Quantile,
 )
 from streamdp.optim.arrays import Arrays
-from streamdp.optim.frame import TOTAL
 from streamdp.optim.local_learning import learn
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, with_amount
 from streamdp.privacy.mechanisms import Mechanism
+from streamdp.scaling.unit_table import TOTAL
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.sizes import some
 
@@ -158,13 +159,12 @@ def last_steps(
     out: np.ndarray,
 ) -> int:
     """Learn the stream from `start` once for each row of `out`; write how theta moved at the last record."""
-    arrays, seen = start._replace(state=start.state.copy(), clock=start.clock.copy()), np.array([n])
-    arrays = arrays._replace(segments=start.segments.copy())
-    state, clock, last = arrays.state, arrays.clock, len(X) - 1
+    arrays, seen = deepcopy(start), np.array([n])
+    state, progress, last = arrays.state, arrays.units.progress, len(X) - 1
     before, final = (calibration, calibration) if len(calibration) == 1 else (calibration[:last], calibration[last:])
     first, mine = (X[:last], y[:last], before), (X[last:], y[last:], final)
     for trial, moved in enumerate(out):
-        state[:], clock[:] = start.state, start.clock
+        state[:], progress[:] = start.state, start.units.progress
         if last and learn(arrays, mechanism, seen, *first, words) < last:
             return trial
         moved[:] = state[0]
@@ -179,7 +179,8 @@ def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
     d = model.learner.arrays.state.shape[1]
     factor, alpha, offset = model.learner.steps.numbers(d**0.5, model.learner.problem.loss.bound, d)
-    return float(factor * information[-1] * (model.learner.arrays.clock[TOTAL] + information.sum() + offset) ** -alpha)
+    total = model.learner.arrays.units.progress[TOTAL] + information.sum()
+    return float(factor * information[-1] * (total + offset) ** -alpha)
 
 
 def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray, seed: int, trials: int) -> np.ndarray:
@@ -383,7 +384,8 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
         out = np.empty((CAMPAIGN_TRIALS, len(ga)))
         for i in range(CAMPAIGN_TRIALS):
             model.n_seen = 0
-            model.learner.arrays.state[:], model.learner.arrays.clock[:] = start["state"], start["progress"]
+            arrays = model.learner.arrays
+            arrays.state[:], arrays.units.progress[:] = start["state"], start["progress"]
             model.learn_one(row, y)
             out[i] = start["state"][0] - model.learner.arrays.state[0]
         scores.append(out @ (ga - gb))

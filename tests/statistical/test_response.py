@@ -11,13 +11,14 @@ from scipy.stats import binomtest, norm
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.ldp.randomizer import Answer, Randomizer
-from streamdp.optim import frame as k
-from streamdp.optim import location_scale as ls
-from streamdp.optim import pair_bits
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.response import truth
+from streamdp.scaling import location_scale as ls
+from streamdp.scaling import pair_bits
+from streamdp.scaling import unit_table as k
+from tests.support.states import arrays_of
 
 TRIALS = 400_000
 BUDGETS = [PureDP(1), PureDP(0.25), ApproxDP(2, 1e-6), GaussianDP(1), GaussianDP(2.5)]
@@ -80,31 +81,34 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
         model = LDPASGDRegressor(features=features, target=(-1, 1), budget=budget, seed=5)
     else:
         model = LDPASGDClassifier(features=features, budget=budget, seed=5)
-        model.learner.arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
+        model.learner.arrays.units.progress[k.REACHED] = 31.0  # as after some records: a bit is due
     if estimator in ("column", "tail"):
-        model.learner.arrays.clock[k.TOTAL] = 1e-9  # no bit about the class
+        model.learner.arrays.units.progress[k.TOTAL] = 1e-9  # no bit about the class
     if estimator == "pair":
-        model.learner.arrays.clock[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
+        model.learner.arrays.units.progress[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
     if estimator == "tail":
-        model.learner.arrays.posterior[0] = -80.0
-        model.learner.arrays.posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
-        k.refresh(model.learner.arrays)
+        model.learner.arrays.units.posterior[0] = -80.0
+        model.learner.arrays.units.posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
+        k.refresh(model.learner.arrays.units)
     if rows is not None:
         model.learner.default_rows = rows(model.learner.default_rows)
-    start = [array.copy() for array in model.learner.arrays]
+    start = [array.copy() for array in arrays_of(model)]
     seen = np.zeros((2, 2))
     for side, value in enumerate((-1.0, 1.0)):
         for _ in range(2000):
-            for array, before in zip(model.learner.arrays, start, strict=True):
+            for array, before in zip(arrays_of(model), start, strict=True):
                 array[:] = before
             target = value if estimator == "target" else float(side) if estimator == "class" else 0.0
             model.learn_arrays(np.full((1, 1), value), np.array([target]))
             assert model.n_asked + model.n_paired == 1
-            pair, mean = model.learner.arrays.pairs[0, pair_bits.TOLD], model.learner.arrays.summary[-1, ls.MEAN]
+            pair, mean = (
+                model.learner.arrays.units.pairs[0, pair_bits.SUM],
+                model.learner.arrays.units.summary[-1, ls.MEAN],
+            )
             found = {
                 "pair": pair,
-                "tail": model.learner.arrays.tails[0, 0],
-                "class": -model.learner.arrays.clock[k.CLASS],
+                "tail": model.learner.arrays.units.tail_evidence[0, 0],
+                "class": -model.learner.arrays.units.progress[k.CLASS],
             }
             told = found.get(estimator, mean)
             assert told != 0

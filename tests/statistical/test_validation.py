@@ -17,6 +17,7 @@ from streamdp.validation.plan import ERROR, NOTHING
 from streamdp.validation.sums import ERROR as TOLD
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
+from tests.support.states import arrays_of
 
 TRIALS = 3500
 
@@ -28,14 +29,14 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     assert validator is not None
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
     arrays, clock, out = (
-        [array.copy() for array in model.learner.arrays],
+        [array.copy() for array in arrays_of(model)],
         validator._clock.copy(),
         np.empty((trials, 2)),
     )
     X, y = np.full((1, 1), 2**0.5), np.array([label])
     asked = np.full(1, ERROR)
     for trial in range(trials):
-        for array, before in zip(model.learner.arrays, arrays, strict=True):
+        for array, before in zip(arrays_of(model), arrays, strict=True):
             array[:] = before
         validator._clock, validator._questions = clock.copy(), asked
         validator._open = np.zeros_like(validator._open)

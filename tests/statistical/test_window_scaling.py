@@ -14,8 +14,8 @@ from streamdp import ApproxDP, GaussianDP, Huber, L2Ball, WindowedClassifier, Wi
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.scaling.window_moments import ROUNDS, SHARE, noise_of, useful, zoom
 from streamdp.windows.records import WindowRecords
-from streamdp.windows.scaling import ROUNDS, SHARE, noise_of, useful, zoom
 from tests.support.audit import mu_lower_bound
 
 MU = 3.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from streamdp.store.snapshot import Snapshot
@@ -15,3 +17,9 @@ def assert_same_states(ours: Snapshot, theirs: Snapshot) -> None:
             assert list(ours.state[name]["charged"].values()) == list(value["charged"].values())
         else:
             np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
+
+
+def arrays_of(model: Any) -> list[np.ndarray]:
+    """All arrays of a learner of local reports."""
+    *own, units = model.learner.arrays
+    return [*own, *units]

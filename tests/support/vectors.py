@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from streamdp.estimators.ldp.randomizer import Report
-from streamdp.optim import frame as k
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import amount, parse_budget
@@ -25,6 +24,7 @@ from streamdp.privacy.mechanisms.response import truth as probability
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.possible import possible
 from streamdp.protocol.report_desk import ReportDesk
+from streamdp.scaling import unit_table as k
 from tests.support.local_reports import JOBS, PERSON, truth
 from tests.support.paths import ROOT
 
@@ -106,8 +106,8 @@ def documents(job: str) -> list[bytes]:
     for version in range(4):
         desk.show(version, learner)
         out.append(desk._written(version, desk._newest[1], FOREVER).text)
-        if version == 1 and learner.learner.arrays.summary.size:
-            learner.learner.arrays.clock[k.ASKED] = 0.0
+        if version == 1 and learner.learner.arrays.units.summary.size:
+            learner.learner.arrays.units.progress[k.ASKED] = 0.0
             continue
         X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), rng.integers(0, 2, (400, 2))])
         learner.learn_arrays(X, np.clip(rng.integers(0, 2, 400), 0, 1).astype(float))

@@ -10,7 +10,6 @@ import numpy as np
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
-from streamdp.optim import arrays
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def unresolved(self: Any) -> list[str]:
     stay at 0 however many records come, and it has no interval. Columns of which nearly all values are the same belong
     to them.
     """
-    return [] if self._features is None else [self._names[j] for j in arrays.unresolved(self.learner.arrays)]
+    return [] if self._features is None else [self._names[j] for j in self.learner.arrays.units.unresolved]
 
 
 def interval(self: Any, level: float = 0.95) -> np.ndarray:
@@ -98,7 +97,7 @@ def settles_at(self: Any) -> np.ndarray:
     """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
     An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
-    parameter has an interval if it moved for `inference.LEAST_TIMES`, and the clock by `frame.SHORTEST`.
+    parameter has an interval if it moved for `inference.LEAST_TIMES`, and the clock by `unit_table.SHORTEST`.
 
     Raises `NotAvailableError` before the second record and after `merged`.
     """

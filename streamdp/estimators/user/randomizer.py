@@ -27,9 +27,9 @@ from streamdp.learners.user_answers import (
     sensitivity_of_average,
 )
 from streamdp.optim.losses import Loss
-from streamdp.optim.target_search import Question
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms.response import respond
+from streamdp.scaling.target_search import Question
 
 
 @dataclass(frozen=True)

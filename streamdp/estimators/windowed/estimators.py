@@ -68,7 +68,7 @@ _PARAMETERS = {
         names of the first record are taken, sorted.""",
     "scaling": """
         "private": columns and targets with declared bounds are centred and scaled by noisy moments of the first
-        windows, which spend a tenth of their mu^2 on that (see `windows.scaling`); "none"; None: "private" with method
+        windows, which spend a tenth of their mu^2 on that (see `window_moments`); "none"; None: "private" with method
         "newton", if there are bounds, an intercept and no domain, else "none" for columns.""",
     "target": TARGET.format("of half their width"),
     "strong_convexity": """

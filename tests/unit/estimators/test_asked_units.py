@@ -10,7 +10,7 @@ import pytest
 from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.user.randomizer import is_within
-from streamdp.optim.target_search import Question
+from streamdp.scaling.target_search import Question
 
 WIDE = (-90_000.0, 110_000.0)
 

@@ -38,13 +38,13 @@ from streamdp import (
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.parameters import documented
-from streamdp.optim import frame as k
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
 from streamdp.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
 from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
+from streamdp.scaling import unit_table as k
 from streamdp.windows.regularisers import ElasticNet
 from tests.support.threads import in_threads
 

@@ -145,18 +145,18 @@ def test_declared_scaling_begins_and_stays_at_the_typical_values() -> None:
     model = regressor(scaling="declared")
     model.learn_many(X, y)
     assert model.n_asked == 0
-    scales = model.learner.arrays.frame[:, :2]
+    scales = model.learner.arrays.units.table[:, :2]
     np.testing.assert_allclose(scales, [[0, 1], [0, 1], [-0.94, 0.04], [50, 50]])
 
 
 def test_private_scaling_is_the_default_where_it_can_be() -> None:
-    assert len(regressor().learner.arrays.summary) == 3  # age, income and the target
-    assert len(LDPASGDRegressor(features=["a"], target=(0, 1)).learner.arrays.summary) == 1
-    assert len(LDPASGDRegressor(features=["a"]).learner.arrays.summary) == 0
-    assert len(regressor(domain=L2Ball(3)).learner.arrays.summary) == 0
-    assert len(LDPASGDClassifier(features=SCHEMA, intercept=False).learner.arrays.summary) == 0
+    assert len(regressor().learner.arrays.units.summary) == 3  # age, income and the target
+    assert len(LDPASGDRegressor(features=["a"], target=(0, 1)).learner.arrays.units.summary) == 1
+    assert len(LDPASGDRegressor(features=["a"]).learner.arrays.units.summary) == 0
+    assert len(regressor(domain=L2Ball(3)).learner.arrays.units.summary) == 0
+    assert len(LDPASGDClassifier(features=SCHEMA, intercept=False).learner.arrays.units.summary) == 0
     bounded = Squared(clip=None, target_bound=1, radius=3)
-    assert len(LDPASGDRegressor(bounded, features=SCHEMA, domain=L2Ball(3)).learner.arrays.summary) == 0
+    assert len(LDPASGDRegressor(bounded, features=SCHEMA, domain=L2Ball(3)).learner.arrays.units.summary) == 0
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     while (report := model.randomizer(RAW, 30.0)).__class__.__name__ != "Report":
         model.absorb(report)
     stale = model.randomizer(RAW, 30.0)
-    model.learner.arrays.clock[10] += 1  # a column was scaled anew since then
+    model.learner.arrays.units.progress[10] += 1  # a column was scaled anew since then
     theta, n = model.theta, model.n_seen
     model.absorb(stale)
     assert model.n_seen == n + 1

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from streamdp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.optim import frame as k
-from streamdp.optim import location_scale as ls
-from streamdp.optim import questions as schedule
+from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor
+from streamdp.scaling import location_scale as ls
+from streamdp.scaling import schedule
+from streamdp.scaling import unit_table as k
+from tests.support.states import arrays_of
 
 
 def share(z: float) -> float:
@@ -59,11 +60,11 @@ def test_the_posterior_is_bayes_rule() -> None:
 def test_a_column_with_two_possible_centres_is_asked_on() -> None:
     """A narrow bell at 0 has a fifth of the weight, one at .6 the rest: r is about .25 for both, and known."""
     arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays
-    arrays.posterior[0] = -80.0
-    arrays.posterior[0, 96, 2], arrays.posterior[0, 154, 2] = math.log(0.2), math.log(0.8)
-    k.refresh(arrays)
-    assert arrays.summary[0, ls.REACH_VARIANCE] < 0.4
-    assert arrays.summary[0, k.ERROR] > 2.0
+    arrays.units.posterior[0] = -80.0
+    arrays.units.posterior[0, 96, 2], arrays.units.posterior[0, 154, 2] = math.log(0.2), math.log(0.8)
+    k.refresh(arrays.units)
+    assert arrays.units.summary[0, ls.REACH_VARIANCE] < 0.4
+    assert arrays.units.summary[0, k.ERROR] > 2.0
 
 
 @pytest.mark.parametrize("epsilon", [0.005, 0.05])
@@ -119,14 +120,14 @@ def records(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_units_there_and_back() -> None:
     model = regressor()
     model.learn_arrays(*records(3000))
-    arrays = model.learner.arrays
-    rng, theta = np.random.default_rng(1), np.empty(6)
+    rng, units = np.random.default_rng(1), model.learner.units
     for _ in range(20):
         original = rng.normal(0, 10, 6)
-        k.inward(arrays, original, theta)
-        back = np.empty(6)
-        k.outward(arrays, theta, back)
-        np.testing.assert_allclose(back, original, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(units.outward(units.inward(original)), original, rtol=1e-9, atol=1e-9)
+    start = LDPSGDRegressor(features=model.features, target=model.target)
+    start.learn_arrays(*records(3000))  # without an average, the compiled map writes theta in original units
+    theta, shown = start.learner.arrays.state
+    np.testing.assert_allclose(start.learner.units.outward(theta), shown, rtol=1e-9, atol=1e-9)
 
 
 def test_the_same_model_in_both_units_predicts_the_same() -> None:
@@ -135,10 +136,10 @@ def test_the_same_model_in_both_units_predicts_the_same() -> None:
     X, y = records(5000)
     model.learn_arrays(X, y)
     arrays = model.learner.arrays
-    frame, theta = arrays.frame, arrays.state[0]
-    scaled = (X - frame[:-1, k.CENTRE]) / frame[:-1, k.SCALE]
-    inner = frame[-1, k.CENTRE] + frame[-1, k.SCALE] * (scaled @ theta[:4] + theta[4])
-    arrays.state[1] = model.learner.original(theta)
+    table, theta = arrays.units.table, arrays.state[0]
+    scaled = (X - table[:-1, k.CENTRE]) / table[:-1, k.SCALE]
+    inner = table[-1, k.CENTRE] + table[-1, k.SCALE] * (scaled @ theta[:4] + theta[4])
+    arrays.state[1] = model.learner.units.outward(theta)
     np.testing.assert_allclose(model.predict_arrays(X), inner, rtol=1e-9, atol=1e-9)
     raw = {"a": 4.5, "b": 250_000.0, "c": "w"}
     encoded = np.array([[0.45, -0.5, 0.0, 1.0]])
@@ -153,32 +154,35 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     model = regressor(mechanism="none")
     X, y = records(600)
     for i in range(600):
-        before, changes = model.learner.original(model.learner.arrays.state[0]), model.learner.arrays.clock[k.CHANGES]
-        total = model.learner.arrays.clock[k.TOTAL]
+        progress = model.learner.arrays.units.progress
+        before, changes, total = (
+            model.learner.units.outward(model.learner.arrays.state[0]),
+            *progress[[k.CHANGES, k.TOTAL]],
+        )
         model.learn_arrays(X[i : i + 1], y[i : i + 1])
-        moved = model.learner.arrays.clock[k.TOTAL] > total  # a gradient step; then theta moves anyway
-        if model.learner.arrays.clock[k.CHANGES] > changes and not moved and model.learner.arrays.clock[k.COUNT] > 0:
-            np.testing.assert_allclose(model.learner.original(model.learner.arrays.state[0]), before, rtol=1e-9)
-    scales = model.learner.arrays.frame[:, k.SCALE]
+        moved = progress[k.TOTAL] > total  # a gradient step; then theta moves anyway
+        if progress[k.CHANGES] > changes and not moved and progress[k.COUNT] > 0:
+            np.testing.assert_allclose(model.learner.units.outward(model.learner.arrays.state[0]), before, rtol=1e-9)
+    scales = model.learner.arrays.units.table[:, k.SCALE]
     assert scales[0] < 0.2 < scales[1]
     assert scales[-1] < 30
-    assert model.learner.arrays.clock[k.CHANGES] > 1
+    assert model.learner.arrays.units.progress[k.CHANGES] > 1
 
 
 def test_the_next_question_is_that_of_the_schedule() -> None:
-    """Against the rule as the head of `frame` states it, at states that reach every branch."""
+    """Against the rule as the head of `schedule` states it, at states that reach every branch."""
     p, rng = 4, np.random.default_rng(0)
     arrays = LDPASGDRegressor(features={f"x{j}": (-1, 1) for j in range(p)}, target=(-1, 1)).learner.arrays
-    arrays.clock[k.TARGET] = k.DONE
+    arrays.units.progress[k.TARGET] = k.DONE
     met = set()
     for _ in range(3000):
         u, errors = 10 ** rng.uniform(0, 7), 10 ** rng.uniform(-4, 0, p)
         asked = 0.15 * u * 10 ** rng.uniform(-5, 0.2)
-        arrays.clock[[k.REACHED, k.ASKED]] = u, asked
-        arrays.summary[:p, k.ERROR] = errors
+        arrays.units.progress[[k.REACHED, k.ASKED]] = u, asked
+        arrays.units.summary[:p, k.ERROR] = errors
         share = 0.15 * min(1, errors.max() / 0.08)
         expected = int(errors.argmax()) if asked < share * (u - 30 * p) else k.GRADIENT
-        assert schedule.next_question(arrays) == expected
+        assert schedule.next_question(arrays.units) == expected
         met.add((u < 30 * p, asked < 0.15 * u, expected >= 0))
     assert len(met) == 5
 
@@ -191,7 +195,7 @@ def test_the_schedule_counts_public_numbers_only() -> None:
     for part in np.array_split(np.arange(4000), 7):
         other.learn_arrays(X[part], y[part])
     assert one.n_asked == other.n_asked
-    for mine, theirs in zip(one.learner.arrays, other.learner.arrays, strict=True):
+    for mine, theirs in zip(arrays_of(one), arrays_of(other), strict=True):
         assert np.array_equal(mine, theirs)
 
 

@@ -5,8 +5,10 @@ import pytest
 
 from streamdp import LDPASGDRegressor
 from streamdp.errors import ConfigError
-from streamdp.optim import frame, location_scale, loops
+from streamdp.optim import loops
 from streamdp.optim.inference import UNPAIRED, path_intervals
+from streamdp.scaling import location_scale
+from streamdp.scaling import unit_table as k
 
 ALPHA = 0.6
 
@@ -31,53 +33,56 @@ def test_segments_know_steps_and_scales() -> None:
     arrays, expected, open_since, joined = model.learner.arrays, np.zeros((3, 2)), np.zeros((3, 2)), 0
     offset = arrays.spec[loops.OFFSET]
     for x, target in zip(X[1:], y[1:], strict=True):
-        units, total, began = arrays.frame.copy(), arrays.clock[frame.TOTAL], arrays.clock[frame.SEGMENT]
+        units, total, began = (
+            arrays.units.table.copy(),
+            arrays.units.progress[k.TOTAL],
+            arrays.units.progress[k.SEGMENT],
+        )
         model.learn_arrays(x[None], target[None])
-        tau = arrays.clock[frame.TOTAL] - total
+        tau = arrays.units.progress[k.TOTAL] - total
         if began == 0 and not arrays.segments.any():
             expected[:] = open_since[:] = 0.0  # the target was scaled, and the path began anew
             continue
         if tau > 0:
-            since, scales = np.append(units[:2, frame.SINCE], 0.0), np.append(units[:2, frame.SCALE], 1.0)
+            since, scales = np.append(units[:2, k.SINCE], 0.0), np.append(units[:2, k.SCALE], 1.0)
             clock = total + tau / 2 - since + offset
             open_since += np.column_stack([clock**-ALPHA, clock ** (-2 * ALPHA)]) * tau / scales[:, None] ** 2
-        if arrays.clock[frame.SEGMENT] != began:
+        if arrays.units.progress[k.SEGMENT] != began:
             expected += open_since
             open_since[:] = 0.0
-            joined += arrays.clock[frame.SEGMENT] < began
+            joined += arrays.units.progress[k.SEGMENT] < began
     measured = arrays.segments[:, model.learner.arrays.state.shape[1] + 1 :].sum(axis=0).reshape(2, 3).T
     np.testing.assert_allclose(measured, expected, rtol=0.01)
-    assert arrays.clock[frame.CHANGES] > 3
+    assert arrays.units.progress[k.CHANGES] > 3
     assert joined > 2
 
 
-def test_a_clock_slows_in_the_ratio_of_what_was_told() -> None:
+def test_a_clock_slows_in_the_ratio_of_information() -> None:
     """A column whose scale falls to a half, or doubles, keeps a quarter of its clock."""
     model = model_of(2000)
-    arrays, before = model.learner.arrays, model.learner.arrays.frame.copy()
-    total = float(arrays.clock[frame.TOTAL])
+    arrays, before = model.learner.arrays, model.learner.arrays.units.table.copy()
+    total = float(arrays.units.progress[k.TOTAL])
     for ratio in (2.0, 0.5):
-        arrays.frame[:] = before
-        arrays.frame[:2, frame.SCALE] = before[:2, frame.SCALE] * ratio
-        arrays.frame[:2, frame.SINCE] = total / 10
-        frame.refresh(arrays)
-        held = arrays.frame[:2, frame.SCALE].copy()
-        frame.rescale(arrays)
-        kept = np.exp(-2 * np.abs(np.log(arrays.frame[:2, frame.SCALE] / held)))
+        arrays.units.table[:] = before
+        arrays.units.table[:2, k.SCALE] = before[:2, k.SCALE] * ratio
+        arrays.units.table[:2, k.SINCE] = total / 10
+        k.refresh(arrays.units)
+        held = arrays.units.table[:2, k.SCALE].copy()
+        k.rescale(arrays.units)
+        kept = np.exp(-2 * np.abs(np.log(arrays.units.table[:2, k.SCALE] / held)))
         assert np.all(kept < 0.6)
-        np.testing.assert_allclose(total - arrays.frame[:2, frame.SINCE], kept * 0.9 * total, rtol=1e-9)
+        np.testing.assert_allclose(total - arrays.units.table[:2, k.SINCE], kept * 0.9 * total, rtol=1e-9)
 
 
 @pytest.mark.parametrize("ratio", [0.25, 0.5, 1.9, 2.1, 4.0])
 def test_the_average_begins_anew_when_a_scale_falls_threefold_or_doubles(ratio: float) -> None:
     arrays = model_of(2000).learner.arrays
-    arrays.frame[:2, frame.RESTARTED] = np.exp(arrays.summary[:2, location_scale.REACH]) / ratio
-    arrays.frame[:2, frame.SCALE] *= 2  # so that the columns are scaled anew
-    frame.refresh(arrays)
-    frame.rescale(arrays)
+    arrays.units.table[:2, k.RESTARTED] = np.exp(arrays.units.summary[:2, location_scale.REACH]) / ratio
+    arrays.units.table[:2, k.SCALE] *= 2  # so that the columns are scaled anew
+    k.refresh(arrays.units)
     again = not 1 / 3 <= ratio <= 2
-    assert (arrays.clock[frame.WEIGHT] == 0) == again
-    assert (arrays.frame[0, frame.RESTARTED] == arrays.frame[0, frame.SCALE]) == again
+    assert k.rescale(arrays.units) == again
+    assert (arrays.units.table[0, k.RESTARTED] == arrays.units.table[0, k.SCALE]) == again
 
 
 @pytest.mark.slow

@@ -31,11 +31,11 @@ from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.target_units import Units
 from streamdp.optim.losses import LOSSES, Loss
-from streamdp.optim.target_search import Question as UserQuestion
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.cohort import CohortDevice
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.shuffle_wire import write_announcement
+from streamdp.scaling.target_search import Question as UserQuestion
 from tests.support.hostile import NUMBERS, Hostile, digest
 from tests.support.local_reports import JOBS, PERSON, desk_of, truth
 from tests.support.shuffle_model import model as shuffle_model

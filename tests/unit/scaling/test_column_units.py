@@ -10,10 +10,10 @@ import pytest
 
 from streamdp import Huber, Logistic
 from streamdp.errors import ConfigError
-from streamdp.optim.column_units import ALSO, FULL, LEAST, START, inward, narrowed, outward
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
+from streamdp.scaling.column_units import ALSO, FULL, LEAST, START, inward, narrowed, outward
 from tests.support.newton import averages
 
 PLAIN = np.array([[0.0, 0.0], [1.0, 1.0]])

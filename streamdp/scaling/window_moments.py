@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
+from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.windows.task import Rng
 
 SHARE = 0.1
 """Of mu^2 of a window, for scaling."""
@@ -54,7 +54,7 @@ def useful(noise: Gaussian, columns: int, users: int) -> bool:
 
 
 def zoom(
-    users: Columns, columns: np.ndarray, frame: np.ndarray, n: int, noise: Gaussian, rng: Rng
+    users: Columns, columns: np.ndarray, frame: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.
 

@@ -6,9 +6,9 @@ import numpy as np
 
 FIRST: int
 SECOND: int
-TOLD: int
-WEIGHED: int
+SUM: int
+INFORMATION: int
 ANSWERS: int
 PAIR: int
 
-def nothing_told(columns: Sequence[int]) -> np.ndarray: ...
+def flat(columns: Sequence[int]) -> np.ndarray: ...

@@ -2,5 +2,5 @@
 
 LEVELS: int
 MASSES: int
-TOLD: int
+LIKELIHOODS: int
 TAILS: int

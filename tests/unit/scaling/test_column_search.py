@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streamdp.errors import ConfigError
-from streamdp.optim import frame as k
-from streamdp.optim.column_search import ColumnSearch
+from streamdp.scaling import unit_table as k
+from streamdp.scaling.column_search import ColumnSearch
 
 KEEP = 1 / (1 + math.exp(-4))
 SCALED = np.array([True, False, True])
@@ -81,25 +81,30 @@ def test_columns_are_scaled_between_batches_only() -> None:
 def test_a_state_goes_on_and_wrong_numbers_are_refused() -> None:
     search, other = searched(1000), ColumnSearch(SCALED, {}, KEEP)
     state = search.learned()
+    columns = state["columns"]
     other.read(state)
     assert walk(search, 500, 7, seed=3) == walk(other, 500, 7, seed=3)
     np.testing.assert_array_equal(search.units, other.units)
     wrong: list[dict[str, Any]] = [
-        state | {"scales": -state["scales"]},
-        state | {"scales": state["scales"][1:]},
-        state | {"progress": state["progress"] - 1e9},
-        state | {"progress": state["progress"] * np.nan},
-        state | {"scales": state["scales"] + 1e9 * np.eye(k.LEARNED)[k.SINCE]},  # clocks from after now
-        state | {"bits": np.resize([0.0, 1e31], state["bits"].shape)},
+        {"columns": columns | {"scales": -columns["scales"]}},
+        {"columns": columns | {"scales": columns["scales"][1:]}},
+        {"columns": columns | {"progress": columns["progress"] - 1e9}},
+        {"columns": columns | {"progress": columns["progress"] * np.nan}},
+        {"columns": columns | {"scales": columns["scales"] + 1e9 * np.eye(k.LEARNED)[k.SINCE]}},  # from after now
+        {"columns": columns | {"posterior": np.resize([0.0, 1e31], columns["posterior"].shape)}},
     ]
     for bad in wrong:
         with pytest.raises(ConfigError):
             ColumnSearch(SCALED, {}, KEEP).read(bad)
 
 
-def test_merged_searches_know_what_all_bits_told() -> None:
+def test_merged_searches_know_all_bits() -> None:
     parts, merged = [searched(800), searched(2000)], ColumnSearch(SCALED, {}, KEEP)
     merged.merge(parts)
     assert merged.asked == sum(part.asked for part in parts)
     np.testing.assert_array_equal(merged.units, parts[1].units)
-    np.testing.assert_allclose(merged.learned()["bits"], sum(part.learned()["bits"] for part in parts), rtol=1e-5)
+    np.testing.assert_allclose(
+        merged.learned()["columns"]["posterior"],
+        sum(part.learned()["columns"]["posterior"] for part in parts),
+        rtol=1e-5,
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamdp.errors import ConfigError
-from streamdp.optim.target_search import TargetSearch
+from streamdp.scaling.target_search import TargetSearch
 
 KEEP = 1 / (1 + math.exp(-1))  # epsilon = 1
 

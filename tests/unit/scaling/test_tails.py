@@ -7,18 +7,18 @@ import pytest
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.errors import ConfigError
-from streamdp.optim import frame as k
-from streamdp.optim import location_scale as ls
-from streamdp.optim import tails
-from streamdp.optim.arrays import Arrays
-from streamdp.optim.column_search import ColumnSearch
+from streamdp.scaling import location_scale as ls
+from streamdp.scaling import tails
+from streamdp.scaling import unit_table as k
+from streamdp.scaling.arrays import UnitArrays
+from streamdp.scaling.column_search import ColumnSearch
 
 MASSES, DISTANCES = np.array([0.01, 0.03, 0.1, 0.3]), 2.0 ** -np.arange(4.0)
 
 
-def narrow(centre: int, spread: int = 0) -> Arrays:
+def narrow(centre: int, spread: int = 0) -> UnitArrays:
     """A column whose bulk is known to be a bell at this index of the grid of centres, as wide as that of spreads."""
-    arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays
+    arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays.units
     arrays.posterior[0] = -200.0
     arrays.posterior[0, centre, spread] = 0.0
     k.refresh(arrays)
@@ -34,8 +34,10 @@ def test_likelihoods_and_the_scale_are_those_of_the_model() -> None:
         for chance, sign in ((outside, 1), (np.array(0.003), -1)):
             no = keep * chance + (1 - keep) * (1 - chance)
             expected += sign * np.log(1 - no if inside else no)
-    np.testing.assert_allclose(arrays.tails[0, : tails.TOLD].reshape(4, 4), expected, rtol=1e-9, atol=1e-12)
-    assert arrays.tails[0, tails.TOLD] == pytest.approx(4 * 0.6**2)
+    np.testing.assert_allclose(
+        arrays.tail_evidence[0, : tails.LIKELIHOODS].reshape(4, 4), expected, rtol=1e-9, atol=1e-12
+    )
+    assert arrays.tail_evidence[0, tails.LIKELIHOODS] == pytest.approx(4 * 0.6**2)
     assert np.ptp(arrays.posterior[0]) == 200  # no bit was about the bell
     weights = np.append(np.exp(expected.ravel()) * 9 / 16, 1.0)
     square = np.append((MASSES * 2 * DISTANCES[:, None] ** 2).ravel(), 0.0)
@@ -128,7 +130,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
             features={f"x{j}": (-1.0, 1.0) for j in range(3)}, target=(-5.0, 5.0), budget="eps=4", seed=seed
         )
         model.learn_arrays(X, y)
-        assert model.learner.arrays.frame[0, k.SCALE] > 0.1
+        assert model.learner.arrays.units.table[0, k.SCALE] > 0.1
         held = np.column_stack([np.clip(rng.normal(size=(2000, 3)) / 3, -1, 1), np.ones(2000)])
         missed.append(np.mean((held @ (model.theta[:4] - [0, 3, -3, 0])) ** 2) / 2)
     assert np.count_nonzero(np.array(missed) > 1 / 3) <= 1
@@ -142,19 +144,19 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
     np.testing.assert_array_equal(read._arrays.summary, first._arrays.summary)
     assert read.question() == first.question()
     both.merge([first, second])
-    expected = first._arrays.tails + second._arrays.tails
-    assert (np.abs(expected) > np.abs(first._arrays.tails)).any()
-    np.testing.assert_array_equal(both._arrays.tails, expected)
+    expected = first._arrays.tail_evidence + second._arrays.tail_evidence
+    assert (np.abs(expected) > np.abs(first._arrays.tail_evidence)).any()
+    np.testing.assert_array_equal(both._arrays.tail_evidence, expected)
 
 
 def test_states_keep_tails_and_false_ones_are_refused() -> None:
     model = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
     model.learn_arrays(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
-    assert model.learner.arrays.tails.any()
+    assert model.learner.arrays.units.tail_evidence.any()
     state = model.state_dict()
     fresh = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
     fresh.load_state_dict(state)
-    np.testing.assert_array_equal(fresh.learner.arrays.summary, model.learner.arrays.summary)
+    np.testing.assert_array_equal(fresh.learner.arrays.units.summary, model.learner.arrays.units.summary)
     for wrong in (np.full((1, tails.TAILS), math.nan), np.full((1, tails.TAILS), -1e16), np.zeros((1, 3))):
         with pytest.raises(ConfigError):
             fresh.load_state_dict(state | {"tails": wrong})

@@ -17,7 +17,7 @@ cpdef enum:
     REACH_VARIANCE = 8
     SUMMARY = 9
 
-cdef enum:
+cpdef enum:
     CELLS = CENTRES * SPREADS
 
 

@@ -6,8 +6,8 @@
 cpdef enum:
     FIRST = 0
     SECOND = 1
-    TOLD = 2
-    WEIGHED = 3
+    SUM = 2
+    INFORMATION = 3
     ANSWERS = 4
     PAIR = 5
 

@@ -17,7 +17,7 @@ cost no more than without tails. Given a tail, all q and R have the same prior. 
 not scaled down to its bulk: a scale that is too large costs less than one that is too small.
 
 Which question. The variance of ln r by w, over 1 + I/30, I being the information of the bits about the tail, adds to
-the error of the scale by which columns take turns (`questions`): a tail so small that bits cannot find it must not take
+the error of the scale by which columns take turns (`schedule`): a tail so small that bits cannot find it must not take
 the bits of other columns. If it is above the error without tails, the next bit is about the tail, with the R whose
 answer has the largest covariance with ln r.
 
@@ -26,7 +26,7 @@ This is for accuracy only: what is asked follows from released bits, and the ans
 
 from libc.math cimport exp, fabs, isfinite, log, sqrt
 
-from streamdp.optim cimport location_scale as ls
+from streamdp.scaling cimport location_scale as ls
 
 cdef double[MASSES] _MASS = [0.01, 0.03, 0.1, 0.3]
 cdef double _REST = 0.003, _CLEAR = 4.0, _NEAR = 1.5, _ENOUGH = 30.0
@@ -52,24 +52,24 @@ cdef inline double _likelihood(double outside, bint answer, double keep) noexcep
     return log(1.0 - keep + (2.0 * keep - 1.0) * (1.0 - outside if answer else outside))
 
 
-cdef void take_in(double* told, double low, double high, bint answer, double keep) noexcept nogil:
+cdef void take_in(double* evidence, double low, double high, bint answer, double keep) noexcept nogil:
     """Take in a noisy bit "x is in [low, high)". `keep` is the probability that it is the true one."""
     cdef double none = _likelihood(_REST, answer, keep)
     cdef int level, i
-    told[TOLD] += (2.0 * keep - 1.0) * (2.0 * keep - 1.0)
+    evidence[LIKELIHOODS] += (2.0 * keep - 1.0) * (2.0 * keep - 1.0)
     for level in range(LEVELS):
         if _distance(level) >= 0.499 * (high - low):
             for i in range(MASSES):
-                told[level * MASSES + i] += _likelihood(_REST + _MASS[i], answer, keep) - none
+                evidence[level * MASSES + i] += _likelihood(_REST + _MASS[i], answer, keep) - none
 
 
-cdef double widen(const double* told, double error, double* row) noexcept nogil:
+cdef double widen(const double* evidence, double error, double* row) noexcept nogil:
     """Add the tail to REACH and REACH_VARIANCE of a row of the summary, and maybe ask about it.
 
     `error` is that of the scale without a tail; returns what the tail adds.
     """
-    cdef double w[TOLD]
-    cdef double logs[TOLD]
+    cdef double w[LIKELIHOODS]
+    cdef double logs[LIKELIHOODS]
     cdef double bulk = _bulk(row), base = exp(2.0 * row[ls.REACH]), far = 1.0 + fabs(row[ls.MEAN])
     cdef double prior = _AT_BOUND if 2.0 - far < _NEAR * bulk else _WITHIN
     cdef double top = 0.0, none, total, t, square = 0.0, mean, variance, covariance = 0.0, best = 0.0
@@ -81,12 +81,12 @@ cdef double widen(const double* told, double error, double* row) noexcept nogil:
     n *= MASSES
     prior -= log(n)
     for i in range(n):
-        top = max(top, told[i] + prior)
+        top = max(top, evidence[i] + prior)
     none = total = exp(-top)
     mean = none * row[ls.REACH]
     for i in range(n):
         t = min(sqrt(2.0) * _distance(i // MASSES), far)
-        w[i] = exp(told[i] + prior - top)
+        w[i] = exp(evidence[i] + prior - top)
         logs[i] = 0.5 * log(base + _MASS[i % MASSES] * t * t)
         total += w[i]
         mean += w[i] * logs[i]
@@ -101,7 +101,7 @@ cdef double widen(const double* told, double error, double* row) noexcept nogil:
     variance /= total
     row[ls.REACH] = 0.5 * log(base + square / total)
     row[ls.REACH_VARIANCE] += variance
-    variance /= 1.0 + told[TOLD] / _ENOUGH
+    variance /= 1.0 + evidence[LIKELIHOODS] / _ENOUGH
     if variance > error:
         row[ls.LOW], row[ls.HIGH] = row[ls.MEDIAN] - _distance(chosen), row[ls.MEDIAN] + _distance(chosen)
     return variance

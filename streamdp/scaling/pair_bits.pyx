@@ -17,8 +17,8 @@ from streamdp.privacy.arrays cimport matrix
 cdef double _ENOUGH = 40.0, _FAR = 0.2, _FIFTH = 0.2
 
 
-def nothing_told(columns):
-    """Return the rows of all pairs of ascending columns, of which nothing is known, and the last row."""
+def flat(columns):
+    """What is known of all pairs of ascending columns before the first bit, and the last row."""
     pairs = list(combinations(columns, 2))
     rows = np.zeros((len(pairs) + 1, PAIR))
     rows[:-1, [FIRST, SECOND]] = np.reshape(pairs, (-1, 2))
@@ -32,12 +32,12 @@ cdef void choose(double* pairs, Py_ssize_t n) noexcept nogil:
     cdef double* last = pairs + n * PAIR
     cdef double least = _ENOUGH, counts
     cdef Py_ssize_t i
-    last[FIRST], last[WEIGHED], last[ANSWERS] = -1.0, 0.0, 0.0
+    last[FIRST], last[INFORMATION], last[ANSWERS] = -1.0, 0.0, 0.0
     for i in range(n):
         row = pairs + i * PAIR
-        last[WEIGHED] += row[WEIGHED]
+        last[INFORMATION] += row[INFORMATION]
         last[ANSWERS] += row[ANSWERS]
-        counts = row[WEIGHED] * (_FIFTH if fabs(row[TOLD]) > _FAR * row[WEIGHED] else 1.0)
+        counts = row[INFORMATION] * (_FIFTH if fabs(row[SUM]) > _FAR * row[INFORMATION] else 1.0)
         if counts < least:
             least, last[FIRST] = counts, i
 
@@ -46,7 +46,7 @@ cdef void take_in(double* pairs, Py_ssize_t n, Py_ssize_t which, bint same, doub
     """Take in a noisy bit about a pair. `keep` is the probability that it is the true one."""
     cdef double* row = pairs + which * PAIR
     cdef double weight = 2 * keep - 1
-    row[TOLD] += weight if same else -weight
-    row[WEIGHED] += weight * weight
+    row[SUM] += weight if same else -weight
+    row[INFORMATION] += weight * weight
     row[ANSWERS] += 1
     choose(pairs, n)

@@ -4,6 +4,7 @@ import numpy as np
 
 CENTRES: int
 SPREADS: int
+CELLS: int
 MEAN: int
 VARIANCE: int
 MEDIAN: int

@@ -9,9 +9,9 @@ import pytest
 
 from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError
-from streamdp.optim.batch_search import BatchSearch, moments
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
+from streamdp.scaling.batch_search import BatchSearch, moments
 
 C = 1.345
 HALF = 1e5

@@ -1,6 +1,0 @@
-"""Types of `questions`, which is compiled."""
-
-from streamdp.optim.arrays import Arrays
-
-def next_question(arrays: Arrays) -> int: ...
-def ahead(arrays: Arrays, information: float) -> tuple[float, int]: ...

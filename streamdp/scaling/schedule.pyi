@@ -1,0 +1,6 @@
+"""Types of `schedule`, which is compiled."""
+
+from streamdp.scaling.arrays import UnitArrays
+
+def next_question(arrays: UnitArrays) -> int: ...
+def ahead(arrays: UnitArrays, information: float) -> tuple[float, int]: ...
