@@ -4,6 +4,9 @@
 deviation 2), six parameters, one pass: pan-private Newton's method without noise and with it, the shuffled one, AC-SA
 for both, LDP reports that are shuffled, LDP-ASGD. `--write` writes trust.md and puts the table
 into docs/explanations/noise.md. Noise comes from seeded generators, which are for measuring only.
+
+Its parts `tables` and `large_tables` measure what a job learns with each `trust` on real and simulated tables, beside
+scikit-learn's model without privacy and the best constant; they go into docs/explanations/which_estimator.md.
 """
 
 from __future__ import annotations
@@ -16,11 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
+from sklearn.metrics import roc_auc_score
 
+from benchmarks.shared.flights import COLUMNS, fitted
 from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, table
+from benchmarks.shared.real_data import JOBS, births, read
 from benchmarks.shared.simulation import SIGMA, expected_huber
+from streamdp.config.job import make_config
 from streamdp.data import datasets
+from streamdp.data.records import Position
+from streamdp.data.schema import Schema
+from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.estimators.batch_methods import batch_plan
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
@@ -32,6 +43,7 @@ from streamdp.optim.user_averages import gradients
 from streamdp.privacy.amplification import local_budget, shuffled
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.mechanisms import PrivUnit
+from streamdp.windows.newton import NewtonSteps
 
 RECORDS, REPETITIONS, TUNING = 300_000, 12, 5
 FIXED_BATCH = 1000
@@ -334,15 +346,179 @@ def truth() -> str:
     return f"Knowing the truth, the accuracy is {best['logistic']:.4f} and R² {best['huber']:.4f}."
 
 
+# --- what a job learns from a table, by who sees the records -------------------------------------------------------
+
+WHICH = NOISE.with_name("which_estimator.md")
+FEW, MOST_HELD_OUT = 5_000, 50_000
+LARGE = ("is a flight late?", "delay of a flight, minutes", "girl or boy?")
+LEARNERS: dict[str, dict[str, Any]] = {
+    "nobody: LDP-ASGD": {"trust": "nobody"},
+    "process: PanPrivate": {"trust": "process"},
+    "shuffler: Shuffle": {"trust": "shuffler"},
+    "window: Windowed": {"trust": "window"},
+    "windows of 10,000": {"trust": "window", "window": 10_000},
+    "one noisy sum": {"trust": "window", "method": "once"},
+}
+
+
+def rare(n: int, seed: int) -> pl.DataFrame:
+    """Four skewed columns in wide bounds, four rare flags, about 4.4 % positive."""
+    rng = np.random.default_rng(seed)
+    skewed = {f"x{j}": np.minimum(rng.lognormal(mean, 1.0, n), 10_000.0) for j, mean in enumerate((2, 3, 4, 5))}
+    flags = {f"f{j}": (rng.random(n) < share).astype(float) for j, share in enumerate((0.05, 0.03, 0.02, 0.01))}
+    logs = np.stack([np.log(x) - j - 2 for j, x in enumerate(skewed.values())])
+    score = -4.5 + np.array([0.9, -0.7, 0.6, 0.5]) @ logs + np.array([1.0, 2.0, 1.5, 2.5]) @ np.stack([*flags.values()])
+    return pl.DataFrame({**skewed, **flags, "y": np.where(rng.random(n) < expit(score), "yes", "no")})
+
+
+def linear(n: int, seed: int) -> pl.DataFrame:
+    """Four columns of spread 1 and normal noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 4))
+    y = X @ np.array([1.0, -0.5, 0.5, 0.25]) + 0.3 * rng.standard_normal(n)
+    return pl.DataFrame({**{f"x{j}": X[:, j] for j in range(4)}, "y": y})
+
+
+RARE = {**{f"x{j}": (0, 10_000) for j in range(4)}, **{f"f{j}": (0, 1) for j in range(4)}}
+LINEAR = {f"x{j}": (-5, 5) for j in range(4)}
+BIRTHS = {
+    "sector": ["Jewish", "Muslim", "Christian-Arab", "Druze"],
+    "year": (2010, 2024),
+    "letters": (1, 12),
+    "last": {"categories": list("אבגדהוזחטיכךלמםנןסעפףצץקרשת"), "other": True},
+}
+
+
+def _flights(column: str) -> pl.DataFrame:
+    return datasets.flights().sample(fraction=1.0, shuffle=True, seed=1).with_columns(pl.col(column).cast(pl.String))
+
+
+Declared = tuple[float, float] | list[str]
+SETS: dict[str, tuple[Callable[[], pl.DataFrame], str, Declared, dict[str, Any]]] = {
+    "simulated, 1,000 records": (lambda: linear(11_000, 1), "y", (-5, 5), LINEAR),
+    "simulated, 3,000 records": (lambda: linear(13_000, 2), "y", (-5, 5), LINEAR),
+    "simulated, rare class": (lambda: rare(100_000, 3), "y", ["no", "yes"], RARE),
+    **{
+        name: (lambda table=given[0]: read(table), *given[1:])  # type: ignore[misc]
+        for name, given in JOBS.items()
+        if given[1] not in ("whrswk", "health")
+    },
+    "is a flight late?": (lambda: _flights("late"), "late", ["false", "true"], COLUMNS | {"dep_delay": (-30, 60)}),
+    "delay of a flight, minutes": (
+        lambda: _flights("arr_delay"),
+        "arr_delay",
+        (-60, 180),
+        COLUMNS | {"dep_delay": (-30, 180)},
+    ),
+    "insurance charges, dollars": (
+        lambda: datasets.insurance(50_000, seed=1),
+        "charges",
+        (0, 40_000),
+        datasets.INSURANCE_SCHEMA["features"],
+    ),
+    "girl or boy?": (lambda: births(1_000_000), "sex", ["F", "M"], BIRTHS),
+}
+
+
+class Table:
+    """A data set in two parts: what is learned, and what is held out."""
+
+    def __init__(self, name: str) -> None:
+        make, self.target, declared, self.features = SETS[name]
+        self.classes = declared if isinstance(declared, list) else None
+        self.bounds = None if isinstance(declared, list) else declared
+        frame = make().with_columns(pl.col(pl.String).replace({"TRUE": "true", "FALSE": "false"}))
+        schema = Schema(self.features, self.target, target_bounds=self.bounds, classes=self.classes)
+        batch = schema.encode(frame, np.arange(frame.height), Position())
+        held = (
+            10_000 if len(batch.y) < 14_000 and name.startswith("simulated") else min(len(batch.y) // 5, MOST_HELD_OUT)
+        )
+        held = len(batch.y) // 2 if name == "simulated, rare class" else held
+        self.X, self.y, self.held_out, self.truth = batch.X[:-held], batch.y[:-held], batch.X[-held:], batch.y[-held:]
+
+    @property
+    def measure(self) -> str:
+        """What a score is."""
+        return "MAE" if self.classes is None else "AUC" if len(self.classes) == 2 else "accuracy"
+
+    def score(self, answers: np.ndarray) -> float:
+        """The score of predictions: numbers, probabilities of the second class, or classes."""
+        if self.measure == "AUC":
+            return float(roc_auc_score(self.truth, answers))
+        if self.measure == "accuracy":
+            return float(np.mean(answers == self.truth))
+        return float(np.mean(np.abs(answers - self.truth)))
+
+    def plain(self) -> float:
+        """The score of scikit-learn's model without privacy."""
+        model = fitted(self.X, self.y, bool(self.classes))
+        return self.score(
+            model.predict_proba(self.held_out)[:, 1] if self.measure == "AUC" else model.predict(self.held_out)
+        )
+
+    def constant(self) -> float:
+        """The score of the best constant."""
+        if self.classes is None:
+            return self.score(np.full(len(self.truth), np.median(self.y)))
+        return 0.5 if self.measure == "AUC" else float(np.bincount(self.truth.astype(int)).max() / len(self.truth))
+
+    def private(self, model: dict[str, Any], budget: str, seed: int) -> float:
+        """The score of a job with these settings of its model."""
+        once = model.get("method") == "once"
+        target = {"column": self.target, "classes": self.classes, "bounds": self.bounds}
+        job = make_config(
+            {
+                "job": "one",
+                "source": {"type": "csv", "path": "-"},
+                "schema": {"features": self.features, "target": target},
+                "model": {key: value for key, value in model.items() if value != "once"} | {"budget": budget},
+                "expected_records": len(self.y),
+            }
+        )
+        learner: Any = job.build_estimator()
+        learner = learner.clone({"seed": seed} | ({"method": NewtonSteps(rounds=1)} if once else {}))
+        learner.learn_arrays(self.X, self.y)
+        learner.close_batch()
+        if self.measure == "AUC":
+            return self.score(learner.predict_proba_arrays(self.held_out)[:, 1])
+        return self.score(np.asarray(learner.predict_arrays(self.held_out)))
+
+
+def rows_of_sets(names: list[str], epsilons: tuple[float, ...] = (1.0, 4.0)) -> list[list[str]]:
+    """A row for each table and epsilon: the medians, and in brackets the worst of the draws."""
+    rows = []
+    for name in names:
+        found = Table(name)
+        draws, worst = (12 if len(found.y) <= FEW else 4), max if found.classes is None else min
+        public = [f"{found.constant():.4g}", f"{found.plain():.4g}"]
+        for epsilon in epsilons:
+            cells = []
+            for model in LEARNERS.values():
+                try:
+                    scores = [found.private(model, f"eps={epsilon:g}", seed) for seed in range(draws)]
+                    cells.append(f"{np.median(scores):.4g} ({worst(scores):.4g})")
+                except (ConfigError, TooFewUsersError):
+                    cells.append("-")
+            rows.append([f"{name} ({found.measure})", f"{len(found.y):,}", f"{epsilon:g}", *public, *cells])
+            print(" | ".join(rows[-1]), flush=True)
+    return rows
+
+
+SETS_HEAD = ["table", "records", "eps", "constant", "no privacy", *LEARNERS]
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "trust": lambda: table(HEAD, [row for loss in FEATURES for row in rows_of(loss)]),
     "truth": truth,
+    "tables": lambda: table(SETS_HEAD, rows_of_sets([name for name in SETS if name not in LARGE])),
+    "large_tables": lambda: table(SETS_HEAD, rows_of_sets([*LARGE])),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    command(__file__, PARTS, arguments, pages={"trust": [Path(__file__).with_suffix(".md"), NOISE]})
+    pages = {"trust": [Path(__file__).with_suffix(".md"), NOISE], "tables": [WHICH], "large_tables": [WHICH]}
+    command(__file__, PARTS, arguments, pages=pages)
 
 
 if __name__ == "__main__":
