@@ -114,6 +114,8 @@ def _expectation(plan: dict[str, Any] | None) -> str:
         return "There is no plan for this estimator and loss: `streamdp plan` knows huber, logistic and quantile."
     from streamdp.config.prospect import VERDICTS
 
+    if plan["error"] is None:
+        return VERDICTS[plan["beats_constant"]]
     return (
         f"Planned error of theta: {plan['error']:.3g}, with {plan['columns']} columns and {plan['records']:,} records"
         f" of the planner's reference model. {VERDICTS[plan['beats_constant']]}"

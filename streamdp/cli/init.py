@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from streamdp.cli.app import app
 from streamdp.cli.common import ascii_delimiter, say, warn
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, suggestion
+
+if TYPE_CHECKING:
+    from streamdp.config.trust import Trust
 
 
 @app.command(epilog="Example: streamdp init flights.csv --target late -o late.yaml")
@@ -26,6 +30,18 @@ def init(
     public: Annotated[
         bool, typer.Option("--public", help="The data are PUBLIC: copy bounds and categories from them.")
     ] = False,
+    trust: Annotated[
+        str | None,
+        typer.Option(
+            help="Who may see the raw records while they are processed: nobody, process (this process, and nothing"
+            " stays), window (this process, for a window of people) or shuffler. It is asked at a terminal. Default:"
+            " window."
+        ),
+    ] = None,
+    items_per_user: Annotated[
+        int | None,
+        typer.Option(min=1, help="--trust window: the most records of a person. Default: 16 with --subject, else 1."),
+    ] = None,
 ) -> None:
     """Write a job for a data file, with comments and places to fill in. It holds no value of data that are private."""
     from streamdp.config.draft import draft, may_lack_header
@@ -38,6 +54,11 @@ def init(
     if output != "-" and os.path.lexists(output):
         raise ConfigError(f"{output} exists already; choose another file with -o")
     source = file_type(data)
+    chosen = _trust(source) if trust is None else _answer(trust)
+    if items_per_user is not None and chosen != "window":
+        raise ConfigError(
+            "--items-per-user is for --trust window, where all records of a person are protected together"
+        )
     if delimiter is None:
         delimiter = delimiter_of(data) if source == "csv" else ","
     delimiter = ascii_delimiter(delimiter)
@@ -52,7 +73,17 @@ def init(
     path = os.path.relpath(data, folder)
     if source == "csv" and not public and may_lack_header(columns):
         warn(f"a column of {data} has a number as its name: without a line of column names, the job holds a record")
-    text = draft(columns, source, path, target=target, subject=subject, delimiter=delimiter, public=public)
+    text = draft(
+        columns,
+        source,
+        path,
+        target=target,
+        subject=subject,
+        delimiter=delimiter,
+        public=public,
+        trust=chosen,
+        items_per_user=items_per_user,
+    )
     if output == "-":
         typer.echo(text, nl=False)
         return
@@ -61,3 +92,26 @@ def init(
     except OSError as error:
         raise ConfigError(f"cannot write {output}: {(error.strerror or type(error).__name__).lower()}") from None
     say(f"wrote {output}; fill in the empty places, then: streamdp check {output}")
+
+
+def _trust(source: str) -> Trust:
+    """Ask who may see the raw records, at a terminal; elsewhere it is as usual for a file."""
+    from streamdp.config.trust import ANSWERS, QUESTION, usual_trust
+
+    usual = usual_trust({"source": {"type": source}})
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return usual
+    say(QUESTION)
+    for number, (answer, meaning) in enumerate(ANSWERS.items(), 1):
+        say(f"  {number} {answer}: {meaning}")
+    answers = [*ANSWERS]
+    given = typer.prompt("Number or word", default=usual, err=True).strip()
+    return _answer(answers[int(given) - 1] if given in ("1", "2", "3", "4") else given)
+
+
+def _answer(given: str) -> Trust:
+    from streamdp.config.trust import ANSWERS
+
+    if given not in ANSWERS:
+        raise ConfigError(f"--trust: expected one of {', '.join(ANSWERS)}{suggestion(given, ANSWERS)}")
+    return cast("Trust", given)

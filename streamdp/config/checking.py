@@ -23,7 +23,7 @@ _FIXES = {
     "column": "write the name of the column to predict",
     "bounds": "write the public bounds [low, high]",
     "classes": "write the labels, at least two",
-    "estimator": "write LDPASGDRegressor for a number, or LDPASGDClassifier for labels",
+    "trust": "write nobody, process, window or shuffler",
 }
 
 
@@ -52,8 +52,8 @@ def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
             answered = any(target.get(key) is not None for key in ("bounds", "classes"))
             keys = ["column", *([] if answered else ["bounds", "classes"])]
             out += [("schema", "target", key) for key in keys if key in target and target[key] is None]
-    if isinstance(model, dict) and "estimator" in model and model["estimator"] is None:
-        out.append(("model", "estimator"))
+    if isinstance(model, dict) and "trust" in model and model["trust"] is None:
+        out.append(("model", "trust"))
     return out
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 import polars as pl
 
+from streamdp.config.trust import ANSWERS, QUESTION, Trust, usual_trust
 from streamdp.errors import ConfigError, suggestion
 
 Kind = Literal["number", "boolean", "date", "text"]
@@ -86,12 +87,15 @@ def draft(
     subject: str | None = None,
     delimiter: str = ",",
     public: bool = False,
+    trust: Trust | None = None,
+    items_per_user: int | None = None,
 ) -> str:
     """Return the text of a `job.yaml`.
 
     `source` is the type of the file, and `path` is relative to the folder of the job. Without a `target` column there
     is a place to fill in, and without a `subject` column a comment. `delimiter` separates the fields of a CSV file.
-    Bounds and categories are copied from `public` data only. Raises `ConfigError` if target or subject is no column.
+    Bounds and categories are copied from `public` data only. `trust` is the usual one of a file if it is None, and
+    `items_per_user` the most records of a person. Raises `ConfigError` if target or subject is no column.
     """
     by_name = {column.name: column for column in columns}
     for option, name in (("--target", target), ("--subject", subject)):
@@ -112,7 +116,7 @@ def draft(
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
     lines += ["  target:", *_target(None if target is None else by_name[target], public)]
     lines += _subject(subject)
-    lines += _model(None if target is None else by_name[target].kind)
+    lines += _model(trust or usual_trust({"source": {"type": source}}), items_per_user)
     return "\n".join(lines) + "\n"
 
 
@@ -234,17 +238,18 @@ def _subject(subject: str | None) -> list[str]:
     return [f"  subject: {text(subject)}"]
 
 
-def _model(kind: Kind | None) -> list[str]:
-    if kind is None:
-        estimator = "  estimator:  # LDPASGDRegressor for a number, LDPASGDClassifier for labels"
-    else:
-        estimator = f"  estimator: {'LDPASGDRegressor' if kind == 'number' else 'LDPASGDClassifier'}"
+def _model(trust: Trust, items_per_user: int | None) -> list[str]:
+    items = [] if items_per_user is None else [f"  items_per_user: {items_per_user}  # the most records of a person"]
     return [
         "model:",
-        estimator,
+        f"  # {QUESTION}",
+        *(f"  #   {answer} = {meaning}" for answer, meaning in ANSWERS.items()),
+        f"  trust: {trust}",
+        *items,
         "  # What a record may spend: nothing that leaves the model is more than e^eps times as likely with a record",
         "  # as with any other in its place. eps=1 is strong (a factor of 2.7), 4 moderate (55), above 8 weak (3,000).",
         "  # A smaller eps needs more records: error falls as 1 / (eps sqrt(records)).",
         "  budget: eps=1",
+        "# expected_records: 50000  # about how many there will be, a public number: delta is below its inverse",
         "# cap: eps=10   # what all records of a person may spend together; needs subject",
     ]

@@ -10,6 +10,7 @@ from streamdp.config.model import build_loss
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.few_records import LIKELY
 from streamdp.learners.local_reports import LocalReports
+from streamdp.learners.user_windows import Windows
 from streamdp.optim.losses import Loss, loss_for
 from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
@@ -31,7 +32,7 @@ class Prospect:
 
     records: int
     columns: int  # the number of encoded features
-    error: float  # the root mean squared error of theta on the planner's reference model
+    error: float | None  # the root mean squared error of theta on the planner's reference model; None for windows
     # whether such a model has a smaller loss on fresh records than the best constant
     beats_constant: Literal["likely", "possible", "unlikely"]
 
@@ -60,6 +61,8 @@ def prospect(job: Definition, records: int) -> Prospect | None:
 
     Returns None if there is no plan for the estimator or the loss, or if there are no records.
     """
+    if records and issubclass(job.model.kind.learns, Windows):
+        return _of_windows(job, records)
     if records < 1 or not issubclass(job.model.kind.learns, LocalReports):
         return None
     from streamdp.optim.planner import plan_error
@@ -74,3 +77,15 @@ def prospect(job: Definition, records: int) -> Prospect | None:
     except (ConfigError, BudgetError):
         return None
     return Prospect(records, columns, error, chance(loss, columns, job.model.budget, records, mechanism))
+
+
+def _of_windows(job: Definition, records: int) -> Prospect | None:
+    """The prospect of one window of all records, each of another person."""
+    estimator = job.build_estimator()
+    estimator.state_dict()  # which needs the columns
+    if (least := estimator.least_records) is None:
+        return None
+    beats: Literal["likely", "possible", "unlikely"] = (
+        "likely" if records > LIKELY * least else "possible" if records >= least else "unlikely"
+    )
+    return Prospect(records, len(job.build_schema().feature_names), None, beats)

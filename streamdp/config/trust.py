@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor")))
 Trust = Literal["nobody", "process", "window", "shuffler"]
 
+QUESTION = "Who may see the raw records while they are processed?"
 ANSWERS: dict[Trust, str] = {
-    "nobody": "nobody: each record becomes noise first, as on people's devices (LDP); it takes the most records",
-    "process": "this process, and nothing stays: only noisy sums are kept between records (pan-private)",
-    "window": "this process, for a window of people: it holds their records until it releases a model (windowed)",
-    "shuffler": "a shuffler, which mixes the messages of many people before they are learned (shuffle)",
+    "nobody": "each record becomes noise first, as on people's devices (LDP); needs the most records",
+    "process": "this process, and nothing stays: it keeps noisy sums only (pan-private)",
+    "window": "this process, for a window of people: it holds records until a model is released (windowed)",
+    "shuffler": "a shuffler, which mixes the messages of many people (shuffle)",
 }
-"""The answers to "Who may see the raw records while they are processed?"."""
+"""What the answers mean."""
 
 _FAMILIES: dict[Trust, tuple[str, ...]] = {
     "nobody": ("LDPASGD", "LDPSGD", "UserLevelLDP"),

@@ -23,7 +23,7 @@ def too_few(model: Any) -> str | None:
     """
     least = getattr(model, "least_records", None)
     known = getattr(model, "n_users", model.n_seen)
-    if least is None:
+    if least is None or not known:
         return None
     asked = getattr(model, "n_asked", 0)
     enough = asked + LIKELY * (least - asked)

@@ -395,6 +395,11 @@ class Windows(Collector):
         return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
 
     @property
+    def least_records(self) -> int | None:
+        """See `Learner.least_records`: the users that a release needs."""
+        return None if self.columns is None else self.least_users
+
+    @property
     def on_border(self) -> bool:
         """See `Learner.on_border`."""
         return self.columns is not None and self.region.on_border(self._inner)

@@ -106,6 +106,16 @@ def test_the_rounds_have_this_noise_and_an_attack_finds_no_more(monkeypatch: pyt
     assert 0.6 * MU < bounds[0] <= MU < bounds[1]
 
 
+def test_a_rare_flag_keeps_the_scale_of_its_spread() -> None:
+    """Its clipped values have ever less variance the smaller the scale is, so the search must stop at a known one."""
+    flag = np.where(np.arange(50_000) % 50 == 0, 1.0, -1.0)[:, None]
+    users, columns, start = records(flag, np.ones(50_000, np.int64)), np.array([0]), np.array([[0.0], [1.0]])
+    for seed in range(5):
+        frame, final = zoom(users, columns, start, 50_000, noise_of(1, 50_000, 1, 0.1), SeededEntropy(seed))
+        assert final.all()
+        assert flag.std() < frame[1, 0] < 3 * flag.std()
+
+
 def raw(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Columns in [-1, 1]; the first fills a fiftieth of its bounds."""
     rng = np.random.default_rng(seed)

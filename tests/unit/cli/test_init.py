@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +38,7 @@ def test_a_draft_names_columns_and_types_and_no_value(data: Path, quick: Quick) 
     assert job["schema"]["features"]["married"] == [False, True]
     assert job["schema"]["target"] == {"column": "wage", "bounds": None}
     assert job["schema"]["subject"] == "id"
-    assert job["model"] == {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
+    assert job["model"] == {"trust": "window", "budget": "eps=1"}
 
 
 def test_a_file_that_may_lack_a_header_is_told_without_its_values(data: Path, quick: Quick) -> None:
@@ -72,7 +75,7 @@ def test_a_draft_of_public_data_runs_as_it_is(data: Path, quick: Quick, target: 
     assert quick("init", "people.csv", "--target", target, "--public")[0] == 0
     config = load_config(data / "job.yaml")
     declared = config.schema_.declared()
-    assert config.model.estimator == ("LDPASGDRegressor" if target == "wage" else "LDPASGDClassifier")
+    assert config.model.estimator == ("WindowedRegressor" if target == "wage" else "WindowedClassifier")
     assert declared["age"] == (23, 54)
     assert declared["sex"] == ["m", "f"]  # the most frequent one is the baseline
     assert quick("check", "job.yaml")[0] == 0
@@ -130,3 +133,34 @@ def test_a_file_that_is_no_utf8_table_gets_no_draft(tmp_path: Path, quick: Quick
     assert expected in err
     assert "\u00e9" not in err
     assert not (tmp_path / "job.yaml").exists()
+
+
+@pytest.mark.parametrize("trust", ["nobody", "process", "window", "shuffler"])
+def test_trust_is_an_option_and_its_answers_are_explained(data: Path, quick: Quick, trust: str) -> None:
+    assert quick("init", "people.csv", "--target", "married", "--trust", trust, "--public")[0] == 0
+    text = (data / "job.yaml").read_text()
+    assert "Who may see the raw records while they are processed?" in text
+    assert "this process, and nothing stays" in text
+    assert load_config(data / "job.yaml").model.trust == trust
+
+
+def test_items_per_user_and_wrong_answers(data: Path, quick: Quick) -> None:
+    options = ["init", "people.csv", "--public", "--target", "married", "--subject", "id", "--items-per-user", "3"]
+    assert "--items-per-user is for --trust window" in quick.error(2, *options, "--trust", "process")
+    assert "did you mean 'nobody'" in quick.error(2, *options, "--trust", "noboddy")
+    assert quick(*options)[0] == 0
+    assert load_config(data / "job.yaml").model.items_per_user == 3
+
+
+@pytest.mark.parametrize(("typed", "trust"), [("2", "process"), ("nobody", "nobody"), ("", "window")])
+def test_at_a_terminal_trust_is_the_first_question(data: Path, typed: str, trust: str) -> None:
+    terminal, inner = os.openpty()
+    command = [sys.executable, "-m", "streamdp", "init", "people.csv"]
+    with subprocess.Popen(command, cwd=data, stdin=inner, stderr=inner, stdout=subprocess.PIPE) as process:
+        os.close(inner)
+        os.write(terminal, f"{typed}\n".encode())
+        assert process.wait(60) == 0
+    said = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert said.index("Who may see the raw records") < said.index("1 nobody") < said.index("4 shuffler")
+    assert f"trust: {trust}" in (data / "job.yaml").read_text()
