@@ -1,7 +1,9 @@
-"""scikit-learn's face of LDP-ASGD: `fit`, `partial_fit` and `predict` on arrays and frames. Needs the extra `sklearn`.
+"""scikit-learn's interface: `fit`, `partial_fit` and `predict` on arrays and frames. Needs the extra `sklearn`.
 
-A fit is one pass: each row spends its budget once. Bounds, categories and classes are public facts, to be declared.
-Statistics of the rows, such as those of a scaler in front, are not protected.
+The caller holds the rows anyway, so by default a fit is one window of people, a row each: the model is released once,
+and the copies of the rows are overwritten. Other trust models are a parameter. A fit spends the budget of each row
+once. Bounds, categories and classes are public facts, to be declared. Statistics of the rows, such as those of a scaler
+in front, are not protected.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamdp import estimators
+from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen, usual_delta
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, is_number
-from streamdp.estimators import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
+from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -34,6 +38,9 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
     features: Mapping[str, Any] | None
     bounds: tuple[float, float] | None
+    trust: Trust
+    budget: str
+    loss: Any
     random_state: Any
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -49,7 +56,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         Raises `ValueError` for rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do
         not fit.
         """
-        return self._learn(X, y, first=True)
+        return self._learn(X, y, first=True, whole=True)
 
     @property
     def coef_(self) -> np.ndarray:
@@ -88,7 +95,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         of_kind.poor_score = True
         return tags
 
-    def _learn(self, X: Any, y: Any, *, first: bool) -> Self:
+    def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
         raise NotImplementedError
 
     def _rows(self, X: Any, first: bool) -> Any:
@@ -116,10 +123,23 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int | None:
         return None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
 
+    def _begin(self, labelled: bool, X: Any, rows: int | None, **given: Any) -> None:
+        """Make the model. `rows` is how many there are in all, which is public; None if it is not known."""
+        check_choice("trust", self.trust, tuple(ANSWERS))
+        budget = parse_budget(self.budget)
+        if self.trust in NEED_DELTA and isinstance(budget, PureDP):
+            budget = ApproxDP(budget.epsilon, usual_delta(rows))
+        if self.trust == "window":
+            given |= {"window": WHOLE_FILE, "items_per_user": 1}
+        kind: Any = getattr(estimators, chosen(self.trust, classes=labelled))
+        columns = self._public(X.shape[1])
+        self.model_ = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
+
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:
             X = self._frame(X)
         self.model_.learn_many(X, y)
+        self.model_.close_batch()
 
     def _frame(self, X: np.ndarray) -> Any:
         """Numbers, raw for a model with bounds."""
@@ -135,28 +155,32 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
 
 class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
-    """LDP-ASGD for numbers, as a regressor of scikit-learn.
+    """A private linear model of numbers, as a regressor of scikit-learn.
 
     Parameters
     ----------
     features
-        The public schema of a frame with raw values, as `LDPASGDRegressor` takes it. None: X has numbers.
+        The public schema of a frame with raw values, as `WindowedRegressor` takes it. None: X has numbers.
     bounds
         Public bounds (low, high) of all columns of numbers. None: the columns have a scale of about 1.
     target
         Public bounds (low, high) of the target. None: it has a scale of about 1.
+    trust
+        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
+        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).
     budget
-        What a row spends, such as `eps=1`.
+        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
+        and 1e-8 after `partial_fit` alone.
     loss
         `huber`, `quantile` or `squared`, or a loss.
     random_state
         For tests only: a model with a seed is not private.
 
     >>> import numpy as np
-    >>> X = np.linspace(-1, 1, 300).reshape(-1, 3)
+    >>> X = np.random.default_rng(1).uniform(-1, 1, (1000, 3))
     >>> model = PrivateRegressor(bounds=(-1, 1), target=(-2, 2)).fit(X, X.sum(axis=1) / 2)
     >>> model.predict(X).shape
-    (100,)
+    (1000,)
     """
 
     def __init__(
@@ -165,6 +189,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         features: Mapping[str, Any] | None = None,
         bounds: tuple[float, float] | None = None,
         target: tuple[float, float] | None = None,
+        trust: Trust = "window",
         budget: str = "eps=1",
         loss: Any = "huber",
         random_state: Any = None,
@@ -172,6 +197,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         self.features = features
         self.bounds = bounds
         self.target = target
+        self.trust = trust
         self.budget = budget
         self.loss = loss
         self.random_state = random_state
@@ -181,7 +207,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         return self._tagged(tags, tags.regressor_tags)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn further rows; as `fit` if there is no model yet.
+        """Learn further rows, a window of their own; as `fit` if there is no model yet.
 
         Parameters
         ----------
@@ -201,46 +227,45 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return np.asarray(self.model_.predict_many(self._fitted(X)), dtype=float)
 
-    def _learn(self, X: Any, y: Any, *, first: bool) -> Self:
+    def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float, y_numeric=True)
         else:
             X, y = self._rows(X, first), floats("y", y)
+        rows = len(y) if whole else None
         if first:
-            self.model_ = LDPASGDRegressor(
-                loss=self.loss,
-                budget=self.budget,
-                features=self._public(X.shape[1]),
-                target=self.target,
-                seed=self._seed(),
-            )
+            self._begin(False, X, rows, target=self.target)
         self._step(X, y)
         return self
 
 
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
-    """LDP-ASGD for classes, as a classifier of scikit-learn.
+    """A private linear model of classes, as a classifier of scikit-learn.
 
     Parameters
     ----------
     features
-        The public schema of a frame with raw values, as `LDPASGDClassifier` takes it. None: X has numbers.
+        The public schema of a frame with raw values, as `WindowedClassifier` takes it. None: X has numbers.
     bounds
         Public bounds (low, high) of all columns of numbers. None: the columns have a scale of about 1.
     classes
         The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.
+    trust
+        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
+        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).
     budget
-        What a row spends, such as `eps=1`.
+        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
+        and 1e-8 after `partial_fit` alone.
     loss
         `logistic`, `softmax` or `hinge`, or a loss.
     random_state
         For tests only: a model with a seed is not private.
 
     >>> import numpy as np
-    >>> X = np.linspace(-1, 1, 300).reshape(-1, 3)
+    >>> X = np.random.default_rng(1).uniform(-1, 1, (1000, 3))
     >>> model = PrivateClassifier(bounds=(-1, 1), classes=[False, True]).fit(X, X[:, 0] > 0)
     >>> model.predict_proba(X).shape
-    (100, 2)
+    (1000, 2)
     """
 
     def __init__(
@@ -249,6 +274,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         features: Mapping[str, Any] | None = None,
         bounds: tuple[float, float] | None = None,
         classes: Sequence[Any] | None = None,
+        trust: Trust = "window",
         budget: str = "eps=1",
         loss: Any = "logistic",
         random_state: Any = None,
@@ -256,6 +282,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         self.features = features
         self.bounds = bounds
         self.classes = classes
+        self.trust = trust
         self.budget = budget
         self.loss = loss
         self.random_state = random_state
@@ -265,7 +292,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return self._tagged(tags, tags.classifier_tags)
 
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
-        """Learn further rows; as `fit` if there is no model yet.
+        """Learn further rows, a window of their own; as `fit` if there is no model yet.
 
         Parameters
         ----------
@@ -301,21 +328,16 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
             raise NotAvailableError("the hinge loss gives no probabilities; use logistic or softmax")
         return np.asarray(self.model_.predict_proba_many(self._fitted(X)), dtype=float)
 
-    def _learn(self, X: Any, y: Any, *, first: bool, classes: Sequence[Any] | None = None) -> Self:
+    def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float)
         else:
             X, y = self._rows(X, first), np.asarray(y)
         check_classification_targets(y)
+        rows = len(y) if whole else None
         if first:
             self._declare(y, self.classes if classes is None else classes)
-            self.model_ = LDPASGDClassifier(
-                loss=self.loss,
-                budget=self.budget,
-                features=self._public(X.shape[1]),
-                classes=list(range(len(self.classes_))),
-                seed=self._seed(),
-            )
+            self._begin(True, X, rows, classes=list(range(len(self.classes_))))
         index = {label: k for k, label in enumerate(self.classes_.tolist())}
         codes = [index.get(label, -1) for label in y.tolist()]
         if -1 in codes:

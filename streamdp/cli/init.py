@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -114,4 +114,4 @@ def _answer(given: str) -> Trust:
 
     if given not in ANSWERS:
         raise ConfigError(f"--trust: expected one of {', '.join(ANSWERS)}{suggestion(given, ANSWERS)}")
-    return cast("Trust", given)
+    return given

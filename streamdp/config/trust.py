@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamdp import estimators
 from streamdp.errors import BudgetError
-from streamdp.learners.batches import Batches
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
@@ -40,6 +39,7 @@ _FAMILIES: dict[Trust, tuple[str, ...]] = {
 }
 """The names of estimators without their endings; the first one is chosen."""
 
+NEED_DELTA: tuple[Trust, ...] = ("process", "window", "shuffler")
 LEAST_DELTA = 1e-8
 """delta of a job that does not say how many records it expects."""
 WHOLE_FILE = 2**20
@@ -129,7 +129,7 @@ def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator]
         cap = None if job.get("cap") is None else parse_cap(job["cap"])
     except BudgetError:
         return
-    needs = issubclass(kind.learns, Batches | Windows) or (given is None and isinstance(default, ApproxDP))
+    needs = trust_of(model["estimator"]) in NEED_DELTA or (given is None and isinstance(default, ApproxDP))
     if needs and isinstance(budget, PureDP):
         budget = ApproxDP(budget.epsilon, usual_delta(job.get("expected_records")))
     model["budget"] = str(budget)

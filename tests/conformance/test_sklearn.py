@@ -46,7 +46,7 @@ def test_declared_bounds_learn_and_promise() -> None:
     model = PrivateRegressor(bounds=(0, 10), target=(-15, 15), budget="eps=4", random_state=1)
     assert model.fit(X[:3000], y[:3000]).score(X[3000:], y[3000:]) > 0.5
     assert "NOT PRIVATE" in model.statement()  # it has a seed
-    assert "epsilon = 4" in PrivateRegressor(budget="eps=4").fit(X[:10], y[:10]).statement()
+    assert "epsilon = 4" in PrivateRegressor(budget="eps=4", trust="nobody").fit(X[:10], y[:10]).statement()
     assert model.model_.n_seen == 3000
     model.partial_fit(X[3000:], y[3000:])
     assert model.model_.n_seen == 4000
@@ -56,9 +56,28 @@ def test_declared_bounds_learn_and_promise() -> None:
 
 def test_parts_are_the_whole() -> None:
     X, y = data(200)
-    whole = PrivateRegressor(bounds=(0, 10), random_state=1).fit(X, y)
-    parts = PrivateRegressor(bounds=(0, 10), random_state=1).partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
+    whole, parts = (PrivateRegressor(bounds=(0, 10), trust="nobody", random_state=1) for _ in range(2))
+    whole.fit(X, y)
+    parts.partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
     assert np.array_equal(whole.predict(X), parts.predict(X))
+
+
+def test_trust_chooses_the_model_and_a_fit_is_one_window() -> None:
+    X, y = data(2_000)
+    for trust, kind in (
+        ("nobody", "LDPASGD"),
+        ("process", "PanPrivate"),
+        ("shuffler", "Shuffle"),
+        ("window", "Windowed"),
+    ):
+        model = PrivateRegressor(bounds=(0, 10), target=(-15, 15), trust=trust).fit(X, y)
+        assert type(model.model_).__name__ == f"{kind}Regressor"
+        assert model.model_.at_boundary
+        assert str(model.model_.guarantee) == "eps=1" + ",delta=1e-06" * (trust != "nobody")
+    assert model.model_.n_windows == 1
+    assert model.partial_fit(X, y).model_.n_windows == 2
+    with pytest.raises(ConfigError, match="trust: expected"):
+        PrivateRegressor(trust="me").fit(X, y)
 
 
 def test_labels_and_probabilities() -> None:

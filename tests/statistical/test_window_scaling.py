@@ -108,7 +108,7 @@ def test_the_rounds_have_this_noise_and_an_attack_finds_no_more(monkeypatch: pyt
 
 def test_a_rare_flag_keeps_the_scale_of_its_spread() -> None:
     """Its clipped values have ever less variance the smaller the scale is, so the search must stop at a known one."""
-    flag = np.where(np.arange(50_000) % 50 == 0, 1.0, -1.0)[:, None]
+    flag = np.where(np.arange(50_000) % 200 == 0, 1.0, -1.0)[:, None]
     users, columns, start = records(flag, np.ones(50_000, np.int64)), np.array([0]), np.array([[0.0], [1.0]])
     for seed in range(5):
         frame, final = zoom(users, columns, start, 50_000, noise_of(1, 50_000, 1, 0.1), SeededEntropy(seed))
