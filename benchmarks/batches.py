@@ -1,15 +1,12 @@
 """Usefulness of the pan-private and the shuffle learners. Run with `python -m benchmarks.batches [--write]`.
 
-Flights: the demo's two targets, with and without the season columns, learned in the order of the schedule from January
-to November and measured in December. Simulations: those of Shi et al. 2025 (all coefficients 1, normal features, noise
-of standard deviation 2), with the excess of the expected loss over its least value, beside that of the estimate without
-privacy from the same records. The length of the stream is unknown to Newton's method, and known to AC-SA. Noise comes
-from seeded generators, which are for measuring only. A few minutes on one core.
+The length of the stream is unknown to Newton's method, and known to AC-SA. Noise comes from seeded generators, which
+are for measuring only. A few minutes on one core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -62,9 +59,8 @@ def score(target: str, season: bool, model: Any) -> float:
     return float(np.mean(predicted == y)) * 100 if target == "late" else float(np.mean(np.abs(predicted - y))) * 30
 
 
-def flights_rows(draws: int) -> list[list[str]]:
+def flights_rows(draws: int) -> Iterator[list[str]]:
     """One row for each target, choice of columns, trust model and epsilon."""
-    rows = []
     goals = {("arr_delay", 0.5): "13.3", ("arr_delay", 1.0): "13.2", ("late", 0.5): "85.3", ("late", 1.0): "85.4"}
     for target, season in (("arr_delay", True), ("arr_delay", False), ("late", True), ("late", False)):
         X, y, *_ = flights(target, season)
@@ -81,9 +77,7 @@ def flights_rows(draws: int) -> list[list[str]]:
                 worst = found.min() if late else found.max()
                 row = ["late, accuracy" if late else "delay, MAE", "yes" if season else "no", trust, f"{epsilon:g}"]
                 row += [pm(mean_and_error(found)), f"{worst:.2f}", f"{np.mean(old):.1f}", f"{free:.2f}"]
-                rows.append([*row, goals.get((target, epsilon), "") if season or late else ""])
-                print(" | ".join(rows[-1]), flush=True)
-    return rows
+                yield [*row, goals.get((target, epsilon), "") if season or late else ""]
 
 
 # --- simulations
@@ -103,9 +97,8 @@ CASES: tuple[tuple[str, int, int, str], ...] = (
 )
 
 
-def simulated_rows(draws: int) -> list[list[str]]:
+def simulated_rows(draws: int) -> Iterator[list[str]]:
     """One row for each case, trust model and epsilon."""
-    rows = []
     for loss, d, n, goal in CASES:
         problem = Simulation(loss, d)
         streams = [problem.draw(n, 1000 + s) for s in range(draws)]
@@ -124,9 +117,7 @@ def simulated_rows(draws: int) -> list[list[str]]:
                 (mean, error), before = mean_and_error(found), old.mean()
                 row = [loss, str(d), f"{n:,}", trust, f"{epsilon:g}", f"{mean:.2g} ± {error:.1g}"]
                 row += [f"{found.max():.2g}", f"{before:.2g}", f"{constant:.2g}"]
-                rows.append([*row, f"{mean / public:.1f}", f"{before / public:.0f}", goal if epsilon == 1 else ""])
-                print(" | ".join(rows[-1]), flush=True)
-    return rows
+                yield [*row, f"{mean / public:.1f}", f"{before / public:.0f}", goal if epsilon == 1 else ""]
 
 
 FLIGHTS_HEAD = ["target", "season", "trust", "eps", "Newton", "worst draw", "AC-SA", "no privacy", "goal"]

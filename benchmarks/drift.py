@@ -1,9 +1,7 @@
 """Streams that change, with and without `change="follow"`. Run with `python -m benchmarks.drift [--write]`.
 
 Four columns and the noise are standard normal; theta has length 1, so that it explains half of the variance. The excess
-is |theta - theta*|^2, with the intercept, in units of the variance that the columns explain. "Path" is its mean over
-the stream, with theta before each 250 records; "end" that over the last 2 %; "back" the records after the last change
-until it is at most .15. Standard errors are over runs. No figure is a time.
+is |theta - theta*|^2, with the intercept, in units of the variance that the columns explain. No figure is a time.
 """
 
 from __future__ import annotations
@@ -112,7 +110,6 @@ def real(runs: int) -> str:
                 found.append((np.mean(errors), flights.score(model.predict_arrays(flights.holdout)), model.n_changes))
             path, december, changes = np.mean(found, axis=0)
             rows.append([name, choice, f"{path:.2f}", f"{december:.2f}", f"{changes:.0f}"])
-            print(*rows[-1], sep=" | ", flush=True)
     return table(["learner", "change=", "on the way, minutes", "December, minutes", "changes noticed"], rows)
 
 
@@ -126,7 +123,6 @@ def changes(name: str, quick: bool) -> str:
             shown = [f"{mean[0]:.4f} ± {error[0]:.4f}", f"{mean[1]:.5f} ± {error[1]:.5f}"]
             shown += [f"{mean[2]:,.0f} ± {error[2]:,.0f}", f"{int(found[:, 3].sum())} of {runs}"]
             rows.append([kind, choice, *shown])
-            print(name, *rows[-1], sep=" | ", flush=True)
     return table(["stream", "change=", "path", "end", "back", "noticed"], rows)
 
 

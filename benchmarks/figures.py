@@ -41,7 +41,7 @@ FOLDER = ROOT / "build" / "figures"
 FILE = Path(__file__).with_suffix(".jsonl")
 LIST = Path(__file__).with_name("older.yaml")
 FOLDERS = ("benchmarks", "studies")
-PACKAGES = ("streamdp", "connectors", "servers", *FOLDERS)
+PACKAGES = ("streamdp", "connectors", "servers", "notebooks", *FOLDERS)
 AT_ONCE = 2
 UNKNOWN = 300.0
 """The seconds that a step without a record is taken to need."""
@@ -117,15 +117,10 @@ STEPS = (
     _module("studies.few_users", "--write"),
     _module("benchmarks.trust", "--write"),
     *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
-    _notebook("01_first_model"),
-    _notebook("02_ldp_sgd_figures", "--records", "300000"),
-    _notebook("03_insurance"),
-    _notebook("04_shuffle_and_pan"),
-    _notebook("05_user_level"),
-    _notebook("06_subquadratic"),
-    _notebook("07_kafka_checkpoint_resume"),
-    _notebook("08_audit_a_claim"),
-    _notebook("09_service_and_devices"),
+    *(
+        _notebook(path.stem, *(("--records", "300000") if path.stem.startswith("02") else ()))
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    ),
 )
 
 

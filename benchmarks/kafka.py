@@ -2,8 +2,7 @@
 
 It needs a JDK. Four partitions, JSON of 200 bytes, ten features, one consumer, a broker on the same machine, one run.
 Contenders take turns and the best of the rounds counts, for other work on the machine can only add time. Rates are
-given by the clock and by the processor time of this process; shares are those of the clock. `--write` puts the table
-into README.md beside this file.
+given by the clock and by the processor time of this process; shares are those of the clock.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import numpy as np
 from kafka import TopicPartition
 
 from benchmarks.shared import pages
-from benchmarks.speed import README, Row, machine, table
+from benchmarks.speed import README, Row, machine, shown
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
@@ -208,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     about = machine()
     size, rows = measure(options.records, ROUNDS)
-    text = f"{about} {options.records:,} records of {size} bytes.\n\n{table(rows)}"
+    text = f"{about} {options.records:,} records of {size} bytes.\n\n{shown(rows)}"
     print(text)
     if options.write:
         pages.fill(README, "kafka", text)

@@ -1,21 +1,7 @@
-"""How well LDP-ASGD learns, over many draws. Run with `python -m benchmarks.learning [--only SECTION] [--write]`.
+"""How well LDP-ASGD learns, over many draws. Run with `python -m benchmarks.learning [--only PART] [--write]`.
 
-Eight questions, most with noise from the operating system:
-
-* flights: the mean absolute error of the delay and the accuracy of late flights in December, after the stream from
-  January to November, beside the best constant and scikit-learn's model without privacy;
-* other real data, with nothing given but schema and budget: how many draws are better than the best constant;
-* the demo's job, 100 times: how many runs end worse than the best constant;
-* simulations of Shi et al. 2025 (section 5): n times the squared error of theta, over the trace of the limit's
-  covariance with Mallows' weight, which is what the limit would allow without the weight by norm; and the same with
-  bounds ten times too wide, where columns are scaled privately, beside a warm-up that scales and beside known scales;
-* the price of private scaling on well-scaled columns, by number of records (`--only price`; seeded noise);
-* confidence intervals: the share that covers the truth, said to be 95 %;
-* probabilities: their log loss, beside that of the sigmoid of the linear predictor;
-* many columns: 20, 50 and 100 of them, beside the steps before.
-
-The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of the draws, and
-`--only intervals` one table.
+The page has the questions and how they are measured; most noise is from the operating system. The whole takes about
+three quarters of an hour on two cores; `--quick` runs a tenth of the draws, and `--only intervals` one table.
 """
 
 from __future__ import annotations
@@ -47,7 +33,6 @@ DRAWS, SIMULATED, RUNS = 12, 60, 100
 WIDE = 30.0  # bounds of columns that are normal with a standard deviation of 1; those of the target are four times this
 SCALED = {
     "private": "ten times too wide, private scaling",
-    "warm-up": "ten times too wide, a warm-up that scales, and then no scaling",
     "known": "columns and target standardised before, no scaling",
 }
 # --- flights ------------------------------------------------------------------------------------------------
@@ -123,60 +108,17 @@ def information_bound(d: int, epsilon: float) -> float:
     return (d + 1) ** 2 / best**2
 
 
-def warm_up(column: np.ndarray, epsilon: float, rng: np.random.Generator) -> tuple[float, float]:
-    """The centre and scale of a column in [-1, 1] by one randomised bit of each value, as a warm-up would find them.
-
-    The first half answers "x < m?" and moves m, the second "|x - m| < s?" and moves ln s so that three quarters are
-    inside; each answers with the average of its last half.
-    """
-    G, keep = 0.5 / np.tanh(epsilon / 2), 1 / (1 + np.exp(-epsilon))
-    m = log_s = 0.0
-    half = len(column) // 2
-    path = np.zeros(len(column))
-    for i, (x, true) in enumerate(zip(column.tolist(), rng.random(len(column)) < keep, strict=True)):
-        step = 1 / (G * np.sqrt(i % half + 4))
-        yes = (x < m if i < half else abs(x - m) < np.exp(log_s)) == true
-        bit = (yes - 1 + keep) / (2 * keep - 1)
-        if i < half:
-            path[i] = m = m + step / 2 * (0.5 - bit)
-            if i == half - 1:
-                m = float(np.mean(path[half // 2 : half]))
-        else:
-            path[i] = log_s = log_s + 1.5 * step * (0.75 - bit)
-    return m, float(np.exp(np.mean(path[half + half // 2 :])))
-
-
-def units_of(X: np.ndarray, y: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray, int]:
-    """Centres and scales (p + 1,) of columns and target in [-1, 1], by a warm-up; and how many records it took.
-
-    It asks 400 (p + 1) coth^2(epsilon/2) records, the columns in turn.
-    """
-    columns = np.column_stack([X, y])
-    each = int(400 / np.tanh(epsilon / 2) ** 2)
-    rng, p = np.random.default_rng(), columns.shape[1]
-    found = [warm_up(columns[j : each * p : p, j], epsilon, rng) for j in range(p)]
-    return *np.array(found).T, each * p
-
-
 def estimate(loss: str, d: int, budget: str, how: str, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Theta in original units. `how` is a key of `SCALED`, or "plain": no bounds, columns and target as they are."""
-    wide = WIDE * np.array([*[1.0] * d, 4.0])
     if how == "private":
         model = learner(loss, d, budget, WIDE)
         model.learn_arrays(X / WIDE, y)
         return model.theta
-    centres, scales, used = np.zeros(d + 1), np.ones(d + 1), 0
-    if how == "known":
-        centres[d], scales[d] = 1.0, np.sqrt(d + SIGMA**2)
-    elif how == "warm-up":
-        centres, scales, used = units_of(X / wide[:d], y / wide[d], float(budget[4:]))
-        centres, scales = centres * wide, scales * wide
+    centre, scale = (1.0, float(np.sqrt(d + SIGMA**2))) if how == "known" else (0.0, 1.0)
     model = learner(loss, d, budget, None)
-    model.learn_arrays((X[used:] - centres[:d]) / scales[:d], (y[used:] - centres[d]) / scales[d])
-    theta = model.theta
-    theta[:d] *= scales[d] / scales[:d]
-    theta[d:] *= scales[d]
-    theta[d] += centres[d] - theta[:d] @ centres[:d]
+    model.learn_arrays(X, (y - centre) / scale)
+    theta = model.theta * scale
+    theta[d] += centre
     return theta
 
 
@@ -486,9 +428,7 @@ def many(n: int, share: float) -> Iterator[list[str]]:
             for budget in ("eps=1", "eps=4"):
                 cells = [pm(mean_and_error(np.array(found[budget, name])), 3) for name in ("old", "new")]
                 cells.append(f"{max(found[budget, 'new']):.3f}")
-                row = [loss, str(d), budget, f"{n:,}", *cells, f"{simulation.constant:.3f}", f"{public:.4f}"]
-                print(" | ".join(row), flush=True)
-                yield row
+                yield [loss, str(d), budget, f"{n:,}", *cells, f"{simulation.constant:.3f}", f"{public:.4f}"]
 
 
 # --- the page -----------------------------------------------------------------------------------------------
@@ -530,7 +470,7 @@ TABLES: dict[str, tuple[str, Callable[[float], Iterator[list[str]]]]] = {
 
 def part(head: str, rows: Callable[[float], Iterator[list[str]]]) -> Callable[[bool], str]:
     """A table; a quick one has a tenth of the draws."""
-    return lambda quick: table(head.split(", "), list(rows(0.1 if quick else 1.0)))
+    return lambda quick: table(head.split(", "), rows(0.1 if quick else 1.0))
 
 
 PARTS = {name: part(*given) for name, given in TABLES.items()} | {

@@ -1,16 +1,10 @@
 """From how many records on LDP-ASGD beats a constant. Run with `python -m benchmarks.least_records [--write]`.
 
-The models of Shi et al. 2025 (section 5) with plain columns, and the delay of flights with declared bounds; all options
-are the defaults. The measure is the expected loss under the true model, or the mean absolute error in December, and the
-best constant is that of the same measure. Each of 12 draws of records and noise (flights: of noise) is one stream,
-measured at each number of `GRID`. A cell is the least number from which on all draws were better than the constant, at
-this and at every larger number.
-
-A second table counts the draws that beat the constant when the gradients hold a certain number of times the
-information I_0 of `optim.steps`: simulations at eps = 1 and 4 with plain columns and with bounds at three spreads, the
-flights, and the tables of `real_data.py`. From it follows `few_records.LIKELY`.
-
-Seeds are fixed. `--write` puts both into the page docs/explanations/noise.md. Ten minutes on one core.
+The first table has the least number from which on all of 12 draws were better than the constant, at this and at every
+larger number of `GRID`. The second counts the draws that beat the constant when the gradients hold a certain number of
+times the information I_0 of `optim.steps`; from it follows `few_records.LIKELY`. The measure is the expected loss under
+the true model, or that of held-out records. Seeds are fixed. Both are in docs/explanations/noise.md. Ten minutes on one
+core.
 """
 
 from __future__ import annotations
@@ -120,7 +114,6 @@ def least_table() -> str:
     rows = []
     for loss, d in product(("logistic", "huber"), (5, 10, 20)):
         rows.append([f"simulation, {loss}", str(d), *(simulated(loss, d, budget) for budget in BUDGETS)])
-        print(" | ".join(rows[-1]), flush=True)
     data = Flights("delay")
     rows.append(["flights, delay", str(data.X.shape[1]), *(flights(data, budget) for budget in BUDGETS)])
     return table(["data", "columns", *BUDGETS], rows)

@@ -2,15 +2,13 @@
 
 Subjects are drawn uniformly, which is the hardest for a cache: a batch of 10,000 among 10 million meets hardly one
 subject twice. Batches are as the runner makes them; each goes to `admit_many`, and every so many records are committed,
-which means that they are on the disk. Only these two calls are timed, not the making of names. `--write` replaces
-ledger.md beside this file; `--subjects` and `--spends` measure something else and write nothing.
+which means that they are on the disk. Only these two calls are timed, not the making of names.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.shared.pages import fill, table
+from benchmarks.shared.pages import fill, in_a_process, table
 from streamdp import GaussianDP, Store
-from streamdp.runtime.defaults import COMMIT_RECORDS
 from streamdp.runtime.runner import POLL_RECORDS
 from streamdp.store.snapshot import Counts
 
@@ -79,15 +76,6 @@ def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, 
     }
 
 
-def in_a_process(subjects: int, spends: int, commit: int) -> dict[str, float]:
-    """One run in a process of its own, for the peak of its memory."""
-    command = [sys.executable, "-m", "benchmarks.ledger", "--subjects", str(subjects), "--spends", str(spends)]
-    command += ["--commit", str(commit), "--json"]
-    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found: dict[str, float] = json.loads(answer.splitlines()[-1])
-    return found
-
-
 def line(subjects: int, spends: int, commit: int, found: dict[str, float]) -> list[str]:
     cells = [f"{subjects:,}", f"{spends:,}", f"{commit:,}", f"{found['rate']:,.0f}", f"{found['slowest']:,.0f}"]
     cells += [f"{found['of_processor']:,.0f}", f"{found['memory']:.0f} MiB", f"{found['disk'] / found['subjects']:.0f}"]
@@ -96,32 +84,28 @@ def line(subjects: int, spends: int, commit: int, found: dict[str, float]) -> li
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description="Measure the ledger at scale.")
-    parser.add_argument("--write", action="store_true", help=f"measure all and replace {PAGE.name}")
-    parser.add_argument("--subjects", type=int, default=PLAN[-1][0])
-    parser.add_argument("--spends", type=int, default=PLAN[-1][1])
-    parser.add_argument("--commit", type=int, default=COMMIT_RECORDS, help="records from commit to commit")
-    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--write", action="store_true", help=f"save the figures in {PAGE.name}")
+    parser.add_argument("--one", nargs=3, type=int, metavar=("SUBJECTS", "SPENDS", "COMMIT"), help="one run, as JSON")
     arguments = parser.parse_args()
-    if not arguments.write:
-        run = (arguments.subjects, arguments.spends, arguments.commit)
+    if arguments.one:
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(*run, Path(folder))
-        print(json.dumps(found) if arguments.json else " | ".join(line(*run, found)))
+            print(json.dumps(measure(*arguments.one, Path(folder))))
         return
     from benchmarks.speed import machine  # here, as it loads what the runs need not
 
     about = machine()
-    base = in_a_process(1, 10, 10)["memory"]
+    base = in_a_process("ledger", "1", "10", "10")["memory"]
     rows, found = [], {}
     for run in PLAN:
-        found = in_a_process(*run)
+        found = in_a_process("ledger", *map(str, run))
         rows.append(line(*run, found))
         print(*rows[-1], sep=" | ", flush=True)
     met = "met" if found["rate"] >= GOAL and found["memory"] < GOAL_MIB else "not met on this machine"
     head = ["subjects", "spends", "a commit every", "admits/s", "slowest tenth", "per s of processor", "peak memory"]
     shown = table([*head, "bytes a subject"], rows)
     goal = f"The goal is 200,000 admits/s with 10 million subjects and 100 million spends in less than 1 GB: {met}."
-    fill(PAGE, "ledger", f"{about} The interpreter and its imports need about {base:.0f} MiB.\n\n{shown}\n\n{goal}")
+    if arguments.write:
+        fill(PAGE, "ledger", f"{about} The interpreter and its imports need about {base:.0f} MiB.\n\n{shown}\n\n{goal}")
 
 
 if __name__ == "__main__":

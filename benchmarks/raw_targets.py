@@ -68,9 +68,7 @@ def rows(names: Sequence[str], records: Sequence[int], learners: Sequence[Any]) 
             given = options | {"budget": f"eps={epsilon},delta=1e-6"}
             bounds = ((low, high), (low - more, high + more))
             cells = [error(data, kind, size, target=target, **given)[0] for target in bounds]
-            row = [name, kind.__name__, f"{epsilon}", f"{size:,}", *cells, plain, constant]
-            print(" | ".join(row), flush=True)
-            yield row
+            yield [name, kind.__name__, f"{epsilon}", f"{size:,}", *cells, plain, constant]
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,11 @@ import numpy as np
 import orjson
 
 from benchmarks.shared.pages import fill, table
-from streamdp.config.job import JobConfig, load_config
-from streamdp.service import documents
-from streamdp.service.app import create_app
-from streamdp.service.predicting import predictions, read_predictions
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "service.md"
 CONNECTIONS = 64
 PREDICTIONS_A_SECOND, SECONDS = 100, 30
-PARTS_CALLS = 1_000
 
 JOB = """job: late
 source: {type: http}
@@ -164,71 +157,6 @@ def while_learning(server: tuple[str, int], rate: float, seconds: float) -> np.n
     return np.sort(asyncio.run(both())) * 1000
 
 
-async def microseconds(app: Any, body: bytes, calls: int) -> float:
-    """Processor time of a prediction in an application, without server and connection; the least of five runs."""
-    head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "query_string": b"",
-        "headers": head,
-    }
-    path = "/v1/models/late/predict"
-    messages: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        messages.append(message)
-
-    async def run() -> float:
-        began = time.thread_time()
-        for _ in range(calls):
-            messages.clear()
-            await app(scope | {"path": path, "raw_path": path.encode()}, receive, send)
-            assert messages[0]["status"] == 200, messages
-        return (time.thread_time() - began) / calls * 1e6
-
-    return min([await run() for _ in range(5)])
-
-
-def parts(config: JobConfig, calls: int) -> dict[str, float]:
-    """Where the processor time of a single prediction goes, in microseconds."""
-    (body,) = bodies_of("predict", 1)[:1]
-    bare: dict[str, Any] = {}
-    exec(BARE.partition("with listen")[0], bare)
-    app = create_app([config])
-
-    async def both() -> tuple[float, float]:
-        async with app.router.lifespan_context(app):
-            return await microseconds(bare["app"], body, calls), await microseconds(app, body, calls)
-
-    def least(call: Callable[[], Any]) -> float:
-        return min(timeit.repeat(call, timer=time.thread_time, number=calls, repeat=5)) / calls * 1e6
-
-    log, line = logging.getLogger("streamdp.service.access"), ("%s %s %d %.6f", "POST", "/v1/models", 200, 0.001)
-    log.propagate = False
-    with open(os.devnull, "w") as nowhere:
-        handler = logging.StreamHandler(nowhere)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel("INFO")
-        without, whole = asyncio.run(both())
-        job = app.state.jobs["late"]
-        X, _ = read_predictions(job.features, body)
-        found = {
-            "read and encode the records": least(lambda: read_predictions(job.features, body)),
-            "predict, and write the answer": least(lambda: documents.answer(predictions(job, X))),
-            "log line and metrics": least(lambda: (log.info(*line), app.state.metrics.answered("POST", "", 200, 0.1))),
-        }
-    rest = "the rest: route, token, host, limits of the body, errors without values"
-    found |= {rest: whole - sum(found.values()), "all of the service's application": whole}
-    return found | {"beside it: all of the bare application, which has routing, parameters and JSON": without}
-
-
 def processor_seconds(pid: int) -> float:
     """The processor time that a process has had."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -287,16 +215,11 @@ def main() -> None:
             f"{np.quantile(took, 0.99):.1f} ms (goal: 20)."
         )
         print(late, flush=True)
-        config = load_config(Path(folder, "late.yaml")).located(Path(folder, "parts"))
-        Path(folder, "parts").mkdir()
-        spent = parts(config, max(10, int(PARTS_CALLS * asked.part)))
-        print(spent, flush=True)
     if asked.write:
         head = ["", "calls/s", "records/s", "records per s of processor", "goal", "calls/s, bare", "ratio"]
         fill(OUT, "calls", table([*head, "ratio of processor", "goal"], rows))
         fill(OUT, "machine", f"{os.cpu_count()} cores ({platform.machine()}).")
         fill(OUT, "late", late)
-        fill(OUT, "parts", table(["part", "µs"], [[name, f"{each:.0f}"] for name, each in spent.items()]))
 
 
 if __name__ == "__main__":

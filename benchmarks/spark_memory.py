@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.shared.pages import fill, table
+from benchmarks.shared.pages import fill, in_a_process, table
 from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
@@ -134,14 +132,6 @@ def lend(users: int) -> dict[str, float]:
         return {"person": peak() - imports, "load": sum(loads)}
 
 
-def measure(*arguments: str) -> dict[str, float]:
-    """One measurement in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.spark_memory", "--one", *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
@@ -157,10 +147,10 @@ def main() -> None:
     count = SHARDS if asked.whole else asked.shards
     found = []
     for seed in range(count):
-        found.append(measure("shard", str(records), str(users), str(seed)))
+        found.append(in_a_process("spark_memory", "shard", str(records), str(users), str(seed)))
         print(f"shard {seed}: {found[-1]}", flush=True)
     most = {name: max(one[name] for one in found) for name in found[0]}
-    lent = measure("lend", str(LENT))
+    lent = in_a_process("spark_memory", "lend", str(LENT))
     block, gather, numbers = most["block"], most["gather"], most["numbers"]
     person, load = lent["person"] / LENT, lent["load"] / LENT
     rows = [

@@ -33,7 +33,7 @@ from river import evaluate, linear_model, metrics, preprocessing, stream
 from threadpoolctl import threadpool_limits
 
 import streamdp
-from benchmarks.shared.pages import fill
+from benchmarks.shared.pages import fill, table
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
@@ -580,9 +580,8 @@ def version(name: str) -> str:
     return importlib.metadata.version(name)
 
 
-def table(rows: list[Row]) -> str:
-    lines = [("what", "measured", "beside", "goal", "met"), ("---",) * 5, *(row.cells() for row in rows)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+def shown(rows: list[Row]) -> str:
+    return table(["what", "measured", "beside", "goal", "met"], [row.cells() for row in rows])
 
 
 def main() -> None:
@@ -614,7 +613,7 @@ def main() -> None:
                 print(" | ".join(row.cells()), flush=True)
             rows += found
     if arguments.write:
-        fill(README, "speed", f"{about}\n\n{table(rows)}")
+        fill(README, "speed", f"{about}\n\n{shown(rows)}")
 
 
 if __name__ == "__main__":

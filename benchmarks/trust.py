@@ -12,7 +12,7 @@ scikit-learn's model without privacy and the best constant; they go into docs/ex
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -313,9 +313,9 @@ def digits(pair: tuple[float, float]) -> str:
     return pm(pair, places)
 
 
-def rows_of(loss: str, repetitions: int = REPETITIONS) -> list[list[str]]:
+def rows_of(loss: str, repetitions: int = REPETITIONS) -> Iterator[list[str]]:
     """The table's rows for one loss."""
-    problem, rows = Problem(loss), []
+    problem = Problem(loss)
     public: Found | None = None
     for contender in CONTENDERS:
         found = measure(contender, problem, repetitions)
@@ -323,9 +323,7 @@ def rows_of(loss: str, repetitions: int = REPETITIONS) -> list[list[str]]:
         times = found.excess.mean() / public.excess.mean()
         row = [loss, contender.name, contender.trusted, found.promise]
         row += [digits(mean_and_error(a)) for a in (found.excess, found.distance, found.score)]
-        rows.append([*row[:5], f"{times:.0f}" if times >= 10 else f"{times:.1f}", *row[5:]])
-        print(" | ".join(rows[-1]), flush=True)
-    return rows
+        yield [*row[:5], f"{times:.0f}" if times >= 10 else f"{times:.1f}", *row[5:]]
 
 
 HEAD = [
@@ -508,7 +506,7 @@ SETS_HEAD = ["table", "records", "eps", "constant", "no privacy", *LEARNERS]
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "trust": lambda: table(HEAD, [row for loss in FEATURES for row in rows_of(loss)]),
+    "trust": lambda: table(HEAD, (row for loss in FEATURES for row in rows_of(loss))),
     "truth": truth,
     "tables": lambda: table(SETS_HEAD, rows_of_sets([name for name in SETS if name not in LARGE])),
     "large_tables": lambda: table(SETS_HEAD, rows_of_sets([*LARGE])),

@@ -1,10 +1,5 @@
 """What private scaling gives user-level learners. Run with `python -m benchmarks.user_scaling [--write]`.
 
-* flights: the delay in bounds of its meaning, in raw ones, and with columns in bounds a hundred times too wide, beside
-  the learner before (columns as declared, I_0 = 10);
-* price: columns that are well scaled already, beside the same columns without questions;
-* steps: I_0 = 4 d C/C0 beside 10 and 4 d, with one and with 16 records a user, columns that need no scaling.
-
 12 draws, the same seeds for each contender; delta = 1e-6. Noise comes from seeded generators, which are for measuring
 only. Ten minutes on one core.
 """
@@ -90,7 +85,6 @@ def flights() -> Iterator[list[str]]:
             bounds = f"{job}, columns {wide} times too wide" if wide > 1 else job
             row = [bounds, f"{len(X) // items:,}", str(items), str(epsilon), *shown, f"{model.n_asked:,}"]
             row += [f"{data.without_privacy():.2f}", f"{data.constant():.2f}"]
-            print(" | ".join(row), flush=True)
             yield row
 
 
@@ -135,9 +129,7 @@ def price() -> Iterator[list[str]]:
         both = np.array(found)
         more, error = mean_and_error((both[:, 1] - both[:, 0]) / both[:, 0].mean())
         cells = [pm(mean_and_error(column), 3) for column in both.T]
-        row = [loss, str(d), f"{users:,}", str(epsilon), *cells, f"{100 * more:+.0f} ± {100 * error:.0f} %"]
-        print(" | ".join(row), flush=True)
-        yield row
+        yield [loss, str(d), f"{users:,}", str(epsilon), *cells, f"{100 * more:+.0f} ± {100 * error:.0f} %"]
 
 
 # --- the steps ----------------------------------------------------------------------------------------------
@@ -160,9 +152,7 @@ def first_steps() -> Iterator[list[str]]:
                 with t_0(d, number):
                     excess.append(simulation.excess(learned(make, X, y, items, seed, **options).theta))
         cells = [pm(mean_and_error(np.array(found[number])), 3) for number in each]
-        row = [loss, str(d), str(items), f"{users:,}", *cells, f"{simulation.constant:.3f}"]
-        print(" | ".join(row), flush=True)
-        yield row
+        yield [loss, str(d), str(items), f"{users:,}", *cells, f"{simulation.constant:.3f}"]
 
 
 HEADS = {

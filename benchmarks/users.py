@@ -1,12 +1,9 @@
 """Excess loss of the learners of users, on the simulations of Shi et al. 2025. `python -m benchmarks.users [--write]`.
 
-Each user has m independent records. Windowed: every method against n, m and d, all users in one window; and with a
-share of users who have other coefficients, the usual ones times a strength. Their average gradients lie apart from
-those of the others, which Asi and Liu 2024 call outliers; Theorems 3.2 and 4.1 promise a small error if nearly all
-users are near each other. The excess is that for the usual users, so that a part of it is not the method's fault.
-Local: averaged SGD, the default, beside the planned steps of Bassily, Sun 2023, in doubling epochs and with the number
-of users declared, in at most 500 steps, because they take a millisecond each. Noise comes from seeded generators, which
-are for measuring only.
+Windowed learners, by method, also with users who are unlike the others, whom Asi and Liu 2024 call outliers: Theorems
+3.2 and 4.1 promise a small error if nearly all users are near each other. The excess is that for the usual users. Local
+learners beside the planned steps of Bassily, Sun 2023, in at most 500 steps, because they take a millisecond each.
+Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, mean_and_error, table
+from benchmarks.shared.pages import command, mean_and_error, rough, table
 from benchmarks.shared.simulation import Simulation
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
@@ -95,10 +92,8 @@ def against(varied: str) -> str:
                 row.append(text)
             least = limit(loss, d, n, m)
             rows.append([*row, f"{problem(loss, d).constant:.2g}", f"{means['newton'][-1] / least:.1f}"])
-            print(" | ".join(rows[-1]), flush=True)
         slopes = [slope(np.array(sizes, dtype=float), np.array(found)) for found in means.values()]
         rows.append([loss, *(f"slope in {varied}" if name == varied else "" for name in "nmd"), *slopes, "", ""])
-        print(" | ".join(rows[-1]), flush=True)
     return table(COLUMNS, rows)
 
 
@@ -148,12 +143,11 @@ def unlike() -> str:
         for method in ROBUST:
             try:
                 runs = np.array([for_the_usual(share, strength, method, seed) for seed in range(FEW)])
-                cells.append("{:.2g} ± {:.1g}".format(*mean_and_error(runs)))
+                cells.append(rough(runs))
             except (TooFewUsersError, WindowWarning):
                 cells.append("too few users")
         least = np.mean([without_privacy(share, strength, seed) for seed in range(FEW)])
         found.append([f"{share:.0%}", f"{strength:g}" if share else "", *cells, f"{least:.2g}"])
-        print(" | ".join(found[-1]), flush=True)
     constant = f"The best constant's excess is {problem('logistic', D).constant:.2g}."
     return table(["unlike users", "strength", *ROBUST, "no privacy"], found) + "\n\n" + constant
 
@@ -184,10 +178,9 @@ def local() -> str:
         cells = []
         for options in ({}, planned, planned | {"horizon": n}):
             runs = [local_excess(loss, d, n, m, epsilon, seed, **options) for seed in range(LOCAL_DRAWS)]
-            cells.append("{:.2g} ± {:.1g}".format(*mean_and_error(np.array(runs))))
+            cells.append(rough(np.array(runs)))
         constant = f"{problem(loss, d).constant:.2g}"
         found.append([loss, str(d), f"{n:,}", str(m), f"{epsilon:g}", *cells, constant])
-        print(" | ".join(found[-1]), flush=True)
     return table(["loss", "d", "n", "m", "eps", "asgd", "ac-sa", "ac-sa, n declared", "best constant's"], found)
 
 

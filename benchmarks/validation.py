@@ -169,7 +169,6 @@ def intervals(runs: int) -> str:
                     told = [str(verdicts.count(verdict)) for verdict in (BETTER, NO_BETTER, UNKNOWN)]
                     wrong = str(sum(not r.right for r in found))
                     rows.append([name, budget, how, short(n), str(draws), *cells, width, *told, wrong])
-                    print(" | ".join(rows[-1]), flush=True)
     head = ["stream", "gradient", "paid by", "n", "runs", "error covered", "difference covered", "half width"]
     return table([*head, "better", "no better", "not known", "wrong"], rows)
 
@@ -205,7 +204,6 @@ def costs(runs: int) -> str:
                 off = model.predict_arrays(X) - y
                 errors.append(np.mean(off != 0 if kind == "classes" else np.abs(off)))
             rows.append([kind, way, f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1) / np.sqrt(runs):.4f}"])
-            print(" | ".join(rows[-1]), flush=True)
     return table(["stream", "validation", "error"], rows)
 
 
@@ -236,7 +234,6 @@ def drifts(runs: int) -> str:
             delays = np.array([records for records, _ in found])
             row = [kind, way, f"{np.count_nonzero(delays <= 20_000)} of {runs}", f"{np.median(delays):,.0f}"]
             rows.append([*row, str(sum(early for _, early in found))])
-            print(" | ".join(rows[-1]), flush=True)
     head = ["stream", "validation", "within 20,000", "median delay", "alarms before"]
     return table(head, rows)
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from benchmarks.shared.pages import command, mean_and_error, table
-from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.privacy.entropy import SeededEntropy
@@ -112,29 +110,14 @@ def finding(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def draw(least_users: dict[tuple[str, int], list[int]]) -> Any:
-    """The figure."""
-    figure, ((axis,),) = sheet(width=4.8, height=3.3)
-    for (name, queries), users in least_users.items():
-        k, line = list(METHODS).index(name), "-" if queries == 1 else "--"
-        label = f"{name}, {queries} quer{'y' if queries == 1 else 'ies'}"
-        axis.plot(DIMENSIONS, users, MARKERS[k] + line, color=COLOURS[k], ms=5, label=label)
-    d = np.array(DIMENSIONS)
-    axis.plot(d, 100 * np.sqrt(d), ":", color="0.3", label="slope 1/2")
-    axis.set(xscale="log", yscale="log", xlabel="parameters d", ylabel="least number of users")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    return figure
-
-
-def needs() -> tuple[str, Any]:
-    """The least users, the slopes of private ranges, and the figure."""
+def needs() -> str:
+    """The least users, and the slopes of private ranges."""
     users = {(name, q): [needed(name, d, q) for d in DIMENSIONS] for name in METHODS for q in QUERIES}
     slopes = [float(np.polyfit(np.log(DIMENSIONS), np.log(users["private ranges", q]), 1)[0]) for q in QUERIES]
     rows = [[f"{name}, queries: {q}", *(f"{n:,}" for n in ns)] for (name, q), ns in users.items()]
     shown = table(["users", *(f"d = {d:,}" for d in DIMENSIONS)], rows)
     said = " and ".join(f"{slope:.2f}" for slope in slopes)
-    return f"{shown}\n\nFitted slopes of private ranges: {said}.", draw(users)
+    return f"{shown}\n\nFitted slopes of private ranges: {said}."
 
 
 def errors() -> str:
@@ -143,7 +126,7 @@ def errors() -> str:
     return f"{table(['d', 'users', 'cut at the bound', 'private ranges', 'outlier removal'], rows)}\n\n{finding(rows)}"
 
 
-PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {"needed": needs, "errors": errors}
+PARTS: dict[str, Callable[[], str]] = {"needed": needs, "errors": errors}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

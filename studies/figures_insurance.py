@@ -1,12 +1,8 @@
 """Section 6 of Shi et al. 2025, on synthetic insured people. `python -m studies.figures_insurance [--write]`.
 
-Figure 7: Huber regression of the charges, by the mean squared error on held-out records. Figures 8 and 9: multinomial
-logistic regression of the terciles of the charges, by cross-entropy and accuracy. The paper's file is on Kaggle, and no
-package of the Python index ships it; `streamdp.datasets.insurance` has its columns and its size, but other people.
-Encoding, steps (0.5 i^-alpha), start (uniform on (0, 1)), split (four fifths) and permutations are the paper's. The
-paper does not say in which unit the charges are learned, and the result depends on it, so Figure 7 has two: standard
-deviations, and thousand dollars. Numeric columns are standardised with the moments of all records, as in the paper:
-this is outside of any guarantee. Beside it are the library's defaults on the same columns.
+Encoding, steps (0.5 i^-alpha), start (uniform on (0, 1)), split (four fifths) and permutations are the paper's. It does
+not say in which unit the charges are learned, and the result depends on it, so Figure 7 has two. Numeric columns are
+standardised with the moments of all records, as in the paper: this is outside of any guarantee.
 """
 
 from __future__ import annotations
@@ -18,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, table
+from benchmarks.shared.pages import command, rough, table
 from benchmarks.shared.pictures import sheet
 from streamdp.data import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Softmax
-from studies.figures_ldp import ALPHAS, MU, STYLES, Measure, Study, cell, lines, walk_name
+from studies.figures_ldp import ALPHAS, MU, STYLES, Measure, Study, lines, walk_name
 from studies.theory import PAPER, Runs
 
 LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -198,7 +194,7 @@ def draw(runs: Mapping[Line, Runs], measure: Measure, label: str, what: str) -> 
 def rows_of(runs: Mapping[Line, Runs], measure: Measure) -> list[list[str]]:
     """The measure after all records."""
     return [
-        ["ours" if s.ours else f"{s.alpha:.2g}", s.spent, *(cell(measure(s, e[:, -1])) for e in (r.last, r.average))]
+        ["ours" if s.ours else f"{s.alpha:.2g}", s.spent, *(rough(measure(s, e[:, -1])) for e in (r.last, r.average))]
         for s, r in runs.items()
     ]
 

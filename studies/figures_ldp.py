@@ -1,10 +1,8 @@
 """The simulations of Shi et al. 2025, figure by figure. Run with `python -m studies.figures_ldp [--write]`.
 
-Figure 1 (Mallows' weight against clipping), 2 (a budget for every record), 3 (what averaging gains), 4 (Laplace against
-Gaussian noise), 5 (linear regression), 6 (logistic regression), and the appendix (d = 5, 10, 20). The paper's walk has
-the steps 0.2 i^-alpha and Mallows' weight; beside it are this library's defaults with the same budget. Noise
-comes from seeded generators, which are for measuring only. There are 40 replications, so errors are 2.2 times those of
-the paper's 200, in a fifth of their three hours of processor; `--quick` has 4 of a third of the records.
+The paper's walk has the steps 0.2 i^-alpha and Mallows' weight; beside it are this library's defaults with the same
+budget. There are 40 replications, so errors are 2.2 times those of the paper's 200, in a fifth of their three hours of
+processor; `--quick` has 4 of a third of the records. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.shared.pages import command, mean_and_error, table
+from benchmarks.shared.pages import command, rough, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, Shown, sheet
 from benchmarks.shared.simulation import SIGMA, expected_huber
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
@@ -129,12 +127,6 @@ def excess(study: Case, errors: np.ndarray) -> np.ndarray:
     return np.array(found).reshape(errors.shape[:-1])
 
 
-def cell(samples: np.ndarray) -> str:
-    """The mean and its Monte Carlo standard error."""
-    mean, error = mean_and_error(samples)
-    return f"{mean:.2g} ± {error:.1g}"
-
-
 def exponents(alpha: float, measure: Measure) -> tuple[float, float] | None:
     """Table 1: how fast the last and the averaged iterate fall with n; None where it says nothing."""
     if alpha >= 1 or (measure is excess and alpha < 0.33):
@@ -241,7 +233,7 @@ def figure_1(size: Size) -> Found:
     for name, (study, run) in zip(names, runs.items(), strict=True):
         cells = []
         for errors in (run.last[:, 0], run.average[:, 0]):
-            cells += [cell(errors[:, :3].mean(axis=1)), cell(errors[:, 3])]
+            cells += [rough(errors[:, :3].mean(axis=1)), rough(errors[:, 3])]
         rows.append([name, study.spent, *cells])
     figure, axes = sheet(1, 4)
     panels = [(k, which) for which in ("last", "average") for k in (2, 3)]
@@ -300,7 +292,7 @@ def figure_2(size: Size) -> Found:
     rows = []
     for study, run in runs.items():
         last, average = distance(study, run.last[:, -1]), distance(study, run.average[:, -1])
-        rows.append([study.label, cell(last), cell(average), f"{last.std(ddof=1):.2g}", f"{average.std(ddof=1):.2g}"])
+        rows.append([study.label, rough(last), rough(average), f"{last.std(ddof=1):.2g}", f"{average.std(ddof=1):.2g}"])
     return Found(table(head, rows), figure)
 
 
@@ -363,7 +355,7 @@ def figure_4(size: Size) -> Found:
             )
             axis.legend(fontsize=7)
         rows += [
-            [str(d), s.label, cell(distance(s, r.last[:, -1])), cell(distance(s, r.average[:, -1]))]
+            [str(d), s.label, rough(distance(s, r.last[:, -1])), rough(distance(s, r.average[:, -1]))]
             for s, r in runs.items()
         ]
     axes[0][0].set_ylabel(MEASURES["distance"][1])
@@ -376,7 +368,7 @@ def _grid_rows(loss: str, features: Sequence[int], size: Size, names: Sequence[s
     rows = []
     for d in features:
         for study, run in grid(loss, d, size).items():
-            found = [cell(MEASURES[n][0](study, errors[:, -1])) for n in names for errors in (run.last, run.average)]
+            found = [rough(MEASURES[n][0](study, errors[:, -1])) for n in names for errors in (run.last, run.average)]
             rows.append([str(d), "ours" if study.ours else f"{study.alpha:.2g}", study.spent, *found])
     return table(head, rows)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.shared.pages import command, mean_and_error, pm, table
+from benchmarks.shared.pages import command, mean_and_error, pm, rough, table
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier
 from streamdp.optim.domains import Box
 from studies.figures_ldp import excess, exponents
@@ -49,7 +49,7 @@ def alphas_table(results: Sequence[Runs]) -> str:
         row = [f"{case.alpha:.3g}", f"{case.eta:g}", pm(slope(marks, run.last)), f"{last:.2f}"]
         row += [pm(slope(marks, run.average)), f"{average:.2f}"]
         for errors in (run.last, run.average):
-            row.append("{:.2g} ± {:.1g}".format(*mean_and_error(np.sum(errors[:, -1] ** 2, axis=1))))
+            row.append(rough(np.sum(errors[:, -1] ** 2, axis=1)))
         row.append(pm(clt_ratio(run, MARKS[-1], variance)))
         rows.append(row)
     head = ["alpha", "eta", "slope of theta_n", "theory", "slope of bar_n", "theory"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, scientific, slope, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from studies.excess import METHODS, SETTINGS, Setting
 
@@ -69,10 +69,6 @@ def worst(setting: Setting, method: str, sizes: Sequence[int], repetitions: int,
     return Curve(members[0].setting, method, tuple(sizes), runs)
 
 
-def _scientific(pair: tuple[float, float]) -> str:
-    return f"{pair[0]:.1e} ± {pair[1]:.0e}"
-
-
 def _verdict(fitted: tuple[float, float], exponent: float) -> str:
     return f"{pm(fitted)} ({'yes' if fast_enough(fitted, exponent) else '**no**'})"
 
@@ -115,7 +111,7 @@ def excess_table(curves: Sequence[Curve]) -> str:
     rows = []
     for c in curves:
         name = f"{c.setting.name}, {c.method}"
-        rows.append([name, *(_scientific(mean_and_error(run)) for run in c.runs)])
+        rows.append([name, *(scientific(run) for run in c.runs)])
         rows.append(["its bound", *(f"{c.setting.bounds(c.method, n)[0]:.1e}" for n in c.sizes)])
     return table(["excess loss", *(f"{n:,}" for n in curves[0].sizes)], rows)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, table
+from benchmarks.shared.pages import command, fast_enough, pm, rough, table
 from benchmarks.trust import Problem
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import Calibration, VectorSum
@@ -120,7 +120,7 @@ def absent_rows() -> list[list[str]]:
     rows = []
     for share in ABSENT:
         runs = np.array([absent_run(share, seed) for seed in range(REPETITIONS)])
-        rows.append([f"{share:.0%}", _scientific(runs[:, 0]), f"{runs[0, 1]:.2f}", f"{1 / (1 - share):.2f}"])
+        rows.append([f"{share:.0%}", rough(runs[:, 0]), f"{runs[0, 1]:.2f}", f"{1 / (1 - share):.2f}"])
     return rows
 
 
@@ -138,7 +138,7 @@ def cohort_rows() -> list[list[str]]:
         runs = np.array([[cohort(setting, n, seed) for n in COHORTS] for seed in range(REPETITIONS)])
         fitted = slope(np.array(COHORTS), np.sqrt(runs)[..., None])
         met = "yes" if fast_enough(fitted, setting.slow) else "**no**"
-        cells = [_scientific(runs[:, k]) for k in range(len(COHORTS))]
+        cells = [rough(runs[:, k]) for k in range(len(COHORTS))]
         rows.append([setting.name, *cells, f"{setting.slow:.1f}", f"{pm(fitted)} ({met})"])
     return rows
 
@@ -161,7 +161,7 @@ def planned_rows() -> list[list[str]]:
                 found.append(setting.excess(model.theta))
             run = model.learner.planned_run(n, given, model.learner.walk.problem.distance)
             sent = run.steps * model.learner._cohort_sum(n, run.steps).bits_per_user
-            rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", _scientific(np.array(found))])
+            rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", rough(np.array(found))])
     return rows
 
 
@@ -199,15 +199,10 @@ def full_rows() -> list[list[str]]:
         cells = [full_cell(int(v), 0.5) if varied == "d" else full_cell(6, v) for v in values]
         runs = [run for run, _ in cells]
         steep = np.polyfit(np.log(values), np.log([bound for _, bound in cells]), 1)[0]
-        shown = "; ".join(f"{value:g}: {_scientific(run)}" for value, run in zip(values, runs, strict=True))
+        shown = "; ".join(f"{value:g}: {rough(run)}" for value, run in zip(values, runs, strict=True))
         fitted = slope(np.array(values), np.sqrt(np.column_stack(runs))[..., None])
         rows.append([varied, shown, f"{exponent:.1f}", pm(fitted), f"{steep:.2f}"])
     return rows
-
-
-def _scientific(samples: np.ndarray) -> str:
-    mean, error = mean_and_error(samples)
-    return f"{mean:.2g} ± {error:.1g}"
 
 
 TABLES: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {

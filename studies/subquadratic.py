@@ -7,7 +7,7 @@ convexity and regularisers, also on a real table. Noise comes from seeded genera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 from scipy.stats import beta
 
 from benchmarks.shared.pages import command, mean_and_error, pm, table
-from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from benchmarks.shared.real_data import RealData
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier
@@ -289,41 +288,6 @@ def finding(rows: Sequence[Row]) -> str:
     )
 
 
-def draw(rows: Sequence[Row], curves: Sequence[Growth]) -> Any:
-    """The figure: queries against n by plans, and the measured excess against queries."""
-    figure, ((left, right),) = sheet(1, 2, share=False, width=4.6, height=3.8)
-    n = np.array([c.n for c in curves], dtype=float)
-    served = [c for c in curves if c.sco is not None]
-    for k, (name, sizes, queries) in enumerate(
-        (
-            ("smoothed, learned users (ERM)", n, [c.erm for c in curves]),
-            ("noisy SGD, same bound as ERM", n, [c.sgd for c in curves]),
-            ("smoothed, new users (SCO)", [c.n for c in served], [c.sco for c in served]),
-        )
-    ):
-        left.plot(sizes, queries, MARKERS[k] + "-", color=COLOURS[k], label=name)
-    paper = theory("erm", n, D)
-    left.plot(n, paper * curves[0].erm / paper[0], ":", color="0.3", label="growth of the paper's bound, ERM")
-    left.plot(n, n**2, "--", color="0.5", label="n^2: one user a step")
-    left.set(xscale="log", yscale="log", xlabel="users n", ylabel="gradient queries, planned", title="plans")
-    for k, (name, queries, excess) in enumerate(
-        (
-            ("smoothed, learned users (ERM)", [r.smoothed.queries for r in rows], [r.excess for r in rows]),
-            ("noisy SGD", [r.sgd.run.queries for r in rows], [r.sgd_excess for r in rows]),
-        )
-    ):
-        pairs = np.array([mean_and_error(e) for e in excess])
-        right.errorbar(
-            queries, pairs[:, 0], 2 * pairs[:, 1], fmt=MARKERS[k] + "-", color=COLOURS[k], capsize=3, label=name
-        )
-    right.set(xscale="log", yscale="log", xlabel="gradient queries", ylabel="excess loss, two standard errors")
-    right.set_title(f"runs with {rows[0].n:,} to {rows[-1].n:,} users")
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    return figure
-
-
 # --- runs of what is only planned above ---------------------------------------------------------------------
 
 
@@ -425,9 +389,8 @@ def table_of(useless: int) -> tuple[np.ndarray, ...]:
     return widened(data.X, 1), data.y, widened(data.holdout, 2), data.truth
 
 
-def real_rows() -> list[list[str]]:
+def real_rows() -> Iterator[list[str]]:
     """A row for the table as it is, and one for each regulariser on the table with useless columns."""
-    rows = []
     for useless, net in ((0, None), (USELESS, None), *((USELESS, net) for net in NETS)):
         X, y, holdout, truth = table_of(useless)
         right, weights = [], []
@@ -445,9 +408,7 @@ def real_rows() -> list[list[str]]:
             right.append(100 * np.mean((model.predict_arrays(holdout) > 0) == (truth > 0)))
             weights.append(np.linalg.norm(model.theta[X.shape[1] - useless : X.shape[1]]))
         shown = [pm(mean_and_error(np.array(found))) for found in (right, weights)]
-        rows.append([str(useless), "none" if net is None else repr(net), shown[0], shown[1] if useless else ""])
-        print(" | ".join(rows[-1]), flush=True)
-    return rows
+        yield [str(useless), "none" if net is None else repr(net), shown[0], shown[1] if useless else ""]
 
 
 def strong_rate(n: int, d: int) -> float:
@@ -460,16 +421,10 @@ def new_rate(n: int, d: int) -> float:
     return 1 / math.sqrt(n) + math.sqrt(d) / n
 
 
-@cache
-def curves() -> list[Growth]:
-    """Plans against n."""
-    return [growth(n, D) for n in GROWTH]
-
-
-def equal() -> tuple[str, Any]:
-    """Both run at equal excess, and the figure."""
+def equal() -> str:
+    """Both run at equal excess."""
     rows = [measured(n, repetitions) for n, repetitions in zip(SIZES, REPETITIONS, strict=True)]
-    return f"{measured_table(rows)}\n\n{finding(rows)}", draw(rows, curves())
+    return f"{measured_table(rows)}\n\n{finding(rows)}"
 
 
 @cache
@@ -490,9 +445,9 @@ def real() -> str:
 
 
 STRONG_SIZES, NEW_SIZES = [(n, D) for n in STRONG], [(n, D) for n in NEW]
-PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
+PARTS: dict[str, Callable[[], str]] = {
     "equal": equal,
-    "growth": lambda: growth_table(curves()),
+    "growth": lambda: growth_table([growth(n, D) for n in GROWTH]),
     "columns": lambda: columns_table([growth(WIDE, d) for d in COLUMNS]),
     "convex": lambda: convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
     "wide": lambda: wide_table([(d, measured(MIDDLE, EACH, d)) for d in COLUMNS]),

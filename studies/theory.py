@@ -1,14 +1,9 @@
 """What the theory promises, measured. Run with `python -m studies.theory [--write]`.
 
-Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds:
-
-1. Central limit theorem: n E||bar_n - theta*||^2 against tr(A^-1 S A^-1), with A and S from one-dimensional integrals
-   that share no code with the estimators, and with what two known finite-n effects predict (`predicted_ratio`).
-2. Rates: slopes of the error curves of the last and of the averaged iterate for alpha = 1/3, 1/2, 2/3.
-3. Records that PrivUnit needs for the error of the paper's Laplace mechanism, both at epsilon = 1 and six parameters.
-4. The table of records a budget needs, by the planner, and how far the planner is from measured errors.
-
-Noise comes from seeded generators, which are for measuring only.
+Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds: the
+central limit theorem, with A and S from one-dimensional integrals that share no code with the estimators; rates; the
+records that PrivUnit needs for the error of the paper's Laplace mechanism; and the records that a budget needs. Noise
+comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -284,8 +279,8 @@ CLT_DOMAINS = ((0.2, None), (0.2, Box(0.0, 2.0)), (0.1, Box(0.25, 1.75)))
 COEFFICIENTS, SCALE = slice(0, -1), slice(-1, None)
 
 
-def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
-    """Question 1. Also returns (label, measured, error, predicted) for the figure."""
+def clt_section() -> str:
+    """Question 1."""
     theory = huber_theory(5)
     head = ["mu", "V per coefficient", "V intercept", "V scale", "trace", "planner's trace"]
     rows = []
@@ -300,7 +295,7 @@ def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
     measured = [(case, run, 100_000) for case, run in zip(cases, simulate(cases, [100_000], 100), strict=True)]
     measured += [(case, run, 1_000_000) for case, run in zip(far, simulate(far, [1_000_000], 40, seed=2), strict=True)]
     head = ["n", "mu", "eta", "domain", "all", "predicted", "coefficients", "predicted", "scale", "predicted"]
-    rows, bars = [], []
+    rows = []
     for case, run, n in measured:
         assert case.budget is not None
         level = float(case.budget.removeprefix("mu="))
@@ -313,12 +308,9 @@ def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
             )
             inside = "**" if ISSUE_BAND[0] <= ratio[0] <= ISSUE_BAND[1] else ""
             cells += [f"{inside}{pm(ratio)}{inside}", f"{guess:.2f}"]
-            if (part == COEFFICIENTS and n == 100_000) or (part == SCALE and case.domain is None):
-                name = "scale" if part == SCALE else "coefficients"
-                bars.append((f"{name}, mu = {level:g}, {where(case.domain)}, n = {n:,}", *ratio, guess))
         rows.append([f"{n:,}", f"{level:g}", f"{case.eta:g}", where(case.domain), *cells])
     parts.append(table(head, rows))
-    return "\n\n".join(parts), bars
+    return "\n\n".join(parts)
 
 
 RATE_CASES = (
@@ -424,11 +416,11 @@ def clt_utility(loss: str, d: int) -> float:
     return (v["none"] + (v["laplace"] - v["none"]) * paper) / v["privunit"]
 
 
-def utility_section(runs: int = 50) -> tuple[str, dict[str, Utility]]:
+def utility_section(runs: int = 50) -> str:
     """Question 4."""
-    rows, found = [], {}
+    rows = []
     for loss, d in (("huber", 4), ("logistic", 5)):
-        result = found[loss] = utility(loss, d, runs)
+        result = utility(loss, d, runs)
         best = result.best_laplace()
         rows.append([loss, "central limit theorem", "", "", "", f"{clt_utility(loss, d):.1f}"])
         pairs = [("each at its best eta", best, result.best_privunit()), ("one eta for both", best, best)]
@@ -444,7 +436,7 @@ def utility_section(runs: int = 50) -> tuple[str, dict[str, Utility]]:
                 shown = pm(ratio, 1)
             rows.append([loss, f"measured, {name}", f"{slow:g}", f"{fast:g}", pm(error), shown])
     head = ["loss", "how", "eta Laplace", "eta PrivUnit", "squared error of Laplace", "times fewer records"]
-    return table(head, rows), found
+    return table(head, rows)
 
 
 PLAN_BUDGETS = (*(f"eps={e}" for e in (0.5, 1, 2, 4, 8)), *(f"mu={m}" for m in (0.5, 1, 2)))
@@ -496,21 +488,6 @@ def plan_check_section(runs: int = 16) -> str:
     return table(["loss", "features", "budget", "planned RMSE", "records", "measured RMSE", "over planned"], rows)
 
 
-def draw_clt(bars: list[tuple[str, float, float, float]]) -> Any:
-    """Ratios, measured and predicted."""
-    figure, ((axis,),) = sheet(width=7.5, height=4.5)
-    y = np.arange(len(bars))
-    axis.axvspan(*ISSUE_BAND, color="0.9", label="0.85 to 1.25")
-    axis.axvline(1, color="0.5", lw=0.8)
-    ratios, errors = [bar[1] for bar in bars], [2 * bar[2] for bar in bars]
-    axis.errorbar(ratios, y, xerr=errors, fmt="o", ms=4, color=COLOURS[0], label="measured, 2 s.e.")
-    axis.plot([bar[3] for bar in bars], y, "x", color=COLOURS[6], label="second-order theory")
-    axis.set_yticks(y, [bar[0] for bar in bars], fontsize=9)
-    axis.set(xlabel="n times the mean squared error, over that of the central limit theorem")
-    axis.legend(fontsize=8)
-    return figure
-
-
 def draw_rates(results: dict[Case, Runs]) -> Any:
     """Errors against n without noise, and the rates."""
     figure, ((axis,),) = sheet(width=5, height=4)
@@ -526,20 +503,6 @@ def draw_rates(results: dict[Case, Runs]) -> Any:
     return figure
 
 
-def draw_utility(found: dict[str, Utility]) -> Any:
-    """PrivUnit's error against n, and Laplace's."""
-    figure, ((axis,),) = sheet(width=5, height=4)
-    for colour, marker, (loss, result) in zip(COLOURS, MARKERS, found.items(), strict=False):
-        target = float(result.laplace[result.best_laplace()].mean())
-        curve = result.privunit[result.best_privunit()].mean(axis=0)
-        axis.loglog(UTILITY_MARKS, curve, marker + "-", color=colour, ms=4, label=f"{loss}: PrivUnit")
-        axis.loglog(PAPER_RECORDS, target, marker, color=colour, ms=9, mfc="none", label=f"{loss}: Laplace")
-        axis.axhline(target, color=colour, lw=0.7, ls=":")
-    axis.set(title="averaged iterate at eps = 1, best eta", xlabel="records n", ylabel="mean squared error of theta")
-    axis.legend(fontsize=8)
-    return figure
-
-
 def scale_shift(d: int, noise: float) -> float:
     """B, where the scale's mean is off by B eta_i once settled: -tr(T C)/(2 A_ss), Cov(theta_i) = eta_i C, C = S/2A."""
     theory = huber_theory(d)
@@ -547,15 +510,14 @@ def scale_shift(d: int, noise: float) -> float:
     return float(-0.5 * (theory.curvature @ spread) / theory.hessian[-1])
 
 
-def clt() -> tuple[str, Any]:
-    """Question 1 and its picture."""
-    shown, bars = clt_section()
+def clt() -> str:
+    """Question 1, and what its two causes contribute."""
     noise = gaussian_noise(1)
     variance, shift = huber_theory(5).variance(noise), 4 * 0.2**2 * scale_shift(5, noise) ** 2
     linear = predicted_ratio(5, noise, 0.2, 0.5, 100_000, curved=False)
     said = f"At mu = 1 and eta = 0.2 the linear recursion alone gives {linear:.2f} at n = 100,000, and the curvature's"
     said += f" part is {shift / variance.sum():.2f} for all of\ntheta, {shift / variance[-1]:.2f} for the scale alone."
-    return f"{shown}\n\n{said}", draw_clt(bars)
+    return f"{clt_section()}\n\n{said}"
 
 
 def slopes() -> tuple[str, Any]:
@@ -564,16 +526,10 @@ def slopes() -> tuple[str, Any]:
     return rates_section(results), draw_rates(results)
 
 
-def versus() -> tuple[str, Any]:
-    """Question 3 and its picture."""
-    shown, found = utility_section()
-    return shown, draw_utility(found)
-
-
 PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
     "clt": clt,
     "rates": slopes,
-    "utility": versus,
+    "utility": utility_section,
     "records": plan_section,
     "check": plan_check_section,
 }

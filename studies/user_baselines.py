@@ -12,14 +12,11 @@ Three ways to learn from n users with m records each under one local budget for 
 
 All are the same learner with the same steps and mechanisms: the last two have one record a report. So what differs is
 what a report is about. The two baselines are here for comparison only and are not part of the library.
-
-`central_descent` is the group-privacy baseline with a curator who is trusted, for scale: another promise altogether.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -32,9 +29,7 @@ from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLeve
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Logistic
 from streamdp.optim.user_averages import average_gradients, gradients
-from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
-from streamdp.privacy.mechanisms import Gaussian
 from studies.excess import NAMES, SETTINGS, D, Setting
 
 _MOST = 2**18  # records at a time
@@ -224,35 +219,6 @@ def ask(model: Any, population: Population, users: int, items: int, rng: np.rand
                 model.learner.spec, model.learner.problem.loss, model.learner.middle, X, y, cells, cells[:-1]
             )
             model.learner._answer(table.T[:, turn].sum(axis=2).T / items)
-
-
-def central_descent(
-    population: Population, whole: ApproxDP, users: int, items: int, seed: int, steps: Sequence[int] = (5, 20, 80)
-) -> float:
-    """The excess of DP gradient descent on all records with a trusted curator and group privacy, the best of some
-    numbers of steps (in hindsight, so a little better than can be had).
-
-    A user's m records change the mean gradient of all n m by at most S / n; T steps of mu/sqrt(T)-GDP are mu-GDP.
-    """
-    setting, rng = population.setting, np.random.default_rng((seed, users, items))
-    X, y = population.cells
-    counts = np.zeros(len(X))
-    for begin in range(0, users, 4096):
-        chosen = population.draw(rng, min(4096, users - begin), items)
-        counts += np.bincount(chosen.ravel(), minlength=len(X))
-    mu = GaussianDP.from_approx(whole).mu
-    best, noise = math.inf, SeededEntropy(seed, 1 << 14)
-    for T in steps:
-        S = setting.loss.sensitivity / users
-        mechanism = Gaussian(GaussianDP(mu / math.sqrt(T)), setting.loss.bound, S)
-        theta, total = np.zeros(D), np.zeros(D)
-        for _ in range(T):
-            rows = gradients(setting.loss.spec(), theta, X, y)
-            gradient = mechanism.randomize(counts @ rows / counts.sum(), noise)
-            theta = L2Ball(setting.radius).project(theta - gradient / setting.loss.smoothness)
-            total += theta
-        best = min(best, population.excess(total / T), population.excess(theta))
-    return best
 
 
 def coarse_batch(budget: Budget, spread: float) -> tuple[int, float] | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, scientific, slope, table
 from streamdp.aggregation.concentrated_mean import Answers
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.user.estimators import UserLevelLDPRegressor
@@ -69,17 +69,10 @@ def rows_of(base: Size, sweeps: Sequence[Sweep], runs: Runs, planned: Planned) -
         steep = float(np.polyfit(np.log(sweep.values), np.log([planned(size) for size in sizes]), 1)[0])
         shown = [f"{value:,g}: {scientific(run)}" for value, run in zip(sweep.values, found, strict=True)]
         met = "yes" if fast_enough(fitted, sweep.exponent) else "**no**"
-        row = [sweep.varied, "; ".join(shown), f"{sweep.exponent:g}", f"{pm(fitted)} ({met})", f"{steep:.2f}"]
-        print(" | ".join(row), flush=True)
-        yield row
+        yield [sweep.varied, "; ".join(shown), f"{sweep.exponent:g}", f"{pm(fitted)} ({met})", f"{steep:.2f}"]
 
 
 HEAD_RATES = ["against", "excess", "exponent", "slope (met)", "slope of the plan"]
-
-
-def scientific(runs: np.ndarray) -> str:
-    """The mean and its error."""
-    return "{:.1e} ± {:.0e}".format(*mean_and_error(runs))
 
 
 # --- Asi and Liu, Lemma 2.5 -------------------------------------------------------------------------------------
@@ -188,7 +181,6 @@ def unlike() -> str:
         # what the mean of all users has: unlike ones move it by share times strength spreads
         plain = (share * strength * base.spread) ** 2 / 2
         rows.append([f"{share:.1%}", str(strength), shown, f"{plain:.1e}", str(stopped)])
-        print(" | ".join(rows[-1]), flush=True)
     head = ["unlike users", "spreads away", "excess", "of the mean of all without noise", "runs that stopped, of 40"]
     return table(head, rows)
 
@@ -238,7 +230,6 @@ def law() -> str:
         laws = [pm(mean_and_error(estimated(size, one) / (one.variance / 2)), 1) for one in (mean, few)]
         numbers = [f"{size.m:,}", str(size.d), f"{size.epsilon:g}", f"{mean.radius / size.spread:.1f}"]
         rows.append([*numbers, f"{mean.coarse:,}", laws[0], f"{theorem:,}", laws[1]])
-        print(" | ".join(rows[-1]), flush=True)
     head = ["m", "d", "epsilon", "C / spread", "planned users of the coarse question", "error over the law"]
     head += ["the theorem's least n", "error over the law"]
     return table(head, rows)

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, table
-from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, scientific, table
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from studies.user_baselines import (
     DIFFERENT,
@@ -29,7 +27,6 @@ from studies.user_baselines import (
     OneRecord,
     Population,
     UserLevel,
-    central_descent,
     coarse_batch,
 )
 
@@ -218,15 +215,10 @@ def excess_table(runs: Runs, populations: Sequence[Population], budgets: Sequenc
     rows = []
     for population, budget, contender, m in product(populations, budgets, CONTENDERS, runs.items()):
         if (population, budget, contender, runs.sizes()[0], m) in runs.found:
-            means = [_scientific(runs.of(population, budget, contender, n, m)) for n in runs.sizes()]
+            means = [scientific(runs.of(population, budget, contender, n, m)) for n in runs.sizes()]
             shown = "any" if isinstance(contender, OneRecord) else str(m)
             rows.append([population.name, str(budget), contender.name, shown, *means])
     return table(["population", "budget", "method", "m", *(f"n = {n:,}" for n in runs.sizes())], rows)
-
-
-def _scientific(run: np.ndarray) -> str:
-    mean, error = mean_and_error(run)
-    return f"{mean:.1e} ± {error:.0e}"
 
 
 def finding(runs: Runs, populations: Sequence[Population], budgets: Sequence[Budget]) -> str:
@@ -261,7 +253,7 @@ def small_table(population: Population, budgets: Sequence[Budget], sizes: Sequen
         if isinstance(contender, OneRecord) and m != MANY[0]:
             continue
         shown = "any" if isinstance(contender, OneRecord) else str(m)
-        means = [_scientific(runs.of(population, budget, contender, n, m)) for n in sizes]
+        means = [scientific(runs.of(population, budget, contender, n, m)) for n in sizes]
         rows.append([str(budget), contender.name, shown, *means])
     return table([f"excess, {population.name}", "method", "m", *(f"n = {n:,}" for n in sizes)], rows)
 
@@ -274,7 +266,7 @@ def control_table(sizes: Sequence[int], repetitions: int) -> str:
         cells = cells_of([population], [budget], [n], MANY, [USERS, PUBLIC, *rivals])
         runs = measure(cells, {n: repetitions})
         best = min(rivals, key=lambda rival: runs.of(population, budget, rival, n, 1).mean())
-        shown = [f"{_scientific(runs.of(population, budget, best, n, 1))} ({best.cut:g} L)"]
+        shown = [f"{scientific(runs.of(population, budget, best, n, 1))} ({best.cut:g} L)"]
         for ours, m in product((USERS, PUBLIC), MANY):
             pair = gain(runs, population, budget, (best, ours), n, m)
             count += 1
@@ -288,17 +280,6 @@ def control_table(sizes: Sequence[int], repetitions: int) -> str:
     return f"{table(head, rows)}\n\n{said}"
 
 
-def central_table(sizes: Sequence[int], repetitions: int) -> str:
-    """Group privacy with a trusted curator."""
-    rows = []
-    for population, budget, m in product(POPULATIONS, BUDGETS, MANY):
-        runs = [
-            np.array([central_descent(population, budget, n, m, seed) for seed in range(repetitions)]) for n in sizes
-        ]
-        rows.append([population.name, str(budget), str(m), *map(_scientific, runs)])
-    return table(["population", "budget", "m", *(f"n = {n:,}" for n in sizes)], rows)
-
-
 def coarse_table(items: Sequence[int] = (16, 64, 100, 256, 1_024, 4_096, 16_384)) -> str:
     """A row an m: what the coarse question needs, for the default spread."""
     rows = []
@@ -309,30 +290,6 @@ def coarse_table(items: Sequence[int] = (16, 64, 100, 256, 1_024, 4_096, 16_384)
     return table(["m", *(f"{budget}: users in a batch" for budget in BUDGETS), "C of the default"], rows)
 
 
-def draw(runs: Runs) -> Any:
-    """The figure: a panel a population and budget."""
-    figure, axes = sheet(2, 2, share=False, width=4.8, height=3.5)
-    for axis, (population, budget) in zip(axes.flat, product(POPULATIONS, BUDGETS), strict=True):
-        curves: list[tuple[Contender, int, str, str]] = [(USERS, m, f"user level, m = {m}", "-") for m in runs.items()]
-        for rival in RIVALS[USERS]:
-            shown = rival.name if isinstance(rival, OneRecord) else f"{rival.name}, m = {MANY[0]}"
-            curves.append((rival, MANY[0], shown, "--"))
-        for colour, marker, (contender, m, label, style) in zip(COLOURS, MARKERS, curves, strict=False):
-            pairs = np.array([mean_and_error(runs.of(population, budget, contender, n, m)) for n in runs.sizes()])
-            axis.errorbar(
-                runs.sizes(), pairs[:, 0], 2 * pairs[:, 1], fmt=marker + style, ms=5, lw=1, color=colour, label=label
-            )
-        n = np.array(runs.sizes(), dtype=float)
-        top = runs.of(population, budget, USERS, runs.sizes()[-1], MANY[-1]).mean()
-        axis.plot(n, top * (n[-1] / n) ** 0.5, ":", color="0.3", lw=1, label="slope -1/2")
-        axis.axhline(population.start, color="0.5", lw=0.8, label="nothing learned")
-        axis.set(xscale="log", yscale="log", xlabel="users n", ylabel="excess loss")
-        axis.set_title(f"{population.name}, {budget}", fontsize=10)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
-    figure.suptitle("m records of each user; two standard errors", fontsize=10)
-    return figure
-
-
 @cache
 def main_runs(quick: bool) -> Runs:
     """What the first table, the slopes, the last table and the figure are of."""
@@ -341,10 +298,10 @@ def main_runs(quick: bool) -> Runs:
     return measure(cells_of(POPULATIONS, BUDGETS, SIZES, ITEMS), REPETITIONS)
 
 
-def against(quick: bool) -> tuple[str, Any]:
-    """The comparison with the baselines, in words too, and the figure."""
+def against(quick: bool) -> str:
+    """The comparison with the baselines, in words too."""
     runs = main_runs(quick)
-    return f"{against_table(runs, POPULATIONS, BUDGETS)}\n\n{finding(runs, POPULATIONS, BUDGETS)}", draw(runs)
+    return f"{against_table(runs, POPULATIONS, BUDGETS)}\n\n{finding(runs, POPULATIONS, BUDGETS)}"
 
 
 def all_slopes(quick: bool) -> str:
@@ -362,14 +319,13 @@ def smaller(shown: Callable[[Sequence[int], int], str]) -> Callable[[bool], str]
     return lambda quick: shown((500,), 2) if quick else shown((3_162, 31_623), FEW)
 
 
-PARTS: dict[str, Callable[[bool], str | tuple[str, Any]]] = {
+PARTS: dict[str, Callable[[bool], str]] = {
     "against": against,
     "control": smaller(control_table),
     "slopes": all_slopes,
     "coarse": lambda quick: coarse_table(),
     "different": smaller(lambda sizes, few: small_table(DIFFERENT, BUDGETS[1:], sizes, few)),
     "pure": smaller(lambda sizes, few: small_table(LOGISTIC, [PureDP(1.0)], sizes, few)),
-    "central": smaller(central_table),
     "excess": lambda quick: excess_table(main_runs(quick), POPULATIONS, BUDGETS),
 }
 

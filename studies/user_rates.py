@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, scientific, slope, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from streamdp.errors import TooFewUsersError
 from streamdp.privacy.entropy import SeededEntropy
@@ -170,11 +170,6 @@ def public(problem: Problem, size: Size, share: float = 0.0, strength: float = 0
             thetas = [theta / np.linalg.norm(theta) for theta in thetas]
         found.append(np.array([problem.excess(theta, a) for theta in thetas]))
     return max(found, key=np.mean)
-
-
-def scientific(runs: np.ndarray) -> str:
-    """The mean and its error."""
-    return "{:.1e} ± {:.0e}".format(*mean_and_error(runs))
 
 
 @dataclass(frozen=True)

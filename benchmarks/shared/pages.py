@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +33,16 @@ def slope(sizes: Sequence[int], runs: Sequence[np.ndarray]) -> tuple[float, floa
     return float(value), math.sqrt(sum((w * e / m) ** 2 for w, (m, e) in zip(weights, pairs, strict=True)))
 
 
+def scientific(samples: np.ndarray) -> str:
+    """The mean and its Monte Carlo standard error, with a digit of it."""
+    return "{:.1e} ± {:.0e}".format(*mean_and_error(samples))
+
+
+def rough(samples: np.ndarray) -> str:
+    """The same without an exponent where the mean needs none."""
+    return "{:.2g} ± {:.1g}".format(*mean_and_error(samples))
+
+
 def fast_enough(fitted: tuple[float, float], exponent: float) -> bool:
     """Whether the excess falls at least as fast as n^exponent, two standard errors allowed."""
     return fitted[0] <= exponent + 2 * fitted[1]
@@ -42,8 +55,12 @@ def ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
+    """A Markdown table. Rows of a generator, which may take long, are printed as they come."""
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        lines.append(row)
+        if isinstance(rows, Iterator):
+            print(" | ".join(row), flush=True)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -112,3 +129,11 @@ def short(records: float) -> str:
         if digits >= size:
             return f"{digits / size:.3g} {unit}"
     return f"{digits:.0f}"
+
+
+def in_a_process(benchmark: str, *arguments: str) -> dict[str, float]:
+    """One measurement of a benchmark in a process of its own, which prints it as JSON."""
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}", "--one", *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
