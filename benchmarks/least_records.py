@@ -125,11 +125,12 @@ def ratio_table() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {"constant": least_table, "ratio": ratio_table}
+PAGES = {"constant": [NOISE], "ratio": [NOISE]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    command(__file__, PARTS, arguments, pages={"constant": [NOISE], "ratio": [NOISE]})
+    command(__file__, PARTS, arguments, pages=PAGES)
 
 
 if __name__ == "__main__":

@@ -511,12 +511,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "tables": lambda: table(SETS_HEAD, rows_of_sets([name for name in SETS if name not in LARGE])),
     "large_tables": lambda: table(SETS_HEAD, rows_of_sets([*LARGE])),
 }
+PAGES = {"trust": [Path(__file__).with_suffix(".md"), NOISE], "tables": [WHICH], "large_tables": [WHICH]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    pages = {"trust": [Path(__file__).with_suffix(".md"), NOISE], "tables": [WHICH], "large_tables": [WHICH]}
-    command(__file__, PARTS, arguments, pages=pages)
+    command(__file__, PARTS, arguments, pages=PAGES)
 
 
 if __name__ == "__main__":

@@ -533,11 +533,12 @@ PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
     "records": plan_section,
     "check": plan_check_section,
 }
+PAGES = {"records": [NOISE]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    command(__file__, PARTS, arguments, pages={"records": [NOISE]})
+    command(__file__, PARTS, arguments, pages=PAGES)
 
 
 if __name__ == "__main__":
