@@ -106,22 +106,20 @@ def _log_cut(d: int, epsilon: float, delta: float) -> float:
 
 
 def _effective(kappa: float, shift: float, d: int, epsilon: float) -> float:
-    """The least s of the theorem, by bisection; the result always satisfies its condition."""
+    """The least s of the theorem, to a relative 1e-9; the result always satisfies its condition."""
     base, spread = shift**2 + d / 4, (shift + math.sqrt(d) / 2) ** 2 / 2
+    high = (shift + math.sqrt(d)) ** 2
 
-    def serves(s: float) -> bool:
+    def excess(s: float) -> float:
         mu = kappa * math.sqrt(s)
         spent = gdp_delta(mu, epsilon)
         slope = kappa**2 * math.exp(-((epsilon / mu - mu / 2) ** 2) / 2) / (math.sqrt(8 * math.pi) * mu)
-        return spent > 1e-200 and s - base >= slope / spent * spread
+        return s - base - slope / spent * spread if spent > 1e-200 else -high
 
-    low, high = base, (shift + math.sqrt(d)) ** 2
-    if not serves(high):
+    if excess(high) <= 0 or excess(base) >= 0:
         return high
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if serves(middle) else (middle, high)
-    return high
+    near = scipy.optimize.brentq(excess, base, high, rtol=1e-10) * (1 + 1e-9)
+    return near if near < high and excess(near) >= 0 else high
 
 
 @lru_cache(maxsize=256)
@@ -151,16 +149,18 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
             likely = most - d / 4 - _spread(math.sqrt(most), d, rounds) / rounds
             rounded = max(likely, max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2)
         if rounded > 0 and (1 + 1 / b) * most / rounded <= _EXCESS:
-            g = _finest(partial(keeps, b), math.ceil(math.sqrt(most) / share))
-            if (b + 1) * users * (mu / (2 * share)) ** 2 <= _EXCESS * g**2:
+            coarsest = math.ceil(math.sqrt((b + 1) * users / _EXCESS) * mu / (2 * share))
+            finest = math.ceil(math.sqrt(most) / share)
+            if coarsest <= finest and keeps(b, coarsest):
+                g = _finest(partial(keeps, b), coarsest, finest)
                 return g, _least_bits(partial(keeps, g=g), b)
         b = max(b + 1, b * 101 // 100)
     raise BudgetError(f"{budget} takes more than 2^36 bits of noise for each coordinate: allow more epsilon or delta")
 
 
-def _finest(keeps: Callable[[int], bool], most: int) -> int:
-    """The largest g up to `most` that keeps the budget; 0 if none does."""
-    low, high = 0, most + 1
+def _finest(keeps: Callable[[int], bool], low: int, most: int) -> int:
+    """The largest g up to `most` that keeps the budget, given one that does."""
+    high = most + 1
     while high - low > 1:
         g = (low + high) // 2
         low, high = (g, high) if keeps(g) else (low, g)
