@@ -138,7 +138,7 @@ def test_averaged_error_meets_the_central_limit_theorem():
     assert error < 0.08
     assert in_band(ratio)
     expected = predicted_ratio(D, gaussian_noise(1), 0.2, 0.5, N, curved=True, part=COEFFICIENTS)
-    assert abs(ratio - expected) < 4 * error
+    assert abs(ratio - expected) < 5 * error
     # The scale's error is mostly the curvature's: far above 1, as second order says it must be.
     assert clt_ratio(run, N, theory.variance(gaussian_noise(1)), SCALE)[0] > 1.4
     # What would be rejected: noise of half or twice the claim, an A that is 25 % off.
@@ -159,7 +159,7 @@ def test_central_limit_theorem_for_all_parameters():
         ratio, error = clt_ratio(run, N, huber_theory(D).variance(noise))
         assert error < 0.1
         assert in_band(ratio), case
-        assert abs(ratio - predicted_ratio(D, noise, case.eta, 0.5, N, curved=True, domain=case.domain)) < 4 * error
+        assert abs(ratio - predicted_ratio(D, noise, case.eta, 0.5, N, curved=True, domain=case.domain)) < 5 * error
 
 
 # --- rates --------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_plans_of_records_and_of_errors_agree():
 
 @pytest.mark.campaign
 def test_campaign_central_limit_theorem():
-    """400 replications: s.e. 0.03 for the coefficients, 0.04 for all; each within 4 s.e. of second-order theory."""
+    """400 replications: s.e. 0.03 for the coefficients, 0.04 for all; each within 5 s.e. of second-order theory."""
     cases = [
         Case(eta=0.2, budget="mu=1", domain=NEAR),
         Case(eta=0.3, budget="mu=1", domain=NEAR),
@@ -236,7 +236,7 @@ def test_campaign_central_limit_theorem():
         assert error < 0.05
         assert in_band(ratio)
         expected = predicted_ratio(D, gaussian_noise(mu), case.eta, 0.5, N, curved=True, part=COEFFICIENTS)
-        assert abs(ratio - expected) < 4 * error
+        assert abs(ratio - expected) < 5 * error
 
 
 @pytest.mark.campaign

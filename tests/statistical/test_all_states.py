@@ -3,7 +3,7 @@
 Streams of three records, or of three users, differ in one of them. An observer learns on half of the runs which
 direction of all numbers of all three states tells the two streams apart, and is judged by the other half. So it finds
 what no question and no step shows alone, such as noise that comes twice. A lower bound is wrong with probability at
-most 1e-3, and the seeds are fixed.
+most 1e-6, and the seeds are fixed.
 """
 
 from __future__ import annotations

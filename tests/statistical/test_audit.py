@@ -1,6 +1,6 @@
 """Privacy audits: the lower bound of an attack stays below the claim, and exceeds it with half the noise.
 
-Each bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and the seeds are fixed. The audits
+Each bound is wrong with probability at most 1e-6 (Clopper-Pearson), and the seeds are fixed. The audits
 detect a halved scale always; those of the campaign, one that is 10 % too small if the required share is at least 0.9.
 """
 
@@ -133,7 +133,7 @@ def test_mechanism_keeps_its_claim_and_half_its_noise_does_not(
     found = audit(claimed, claimed, d, direction, seed=10)
     broken = audit(claimed, halved, d, direction, seed=20)
     print(f"{kind.__name__} d={d} claim {budget}: found {found:.3f}, halved {broken:.3f}")
-    assert (share - 0.05) * claim <= found <= claim  # the shares are those of a million outputs
+    assert (share - 0.1) * claim <= found <= claim  # the shares are those of a million outputs
     assert broken > claim
 
 
@@ -347,7 +347,7 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
         )
         return lower_bound(budget, a, b)
 
-    assert 0.9 < bound([8.0, 8.0, 1.0], 60) <= 1
+    assert 0.85 < bound([8.0, 8.0, 1.0], 60) <= 1
     assert bound([1.0, 1.0, 8.0], 70) > 2  # and the looser budget is used
 
 
@@ -368,7 +368,7 @@ def test_reports_of_the_local_half_keep_the_claim(case: Case) -> None:
         np.array([randomizer(dict(zip(names, x, strict=True)), y).gradient @ (ga - gb) for _ in range(6_000)])
         for x, y in (case.a, case.b)
     )
-    assert 0.75 < lower_bound(randomizer.budget, a, b) <= 1
+    assert 0.7 < lower_bound(randomizer.budget, a, b) <= 1
 
 
 @pytest.mark.campaign

@@ -72,7 +72,7 @@ def attack(document: dict[str, Any], n: int, louder: float = 1.0) -> float:
         vectors = np.array([m.gradient if isinstance(m, Report) else [float(m.yes)] for m in made])
         scores.append(vectors @ (answers[one] - answers[other]))
     bound = epsilon_lower_bound if isinstance(randomizer.budget, PureDP) else mu_lower_bound
-    return bound(scores[0], scores[1], confidence=1 - 1e-9)
+    return bound(scores[0], scores[1], false_alarm=1e-9)
 
 
 @pytest.mark.slow

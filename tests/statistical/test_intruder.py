@@ -1,8 +1,8 @@
 """Break-ins into pan-private estimators: what an intruder finds at any record, and what the best attack gains.
 
 The intruder takes every object that can be reached from the estimator once, all states at boundaries and the output,
-and knows every record but one. Each lower bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and
-the seeds are fixed; a campaign draws from the operating system, with probability 1e-6.
+and knows every record but one. Each lower bound is wrong with probability at most 1e-6 (Clopper-Pearson), and the seeds
+are fixed; a campaign draws from the operating system.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.samplers import normals
 from tests.support import intruder, memory_dump
-from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.audit import lower_bound
 from tests.support.intruder import CLOSING_NOISE, GRADIENT, RELEASE, SUM_WITH, SUM_WITHOUT, Seen
 from tests.support.sizes import some
 
@@ -88,10 +88,8 @@ class Case(NamedTuple):
         model = self.model()
         return [model.learner.problem.loss.gradient(model.learner.middle, np.array(x), y) for x, y in (self.a, self.b)]
 
-    def bound(self, scores: Scores, confidence: float = 0.999) -> float:
-        if isinstance(self.budget, ApproxDP):
-            return epsilon_lower_bound(*scores, self.budget.delta, confidence)
-        return mu_lower_bound(*scores, confidence)
+    def bound(self, scores: Scores) -> float:
+        return lower_bound(self.budget, *scores)
 
     def __str__(self) -> str:
         return f"{self.loss}-{self.budget}"
@@ -642,9 +640,9 @@ def break_ins(
     return np.array(rows)
 
 
-def learned_bound(case: Case, taken: int, runs: int, confidence: float = 0.999, **options: Any) -> float:
+def learned_bound(case: Case, taken: int, runs: int, **options: Any) -> float:
     a, b = (break_ins(case, mine, taken, runs, **options) for mine in (case.a, case.b))
-    return case.bound(intruder.learned_scores(a, b), confidence)
+    return case.bound(intruder.learned_scores(a, b))
 
 
 TAKEN = {"before the record": 1, "after the record": 2, "later in the batch": 3, "in the batch after": 6}
@@ -661,8 +659,8 @@ def test_an_intruder_that_takes_all_numbers_and_learns_what_they_tell_finds_no_m
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("moment", TAKEN)
 def test_an_intruder_of_any_estimator_that_learns_what_numbers_tell_finds_no_more(moment: str, case: Case) -> None:
-    """On the operating system's entropy; a bound is wrong with probability 1e-6."""
-    check_learned(case, TAKEN[moment], 10_000, 0.5, confidence=1 - 1e-6, hidden=False)
+    """On the operating system's entropy."""
+    check_learned(case, TAKEN[moment], 10_000, 0.5, hidden=False)
 
 
 def check_learned(case: Case, taken: int, runs: int, share: float, **options: Any) -> None:
@@ -691,7 +689,7 @@ def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
     taken, options = BROKEN[fault]
     found = learned_bound(HUBER, taken, 700, **options)
     print(f"{fault}: claim 1, learned {found:.3f}")
-    assert found > 3  # the most that so few runs can show: the intruder is never wrong
+    assert found > 2.5  # the most that so few runs can show: the intruder is never wrong
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,11 @@ from streamdp.privacy.mechanisms import MECHANISMS, Mechanism
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.possible import possible
 from streamdp.protocol.report_desk import ReportDesk
-from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.audit import FALSE_ALARM, epsilon_lower_bound, mu_lower_bound
 from tests.support.local_reports import PERSON, truth
 from tests.support.node import node
 from tests.support.vectors import PATH, noiseless
 
-FALSE_ALARM = 1e-6
 CASES = json.loads(PATH.read_text())["cases"]
 
 
@@ -129,7 +128,7 @@ def attack(case: dict[str, Any], n: int, **change: float) -> float:
     """The loss that an observer of one report finds, as epsilon or mu, with a confidence of 1 - 1e-9."""
     first, second = draws(case, case["records"], n, **change).sum(axis=2)
     bound = mu_lower_bound if "mu" in case["document"]["budget"] else epsilon_lower_bound
-    return bound(first, second, confidence=1 - 1e-9)
+    return bound(first, second, false_alarm=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, gdp_delta, with_amount
 from streamdp.privacy.mechanisms import MECHANISMS, Mechanism, NoNoise, mechanism_for, round_down
+from tests.support.audit import FALSE_ALARM
 from tests.support.sizes import some
 
-FALSE_ALARM = 1e-6
 SIX_SIGMA = 6.0
 DIMENSIONS = [1, 2, 3, 6, 21, 100]
 

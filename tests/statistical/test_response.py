@@ -46,7 +46,7 @@ def test_the_probability_of_the_truth(budget: Budget) -> None:
     assert keep <= expected(budget)
     for bit in (False, True):
         true = int(np.count_nonzero(answers(bit, keep, 7 + bit) == bit))
-        assert binomtest(true, TRIALS, keep).pvalue > 1e-4
+        assert binomtest(true, TRIALS, keep).pvalue > 1e-6
         wrong = float(truth(budget, np.array([1.1 * amount(budget)]))[0])
         assert binomtest(true, TRIALS, wrong).pvalue < 1e-6
 

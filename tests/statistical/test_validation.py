@@ -1,7 +1,7 @@
 """Attacks on neighbouring streams over all that a record releases: its gradient and its answer.
 
 The streams differ in one record, for which gradient and answer are as far apart as they can be. Each bound is wrong
-with a probability of at most 1e-3 (Clopper-Pearson at 99.9 %); seeds are fixed.
+with a probability of at most 1e-6 (Clopper-Pearson); seeds are fixed.
 """
 
 from __future__ import annotations

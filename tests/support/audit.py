@@ -1,7 +1,9 @@
 """Privacy audits by attack: a lower bound on the privacy loss, from samples of two neighbouring inputs.
 
-The attacker sees one score per run and distinguishes the inputs by a threshold. The threshold is chosen on one half of
-the runs and tested on the other, so the Clopper-Pearson limits hold as for a threshold that was fixed beforehand.
+The attacker sees one score per run and distinguishes the inputs by a threshold. The threshold is chosen on a quarter of
+the runs and tested on the others, so the Clopper-Pearson limits hold as for a threshold that was fixed beforehand.
+
+A bound above the truth is a false alarm. Its probability is at most `FALSE_ALARM`; no test may allow more.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from scipy.stats import beta
 
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 
+FALSE_ALARM = 1e-6
 _CANDIDATES = 2000
 
 
 def epsilon_lower_bound(
-    scores_a: np.ndarray, scores_b: np.ndarray, delta: float = 0.0, confidence: float = 0.999
+    scores_a: np.ndarray, scores_b: np.ndarray, delta: float = 0.0, false_alarm: float = FALSE_ALARM
 ) -> float:
-    """A lower bound on the mechanism's epsilon: P(epsilon >= this) >= confidence, for (epsilon, delta)-DP.
+    """A lower bound on the mechanism's epsilon: P(epsilon < this) <= false_alarm, for (epsilon, delta)-DP.
 
     For every event, P_a <= e^eps P_b + delta; so eps >= log((P_a - delta) / P_b), with P_a at its lower and P_b at its
     upper Clopper-Pearson limit. Events are {score >= t} and {score < t}, and a and b may change places. At least 0.
@@ -31,23 +34,23 @@ def epsilon_lower_bound(
         (n,) independent scores of the two inputs; best a monotone function of the likelihood ratio.
     delta
         The delta that the claim allows.
-    confidence
-        Of the returned bound.
+    false_alarm
+        The probability that the bound is above the truth; at most `FALSE_ALARM`.
     """
 
     def loss(p_low: np.ndarray, q_high: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(p_low - delta, 1e-300) / q_high)
 
-    return _attack(scores_a, scores_b, loss, confidence)
+    return _attack(scores_a, scores_b, loss, false_alarm)
 
 
-def mu_lower_bound(scores_a: np.ndarray, scores_b: np.ndarray, confidence: float = 0.999) -> float:
+def mu_lower_bound(scores_a: np.ndarray, scores_b: np.ndarray, false_alarm: float = FALSE_ALARM) -> float:
     """A lower bound on mu, for mu-GDP: a test of level q has power at most Phi(Phi^-1(q) + mu)."""
 
     def loss(p_low: np.ndarray, q_high: np.ndarray) -> np.ndarray:
         return ndtri(np.maximum(p_low, 1e-300)) - ndtri(np.minimum(q_high, 1 - 1e-16))
 
-    return _attack(scores_a, scores_b, loss, confidence)
+    return _attack(scores_a, scores_b, loss, false_alarm)
 
 
 def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
@@ -66,14 +69,17 @@ def _attack(
     scores_a: np.ndarray,
     scores_b: np.ndarray,
     loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    confidence: float,
+    false_alarm: float,
 ) -> float:
-    risk = (1 - confidence) / 2  # one limit for each of the two probabilities
+    if not 0 < false_alarm <= FALSE_ALARM:
+        raise ValueError(f"false_alarm is at most {FALSE_ALARM:g}, got {false_alarm:g}")
+    risk = false_alarm / 2  # one limit for each of the two probabilities
     a, b = np.asarray(scores_a, dtype=float), np.asarray(scores_b, dtype=float)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("scores must be finite")
-    train_a, test_a = np.sort(a[::2]), np.sort(a[1::2])
-    train_b, test_b = np.sort(b[::2]), np.sort(b[1::2])
+    (train_a, test_a), (train_b, test_b) = (
+        (np.sort(scores[::4]), np.sort(np.delete(scores, np.s_[::4]))) for scores in (a, b)
+    )
     pooled = np.sort(np.concatenate([train_a, train_b]))
     at = np.unique(np.concatenate([np.linspace(0, 1, _CANDIDATES), np.geomspace(1e-6, 0.01, 200)]))
     at = np.unique(np.concatenate([at, 1 - at]))

@@ -1,14 +1,20 @@
-"""The noise of tests follows from their names, in this process and in those of commands."""
+"""The noise of tests follows from their names, in this process and in those of commands; false alarms are rare."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from streamdp import LDPASGDRegressor, PanPrivateRegressor
+from tests.support.audit import FALSE_ALARM, epsilon_lower_bound
 from tests.support.commands import streamdp
 from tests.support.noise import NOISE
+from tests.support.paths import ROOT
 
 
 def learned(kind: type, name: str) -> list[float]:
@@ -53,3 +59,24 @@ def test_commands_have_the_noise_of_their_test_and_no_two_the_same(tmp_path: Pat
         return streamdp(tmp_path / folder, "weights", "job.db", "--json")[1]
 
     assert weights("one", "a") == weights("one", "b") != weights("two", "c")
+
+
+def false_alarms(path: Path) -> Iterator[float]:
+    """The probabilities that a file's tests state: the limits of p-values, and numbers after the words."""
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Compare(ast.Attribute(attr="pvalue"), [ast.Gt() | ast.GtE()], [ast.Constant(float(limit))]):
+                yield limit
+    for number in re.findall(r"[Ff]alse alarms?\b[^.]*?(\d[\d.]*e-\d+)", text):
+        yield float(number)
+
+
+def test_no_test_states_a_larger_false_alarm_than_one_in_a_million() -> None:
+    """An audit that allows more is refused by `tests/support/audit.py`."""
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    stated = [(path.name, found) for path in files for found in false_alarms(path)]
+    assert len(stated) > 30
+    assert [each for each in stated if each[1] > FALSE_ALARM] == []
+    with pytest.raises(ValueError, match="at most 1e-06"):
+        epsilon_lower_bound(np.zeros(9), np.ones(9), false_alarm=1e-3)

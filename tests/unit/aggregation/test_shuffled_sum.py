@@ -21,8 +21,8 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
+from tests.support.audit import FALSE_ALARM
 
-FALSE_ALARM = 1e-6
 SIX_SIGMA = 6.0
 USUAL = ApproxDP(1.0, 1e-6)
 

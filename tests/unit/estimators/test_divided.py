@@ -204,7 +204,7 @@ def test_the_claim_holds_for_a_divided_shuffled_batch_and_not_with_half_its_nois
             scores.append(np.array(sums)[:, :4] @ np.append(worst, 1.0))
         return epsilon_lower_bound(*scores, claimed.delta)
 
-    assert 0.6 < attack(claimed) <= 1.0
+    assert 0.55 < attack(claimed) <= 1.0
     assert attack(twice) > 1.0
 
 

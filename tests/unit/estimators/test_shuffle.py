@@ -231,7 +231,7 @@ def test_three_parties_do_what_one_process_does(monkeypatch: pytest.MonkeyPatch)
         errors.append((estimate - exact) / math.sqrt(randomizer.params.variance / 3 / 100**2))
         three.absorb(shuffled)
         one.learn_arrays(X[part], y[part])
-    assert np.max(np.abs(errors)) < 4.5  # standard errors, nine of them
+    assert np.max(np.abs(errors)) < 5.5  # standard errors, nine of them: false alarm 4e-7
     assert np.std(errors) > 0.3
     assert (three.n_seen, three.batch) == (one.n_seen, one.batch)
     assert str(three.guarantee) == str(one.guarantee) == "eps=1,delta=1e-06"

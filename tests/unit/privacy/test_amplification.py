@@ -222,13 +222,13 @@ def test_the_optimal_attack_on_response_with_three_values_is_nearly_the_bound(lo
 
 @pytest.mark.slow
 def test_an_attack_on_samples_stays_below_the_claim_and_above_half_of_it() -> None:
-    """Counts of randomized response. False alarm below 1e-6, by the confidence of the lower bound."""
+    """Counts of randomized response. False alarm below 1e-6, by the lower bound."""
     users, local, delta, runs = 200, 1.0, 1e-3, 2_000_000
     rng = np.random.default_rng(1)
     yes = 1 / (1 + math.exp(-local))
     others = rng.binomial(users - 1, 1 - yes, (2, runs))
     mine = rng.random((2, runs)) < np.array([[yes], [1 - yes]])
-    found = epsilon_lower_bound(*(others + mine), delta=delta, confidence=1 - 1e-6)
+    found = epsilon_lower_bound(*(others + mine), delta=delta)
     claim = shuffled(PureDP(local), users, delta).epsilon
     assert claim / 2 < found <= claim
 

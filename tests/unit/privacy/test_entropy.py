@@ -35,9 +35,9 @@ from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism
 from streamdp.privacy.mechanisms.base import randomize_rows
 from streamdp.privacy.subsampling import sample
+from tests.support.audit import FALSE_ALARM
 
 pytestmark = pytest.mark.real_noise
-FALSE_ALARM = 1e-6
 
 
 def unused(rng: Entropy | SeededEntropy) -> np.ndarray:

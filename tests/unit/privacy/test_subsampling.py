@@ -116,6 +116,7 @@ def test_renyi_divergences_ask_for_more_but_not_for_much_more(rate: float, steps
     assert renyi_epsilon(1.3 * noise, rate, steps, BUDGET.delta) < 1.3  # the bound is not loose by a scale
 
 
+@pytest.mark.slow
 def test_without_sampling_it_is_the_gaussian_of_twice_the_norm() -> None:
     for steps in (1, 10, 1000):
         noise = noise_multiplier(BUDGET, 1.0, steps)
@@ -182,7 +183,7 @@ def test_an_attack_on_all_steps() -> None:
         a, b = (scores(s, noise, rate, steps, trials, rng) for s in (1.0, -1.0))
         return epsilon_lower_bound(a, b, budget.delta)
 
-    assert 0.85 * budget.epsilon < found(noise, rate) <= budget.epsilon
+    assert 0.8 * budget.epsilon < found(noise, rate) <= budget.epsilon
     assert found(noise / 2, rate) > 1.3 * budget.epsilon
     assert found(noise, 1 - 1e-9) > 1.3 * budget.epsilon  # the attack on an implementation that does not sample
 

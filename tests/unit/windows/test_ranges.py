@@ -82,6 +82,7 @@ def test_a_user_moves_no_cost_by_more_than_one() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+@pytest.mark.slow
 def test_every_small_case_keeps_the_range_and_the_mu(rate: float, mu: float) -> None:
     """All histograms of up to 5 users in 4 bins and all neighbours: the range of log ratios, and the trade-off curve,
     whose corners all lie above that of mu-GDP. Both are nearly reached, so neither can be a tenth less."""
@@ -243,10 +244,11 @@ def test_choices_are_made_only_where_they_pay() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.0])
+@pytest.mark.slow
 def test_an_attack_on_one_mean(share: float) -> None:
     """Two bins, 13 users in one and 12 in the other, all at the ends; one of the 13 changes sides. The attacker sees
     the bin and the noisy sum, more than is ever shown. Below the claim and close to it; above it with half the noise,
-    and where the choice is not charged for. False alarm 1e-3 / 2 each, at a fixed seed."""
+    and where the choice is not charged for. False alarm 1e-6 each, at a fixed seed."""
     mean = RangeMean(1.0, 1.0, 2.0, 1, 25, 1.0, 1.0, share)
     rng = fresh(6)
     counts = np.array([[13, 12], [12, 13]])
@@ -265,7 +267,7 @@ def test_an_attack_on_one_mean(share: float) -> None:
         half.append(evidence + 2 * (total + noise / 2) / (sigma / 2) ** 2)
         uncharged = sigma * math.sqrt(1 - share)
         free.append(evidence + 2 * (total + noise * math.sqrt(1 - share)) / uncharged**2)
-    assert 0.9 < mu_lower_bound(*honest) <= 1.0
+    assert 0.88 < mu_lower_bound(*honest) <= 1.0
     assert mu_lower_bound(*half) > 1.2
     if share:
         assert mu_lower_bound(*free) > 1.1
@@ -299,12 +301,12 @@ def answers(plan: RangePlan, vectors: np.ndarray, runs: int, seed: int) -> np.nd
 
 
 @pytest.mark.parametrize(("smoothness", "queries"), [(0.05, 2**20), (0.2, 40)])
-@pytest.mark.parametrize("runs", [800, pytest.param(30_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("runs", [2000, pytest.param(30_000, marks=pytest.mark.campaign)])
 @pytest.mark.slow
 def test_an_attack_on_a_whole_run(smoothness: float, queries: int, runs: int) -> None:
     """All users in every step, and drawn ones; the others have zero gradients, one has the largest or its opposite. The
     attacker sees all points. Below the claim and not far from it; above it with half the noise (simulated: the user is
-    in a sum or not, plus normal noise). False alarm 1e-3 / 2, at a fixed seed."""
+    in a sum or not, plus normal noise). False alarm 1e-6, at a fixed seed."""
     budget = ApproxDP(1.0, 0.1)
     plan = PrivateRange(queries).plan(Task(30, 1, 1, budget, 1.0, 2.0, smoothness, 0.0, 1.0, 1.0))
     mean, q = plan.mean, plan.mean.rate
