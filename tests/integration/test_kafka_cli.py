@@ -319,12 +319,14 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
     with Command(trained.folder, trained.bootstrap, "run", "job.yaml", "--metrics-port", "0") as command:
         command.until(lambda: _learned(trained.store) - _sum(before) == 306)
         url = command.of("metrics")[0]["url"]
-        text = ""
-        for _ in range(50):  # the metrics follow the commit at once, but not in the same instant
-            text = urllib.request.urlopen(url, timeout=10).read().decode()
-            if sum(value for name, _, value in samples(text) if name == "streamdp_records_total") == 306:
-                break
-            time.sleep(0.1)
+        texts: list[str] = []
+
+        def shown() -> bool:  # the metrics follow the commit at once, but not in the same instant
+            texts.append(urllib.request.urlopen(url, timeout=60).read().decode())
+            return sum(value for name, _, value in samples(texts[-1]) if name == "streamdp_records_total") == 306
+
+        command.until(shown)
+        text = texts[-1]
         command.process.send_signal(signal.SIGTERM)
         assert command.end() == 0
     assert all(any(doubt in line for doubt in DOUBTS) for line in command.errors)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from servers.postgres import Postgres
 from servers.process import Process, ServerError
 from tests.support.paths import ROOT
 from tests.support.servers import RunningBroker
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +120,17 @@ from pathlib import Path
 from servers.process import Process
 def start():
     print(Process(["sleep", "60"], Path(sys.argv[1])).pid, flush=True)
-threading.Thread(target=start).start()  # a thread that ends does not take the server along
+thread = threading.Thread(target=start)  # a thread that ends does not take the server along
+thread.start()
+thread.join()
+print("ended", flush=True)
 time.sleep(60)
 """
     command = [sys.executable, "-c", program, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as parent:
         server = int(parent.stdout.readline())
-        time.sleep(0.3)
+        assert parent.stdout.readline() == b"ended\n"
         state = Path(f"/proc/{server}/stat")
         assert " (sleep) " in state.read_text()
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while os.path.exists(state) and ") Z " not in state.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not os.path.exists(state) or ") Z " in state.read_text())
