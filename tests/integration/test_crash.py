@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from itertools import accumulate
@@ -25,11 +23,10 @@ from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Commit, Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
 from tests.support.paths import with_root
+from tests.support.zygote import Forked
 
 ROWS, FEW = 100_000, 25_000
 CAP = 3.0
-COMMAND = [sys.executable, "-m", "streamdp", "run", "job.yaml"]
-
 JOB = """
 job: crash
 source: {path: stream.csv, max_bad_share: 0.2, dead_letters: dead.jsonl}
@@ -117,10 +114,10 @@ class Killed:
         """Everything on disk, at rest after a crash."""
         raise NotImplementedError
 
-    def start(self, records: int) -> subprocess.Popen[bytes]:
+    def start(self, records: int) -> Forked:
         (self.folder / "job.yaml").write_text(self.job % records)
-        with (self.folder / "out.jsonl").open("wb") as out:
-            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=with_root())
+        with (self.folder / "out.jsonl").open("wb") as out, (self.folder / "err").open("wb") as err:
+            return Forked(["run", "job.yaml"], cwd=self.folder, env=with_root(), stdout=out, stderr=err)
 
     def kill_once(self, records: int) -> bool:
         """Kill a run at a random instant; whether it had learned and committed something by then."""

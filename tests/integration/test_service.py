@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from tests.support.proxy import Proxy
 from tests.support.schemas import in_schema
 from tests.support.service import PATIENCE_S, SECRET, ServiceProcess, client, job, record
 from tests.support.waiting import wait_until
+from tests.support.zygote import Forked
 
 MARK = "marked"
 """A part of every subject. Neither the log nor the store may show it."""
@@ -43,24 +42,21 @@ cap: eps=1
 
 
 @contextmanager
-def serving(folder: Path, port: int = 0, log_level: str = "info") -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(folder: Path, port: int = 0, log_level: str = "info") -> Iterator[tuple[Forked, str]]:
     """The process and its address."""
     (folder / "late.yaml").write_text(JOB)
-    command = [sys.executable, "-m", "streamdp", "serve", "late.yaml", "--port", str(port), "--log-level", log_level]
-    with (
-        open(folder / "log", "a") as log,
-        subprocess.Popen(
-            command, cwd=folder, env=environment(None), stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            assert address, (folder / "log").read_text()
-            yield process, address
-        finally:
-            if process.poll() is None:
-                process.kill()
+    command = ["serve", "late.yaml", "--port", str(port), "--log-level", log_level]
+    with open(folder / "log", "ab") as log:
+        process = Forked(command, cwd=folder, env=environment(None), stderr=log)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, (folder / "log").read_text()
+        yield process, address
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
 
 
 def subjects(caller: int, call: int) -> list[dict[str, Any]]:

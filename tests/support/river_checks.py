@@ -28,13 +28,13 @@ def all_checks(models: Mapping[str, Callable[[], Any]], slow: bool = False) -> I
     """One parameter (make, number) for each check of a model.
 
     The campaign has further models of the same class, LDPSGD, whose records take the ways of LDPASGD but for the step,
-    and several classes of all but LDPASGD and PanPrivate, since `classes` is read in one place.
+    and several classes of all but LDPASGD, since `classes` is read in one place.
     """
     met = set()
     for name, make in models.items():
         model, several = type(make()).__name__, "multiclass" in name
         kind = model, several
-        repeats = kind in met or model.startswith("LDPSGD") or (several and not model.startswith(("LDPASGD", "Pan")))
+        repeats = kind in met or model.startswith("LDPSGD") or (several and not model.startswith("LDPASGD"))
         known = [pytest.mark.campaign] if repeats else []
         met.add(kind)
         for number, check in enumerate(checks.yield_checks(make())):

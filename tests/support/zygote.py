@@ -34,12 +34,15 @@ from tests.support.paths import ROOT
 
 _SUBREAPER = 36
 _LOADED = (
+    "confluent_kafka",
     "cryptography.hazmat.primitives.ciphers",
+    "fastapi",
     "kafka",
     "orjson",
     "prometheus_client",
     "psycopg",
     "pydantic.fields",
+    "pydantic.v1",
     "scipy.special",
     "sqlalchemy.dialects.postgresql",
     "sqlalchemy.dialects.sqlite",
@@ -48,9 +51,12 @@ _LOADED = (
     "streamdp.runtime.runner",
     "streamdp.store.store",
     "typer._adapters",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.asyncio",
+    "uvicorn.protocols.http.h11_impl",
     "yaml",
 )
-_ROOMS = ("cli", "config", "data", "estimators", "optim", "runtime", "serving", "store")
+_ROOMS = ("cli", "config", "data", "estimators", "optim", "protocol", "runtime", "service", "serving", "store")
 
 
 class Forked:

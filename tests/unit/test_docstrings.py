@@ -14,7 +14,6 @@ from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 from docstring_parser import numpydoc
 
 from tests.support.paths import ROOT
@@ -30,10 +29,6 @@ PYTHON = [path for path in FILES if path.suffix in (".py", ".pyi")]
 MODULES: dict[str, list[Path]] = {}
 for module_path in FILES:
     MODULES.setdefault(module_path.stem, []).append(module_path)
-
-
-def ids(paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(ROOT)) for path in paths]
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -152,9 +147,8 @@ def undescribed(path: Path) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=ids(PYTHON))
-def test_the_parameters_of_a_public_function_are_described(path: Path) -> None:
-    assert not undescribed(path)
+def test_the_parameters_of_a_public_function_are_described() -> None:
+    assert not {str(path): found for path in PYTHON if (found := undescribed(path))}
 
 
 PROSE = re.compile(r'"""(?:.|\n)*?"""|#.*')
@@ -215,21 +209,17 @@ def stale(path: Path) -> list[str]:
     return out
 
 
-@pytest.mark.parametrize("path", FILES, ids=ids(FILES))
-def test_no_docstring_names_what_is_not_there(path: Path) -> None:
-    assert not stale(path)
+def test_no_docstring_names_what_is_not_there() -> None:
+    assert not {str(path): found for path in FILES if (found := stale(path))}
 
 
 DOCUMENTS = sorted(path for at in ("", "docs/**/", "benchmarks/", "studies/") for path in ROOT.glob(f"{at}*.md"))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS])
-def test_no_document_names_a_file_that_is_not_there(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    named = re.findall(
-        r"(?<![\w/.-])((?:tests|benchmarks|studies|docs|streamdp|connectors|examples|servers)/[\w/.-]*\w\.\w+)", text
-    )
-    assert not [name for name in named if not (ROOT / name).exists()]
+def test_no_document_names_a_file_that_is_not_there() -> None:
+    file = r"(?<![\w/.-])((?:tests|benchmarks|studies|docs|streamdp|connectors|examples|servers)/[\w/.-]*\w\.\w+)"
+    named = {(path.name, name) for path in DOCUMENTS for name in re.findall(file, path.read_text(encoding="utf-8"))}
+    assert not [found for found in named if not (ROOT / found[1]).exists()]
 
 
 def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:

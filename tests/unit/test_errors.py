@@ -45,6 +45,7 @@ def chained(text: str) -> list[int]:
     return sorted({node.lineno for node in found})
 
 
+@pytest.mark.slow
 def test_no_error_is_raised_with_the_one_that_is_handled() -> None:
     """The text of a library's error may quote a value, a statement with its parameters, or a setting."""
     files = [path for room in ("streamdp", "connectors") for path in sorted((ROOT / room).rglob("*.py"))]

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import pkgutil
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def ours(kind: type) -> list[type]:
     return [base for base in kind.__mro__ if base.__module__.startswith("streamdp")]
 
 
+@cache
 def set_in(kind: type) -> set[str]:
     """The attributes of itself that a class sets, in its own methods."""
     tree = ast.parse(inspect.getsource(kind))

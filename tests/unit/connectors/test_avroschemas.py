@@ -340,6 +340,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_resolution_is_that_of_fastavro(data: st.DataObject) -> None:
     """fastavro resolves each value anew; it is the measure here."""
     names = iter(range(1000))

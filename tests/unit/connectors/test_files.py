@@ -308,6 +308,7 @@ def test_a_file_that_was_cut_or_replaced_is_refused(tmp_path, kind, packed):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("polled", [1, 2, 30, 500])
+@pytest.mark.slow
 def test_another_file_with_the_same_header_is_recognised(tmp_path, kind, polled):
     """By a keyed digest of its first records: positions are shown, and must not confirm a guess of a record."""
 
@@ -346,6 +347,7 @@ def test_another_file_with_the_same_header_is_recognised(tmp_path, kind, polled)
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.slow
 def test_a_last_line_is_read_once_it_has_its_end(tmp_path, kind, follow, pack):
     """A part of a record is not a record: the first half of 97.5 is 9."""
     if follow and pack is not bytes:
@@ -371,6 +373,7 @@ def test_a_last_line_is_read_once_it_has_its_end(tmp_path, kind, follow, pack):
 
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.slow
 def test_a_record_that_is_cut_in_a_quoted_field_waits_for_its_end(tmp_path, follow, quick):
     """Also after a newline inside the field: before, a run that did not follow made a dead letter of the first line."""
     first = b'"e ""1""\nmore, or less\n",s1,x,5,,1\n' if quick else b'e,s0,q"x"q,5,,1\n"e\n\nmore\n",s1,x,5,,1\n'
@@ -649,6 +652,7 @@ def test_dead_letters_are_for_their_owner_also_in_an_older_file(tmp_path):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.slow
 def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind, packed):
     monkeypatch.setattr(recordblocks, "MAX_RECORD_BYTES", 200)
     monkeypatch.setattr(recordblocks, "BLOCK_BYTES", 300)

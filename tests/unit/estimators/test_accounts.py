@@ -184,6 +184,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.slow
 def test_a_ledger_bounds_what_a_person_spends_in_all_estimators_of_a_wrapper(name: str) -> None:
     """The wrapper copies the estimator and repeats records. What all copies have learned is counted by themselves."""
     ledger = Ledger("eps=3")

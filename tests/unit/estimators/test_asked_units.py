@@ -179,6 +179,7 @@ def test_columns_in_wide_bounds_are_learned() -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.slow
 def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
     X, y, people = encoded(12_000)
     fresh, truth, _ = encoded(4000, 9)
@@ -194,6 +195,7 @@ def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
     assert shares[0] > shares[1] + 0.08
 
 
+@pytest.mark.slow
 def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
     X, y, people = encoded(1400)
     inside, outside = wide(scaling="private"), wide(scaling="private")
@@ -259,6 +261,7 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
     assert model.learner.walk.since.max() > 0
 
 
+@pytest.mark.slow
 def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
     parts = []
     for seed in (5, 6):

@@ -466,6 +466,7 @@ def test_a_cohort_needs_a_planned_method() -> None:
 
 
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+@pytest.mark.slow
 def test_bounds_a_hundred_times_too_wide_do_no_harm(kind: Any) -> None:
     """Targets of spread 700 in bounds of +-100,000, against bounds that fit; the noise has a seed."""
     rng = np.random.default_rng(8)

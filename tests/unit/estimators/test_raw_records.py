@@ -63,6 +63,7 @@ def test_raw_records_one_by_one_in_a_frame_and_encoded_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", [LDPASGDClassifier, LDPSGDClassifier, PanPrivateClassifier, ShuffleClassifier])
+@pytest.mark.slow
 def test_single_predictions_are_those_of_a_frame_after_every_step_and_in_every_copy(kind: Any) -> None:
     """The compiled predictor may read the estimate in place: a copy must not read that of the original."""
     X, y = frame(900)
@@ -313,6 +314,7 @@ def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None
     assert both.predict_one(RAW) == pytest.approx(before, abs=3)
 
 
+@pytest.mark.slow
 def test_reports_of_devices_are_what_learn_one_does() -> None:
     X, y = frame(1200)
     alone, learner = regressor(seed=4), regressor(seed=4)

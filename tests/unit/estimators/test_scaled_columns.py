@@ -89,6 +89,7 @@ def test_single_records_and_arrays_are_the_same(kind: Any) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
     X, y = stream(12_000)
     for cut in (100, 9000):
@@ -136,6 +137,7 @@ def test_parts_of_a_batch_add_up_to_one_process() -> None:
     np.testing.assert_array_equal(driver.learner.walk.state, alone.learner.walk.state)
 
 
+@pytest.mark.slow
 def test_devices_get_centre_and_slope_with_the_point() -> None:
     options: dict[str, Any] = {"features": FEATURES, "target": TARGET, "budget": "eps=20,delta=1e-5"}
     learner, agreement = ShuffleRegressor(**options, seed=4), Agreement(ShuffleRegressor(**options))

@@ -52,6 +52,7 @@ def data(n: int = 1200) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.slow
 def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: dict[str, Any]) -> None:
     """The same noise, so the same theta in other units: every step commutes with the units."""
     X, y, people = data()
@@ -71,6 +72,7 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.slow
 def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]) -> None:
     X, y, people = data(2400)
     learner = made(kind, options)
@@ -152,6 +154,7 @@ def test_bounds_whose_squares_leave_the_doubles_are_refused(kind: Any) -> None:
             kind(features=["a"], target=bounds).learn_one({"a": 0.0}, 0.0)
 
 
+@pytest.mark.slow
 def test_units_are_off_where_a_parameter_is_in_those_of_theta() -> None:
     for options in ({"domain": L2Ball(3.0)}, {"smoothness": 2.0}, {"strong_convexity": 0.1}, {"intercept": False}):
         assert made(UserLevelLDPRegressor, options).learner.units.bounds is None

@@ -96,6 +96,7 @@ def test_the_delta_covers_the_arithmetic_of_privunit_or_the_noise_is_gaussian() 
             UserMean(budget, 1.0, 2.0, 3, 10, 1.0, pure=True)
 
 
+@pytest.mark.slow
 def test_an_attack_on_a_user_all_of_whose_records_are_replaced() -> None:
     """50 records with the longest gradient, or 50 with its opposite: 300,000 reports of each, made as a device does.
 
@@ -124,6 +125,7 @@ def test_an_attack_on_a_user_all_of_whose_records_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers", "median"])
+@pytest.mark.slow
 def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
     """2,000 users with 4 records at eps = 1: the mean distance from the truth of two seeded runs."""
     X, y, subjects = data(2_000, 4)

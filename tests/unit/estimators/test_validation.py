@@ -43,6 +43,7 @@ def classifier(validation: Any, **more: Any) -> LDPASGDClassifier:
 
 
 @pytest.mark.parametrize("validation", [SHARE, BUDGET, None], ids=str)
+@pytest.mark.slow
 def test_all_ways_to_learn_give_the_same_model_and_the_same_answers(validation: Any) -> None:
     X, y = records(700)
     whole, parts, single = (classifier(validation, seed=4) for _ in range(3))

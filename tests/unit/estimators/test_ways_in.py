@@ -48,6 +48,7 @@ def weights(way: str, a: Any, c: Any) -> tuple[float, ...]:
 @pytest.mark.parametrize(
     ("value", "text"), [(1, "1"), (np.int64(2), "2"), (True, "true"), (np.bool_(True), "true"), (np.str_("x"), "x")]
 )
+@pytest.mark.slow
 def test_a_category_is_the_text_that_a_file_would_have(way: str, value: Any, text: str) -> None:
     if isinstance(value, np.generic) and way in ("polars", "arrow", "predicted by arrow"):
         value = value.item()
@@ -58,6 +59,7 @@ def test_a_category_is_the_text_that_a_file_would_have(way: str, value: Any, tex
 @pytest.mark.parametrize(
     ("a", "c"), [(0.5, 1.0), (0.5, None), (0.5, float("nan")), (0.5, "nope"), (None, "x"), (float("nan"), "x")]
 )
+@pytest.mark.slow
 def test_what_is_no_value_is_refused(way: str, a: Any, c: Any) -> None:
     made = model()
     with pytest.raises(SchemaError) as caught:

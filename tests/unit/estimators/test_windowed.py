@@ -66,6 +66,7 @@ def replay(subjects: list[Any], window: int, items: int, least: int) -> tuple[li
     ("window", "items", "least", "people"), [(10, 4, 3, 6), (7, 1, 1, 3), (5, 2, 4, 5), (3, 9, 3, 2)]
 )
 @pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
+@pytest.mark.slow
 def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int, people: int) -> None:
     """In pieces of any size: the same users with the same records, in the same windows."""
     X, y, subjects = stream(200, people)

@@ -6,6 +6,8 @@ import gc
 import itertools
 from pathlib import Path
 
+import pytest
+
 from streamdp import Ledger, PureDP
 from tests.support.interruptions import interrupted, lines_of
 
@@ -16,10 +18,11 @@ def first_use(path: Path) -> None:
         ledger.commit()
 
 
+@pytest.mark.slow
 def test_an_interruption_at_any_line_leaves_a_whole_ledger_or_none(tmp_path: Path) -> None:
     number = itertools.count()
     lines = lines_of(lambda: first_use(tmp_path / "whole.db"))
-    for after in range(0, lines, 29):
+    for after in range(0, lines, 61):
         path = tmp_path / f"{next(number)}.db"
         interrupted(lambda path=path: first_use(path), after)
         gc.collect()  # a lock that was taken in the interrupted line ends with its object
@@ -29,6 +32,7 @@ def test_an_interruption_at_any_line_leaves_a_whole_ledger_or_none(tmp_path: Pat
             assert ledger.admit("ann", PureDP(1))
 
 
+@pytest.mark.slow
 def test_an_interruption_of_a_temporary_ledger_leaves_models_whole() -> None:
     from streamdp import LDPASGDRegressor
 
@@ -38,7 +42,7 @@ def test_an_interruption_of_a_temporary_ledger_leaves_models_whole() -> None:
     def make() -> LDPASGDRegressor:
         return LDPASGDRegressor(features=["a"], ledger=Ledger("eps=9"), seed=1)
 
-    for after in range(0, lines_of(lambda: learn(make())), 7):
+    for after in range(0, lines_of(lambda: learn(make())), 13):
         model = make()
         interrupted(lambda model=model: learn(model), after)
         learn(model)

@@ -36,6 +36,7 @@ records = st.lists(
 
 
 @given(st.lists(records, min_size=1, max_size=4))
+@pytest.mark.slow
 def test_lent_rows_admit_what_the_ledger_admits(batches: list[list[tuple[str, float]]]) -> None:
     with Ledger(CAP_TEXT) as here, Ledger(CAP_TEXT) as lender:
         lender.set_cap("eve", "eps=1")

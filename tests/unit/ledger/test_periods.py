@@ -98,6 +98,7 @@ def size(budget: Any) -> float:
 
 
 @given(data=st.data())
+@pytest.mark.slow
 def test_no_period_no_span_and_no_total_is_passed(data: st.DataObject) -> None:
     """Every admission is that of a plain count, and no span that begins at any record has more than two budgets."""
     gaussian = data.draw(st.booleans())
@@ -156,6 +157,7 @@ def test_two_budgets_in_a_span_are_reached() -> None:
 
 
 @pytest.mark.parametrize(("late", "ahead"), [(0, 0), (0, 1), (LENGTH, 0), (3 * LENGTH + 7, LENGTH - 9), (61, 59)])
+@pytest.mark.slow
 def test_false_times_reach_as_many_periods_as_the_statement_says(late: int, ahead: int) -> None:
     """In each span of a period's length by the clock, tried from several places in a period."""
     cap = RenewingCap(PureDP(1), LENGTH, late, ahead)

@@ -211,6 +211,7 @@ def norm(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("T", [1, 3, 30, 200])
 @pytest.mark.parametrize("beta", [0.01, 1.0, 20.0])
 @pytest.mark.parametrize("project", [free, ball(3.0)], ids=["free", "ball"])
+@pytest.mark.slow
 def test_the_bound_holds_for_a_quadratic(T: int, beta: float, project: Function) -> None:
     """f = beta/2 ||x - x*||^2, D = ||x*|| exactly, noise of the variance that the plan counts on."""
     optimum, sigma = np.array([1.2, -0.5, 1.5]), 2.0

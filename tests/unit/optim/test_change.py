@@ -157,6 +157,7 @@ def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_without_a_change_following_costs_nothing(kind: str) -> None:
     """The same theta, bit by bit."""
     thetas = []
@@ -169,6 +170,7 @@ def test_without_a_change_following_costs_nothing(kind: str) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
     X, y = stream(60_000, 5)
     whole, first = regressor(kind), regressor(kind)
@@ -197,6 +199,7 @@ def test_a_classifier_follows() -> None:
     assert right["ignore"] < 0.7
 
 
+@pytest.mark.slow
 def test_sizes_of_batches_that_devices_know_from_the_job_stay() -> None:
     follow, ignore = (regressor("shuffle", change=choice) for choice in change.CHANGE)
     for model in (follow, ignore):
@@ -216,6 +219,7 @@ def test_a_choice_that_does_not_exist_is_refused() -> None:
 
 
 @pytest.mark.parametrize("batch", [100, 2000, None])
+@pytest.mark.slow
 def test_the_first_long_steps_are_no_change(batch: int | None) -> None:
     """Little noise, a target far from 0 and large coefficients: the Hessian changes along the way."""
     rng = np.random.default_rng(7)
@@ -227,6 +231,7 @@ def test_the_first_long_steps_are_no_change(batch: int | None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pan", "shuffle"])
+@pytest.mark.slow
 def test_batches_in_several_processes_keep_the_sizes_that_were_planned(kind: str) -> None:
     X, y = stream(40_000, 3)
     part, driver = regressor(kind), regressor(kind)

@@ -108,6 +108,7 @@ def test_the_same_people_answer_in_every_round(world: Callable[..., World]) -> N
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.campaign)])
+@pytest.mark.slow
 def test_a_crash_of_anyone_at_any_moment(world: Callable[..., World], every: int) -> None:
     """One crash at each send, flush and commit, before and after: all rounds are made, with one message of each."""
     moments = world().run().ticks

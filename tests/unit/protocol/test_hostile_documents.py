@@ -297,6 +297,7 @@ def answered(agreed: Agreement, text: bytes, x: dict[str, float], y: float) -> i
 
 @pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of a file of another test
 @pytest.mark.parametrize(("kind", "options"), COHORTS)
+@pytest.mark.slow
 def test_what_a_device_of_a_cohort_says_does_not_depend_on_its_record(kind: Any, options: dict[str, Any]) -> None:
     """A learner chooses the round and the point, and changes any part of an announcement."""
     rng, hostile, counts = np.random.default_rng(7), Hostile(7), {"accepted": 0, "refused": 0}

@@ -90,6 +90,7 @@ def test_every_record_counts_once_and_commits_are_at_boundaries(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(path: Path, seed: int) -> None:
     given = streams(2, 600, seed)
     first, second = given

@@ -45,6 +45,7 @@ def test_units_change_columns_and_not_predictions(loss: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
+@pytest.mark.slow
 def test_no_units_break_the_bounds(loss: Any) -> None:
     """A random search over records, points and units, also extreme ones, as an untrusted learner may send them."""
     rng = np.random.default_rng(2)

@@ -80,6 +80,7 @@ def test_keys_and_ids_of_one_caller_are_not_those_of_another(tmp_path: Path) -> 
     ("one", "other"),
     [('"q"', '"\\u0071"'), ('"a/b"', '"a\\/b"'), ("7", "7 "), ("7", '"7"'), ('"\u00e9"', '"e\\u0301"')],
 )
+@pytest.mark.slow
 def test_an_id_is_its_decoded_value(tmp_path: Path, one: str, other: str) -> None:
     text = '{"records": [{"x": {"dep_delay": 1, "origin": "EWR"}, "y": "True", "subject": "p", "id": %s}]}'
     headers = {"Content-Type": "application/json"}

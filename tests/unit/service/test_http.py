@@ -33,6 +33,7 @@ from tests.support.service import client, job
         ("", False),
     ],
 )
+@pytest.mark.slow
 def test_without_tokens_a_request_names_this_machine(tmp_path: Path, host: str, served: bool) -> None:
     with client(job(tmp_path)) as http:
         assert (http.get("/v1/models", headers={"Host": host}).status_code == 200) == served

@@ -86,6 +86,7 @@ def test_dead_and_refused_records_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["$y", "$subject", "budget", "id", "y", "x"])
+@pytest.mark.slow
 def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
     """Features are in a mapping of their own."""
     schema = {"features": {name: [0, 1]}, "target": {"column": "t", "bounds": [0, 1]}}
@@ -126,6 +127,7 @@ GOOD = b'{"x": {"dep_delay": 1, "origin": "EWR"}, "y": "True", "subject": "a"}'
         (b"4711.25", 422),
     ],
 )
+@pytest.mark.slow
 def test_a_malformed_call_is_refused_as_a_whole(tmp_path: Path, bad: bytes, status: int) -> None:
     with client(job(tmp_path)) as http:
         for body in (b'{"records": [%s, %s]}' % (GOOD, bad), b'{"records": [%s], "more": 1}' % GOOD):
@@ -338,6 +340,7 @@ def test_slow_and_half_bodies_hold_nobody(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "body", [b"[" * 1_000_000, b'{"records": [{"x": ' + b'{"a":' * 200_000, b"\x00" * 1000, b'{"records": [{"x": "\\']
 )
+@pytest.mark.slow
 def test_hostile_bodies_are_refused(tmp_path: Path, body: bytes) -> None:
     with client(job(tmp_path)) as http:
         for path in (LEARN, "/v1/models/late/predict"):

@@ -74,6 +74,7 @@ def test_a_store_that_is_not_there_yet_is_no_reason_to_stop(tmp_path: Path) -> N
     [(float, 1), (str, 1), (float, 20), (str, 20)],
     ids=["plain", "exactly", "many plain", "by columns"],
 )
+@pytest.mark.slow
 def test_predictions_are_those_of_the_model(tmp_path: Path, text: Callable[[float], Any], times: int) -> None:
     config = job(tmp_path, source=FILE)
     estimator = learned_elsewhere(config, 500)
@@ -141,6 +142,7 @@ def test_a_record_that_does_not_fit_is_named_by_its_index(tmp_path: Path, record
         ("/v1/models/late/predict", b" " * (8 << 20) + b"{}", "application/json", 413),
     ],
 )
+@pytest.mark.slow
 def test_every_error_is_a_problem_document(tmp_path: Path, path: str, body: bytes, kind: str, status: int) -> None:
     with client(job(tmp_path, source=FILE)) as http:
         answer = http.post(path, content=body, headers={"Content-Type": kind})

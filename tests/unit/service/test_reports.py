@@ -108,6 +108,7 @@ def test_the_document_has_a_tag(tmp_path: Path) -> None:
     ("body", "status"),
     [(b"", 400), (b"[]", 400), (b'{"reports": 1}', 400), (b'{"reports": [], "x": 1}', 400), (b'{"reports": []}', 200)],
 )
+@pytest.mark.slow
 def test_other_bodies_are_refused(tmp_path: Path, body: bytes, status: int) -> None:
     with client(job(tmp_path)) as http:
         headers = {"Content-Type": "application/json"}

@@ -67,6 +67,7 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
 
 
+@pytest.mark.slow
 def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
     """They are all clipped to the same value, so their spread says nothing about the width of the bounds."""
     rng = np.random.default_rng(2)

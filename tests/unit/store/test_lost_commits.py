@@ -112,6 +112,7 @@ DAMAGES: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("damage", range(len(DAMAGES)))
+@pytest.mark.slow
 def test_a_loss_is_accepted_by_the_user_only_and_is_never_forgotten(tmp_path: Path, damage: int) -> None:
     path = crashed(tmp_path)
     DAMAGES[damage](path)

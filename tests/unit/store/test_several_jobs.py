@@ -138,6 +138,7 @@ def test_what_a_job_reads_is_not_older_than_the_version_that_it_notes(
         (ApproxDP(3, 1e-3), [ApproxDP(0.5, 1e-5), PureDP(1)], 3.0),
     ],
 )
+@pytest.mark.slow
 def test_random_spends_of_three_jobs_never_pass_a_cap(
     tmp_path: Path, cap: Budget, budgets: list[Budget], most: float
 ) -> None:
@@ -410,6 +411,7 @@ def interrupt_spans(folder: Path, step: int) -> int:
     return interruptions
 
 
+@pytest.mark.slow
 def test_an_interruption_at_some_lines_charges_nothing_twice(tmp_path: Path) -> None:
     assert interrupt_spans(tmp_path, 61) > 4
 

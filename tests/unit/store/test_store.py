@@ -58,7 +58,7 @@ STATE: dict[str, Any] = {
 }
 
 
-on_a_server = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+on_a_server = pytest.mark.parametrize("place", [pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 
 
 @pytest.fixture
@@ -343,6 +343,7 @@ def test_jobs_of_one_database_have_their_own_states(place: str) -> None:
 
 
 @on_a_server
+@pytest.mark.slow
 def test_schemas_of_one_server_do_not_meet(place: str) -> None:
     make(place)
     other = place + "?schema=people%20of%20%22b%22"
@@ -364,6 +365,7 @@ def test_a_cap_on_a_server_needs_a_key_from_the_environment(place: str, monkeypa
 
 
 @on_a_server
+@pytest.mark.slow
 def test_a_server_with_another_format_or_another_content_is_refused(place: str) -> None:
     make(place)
     for change, kind in (
@@ -400,6 +402,7 @@ def test_a_database_whose_first_job_begins_has_no_snapshots(place: Path | str) -
     "form",
     ["postgresql://{u}@{a},{b}/{d}", "postgresql://{u}@/{d}?host={a},{b}", "postgresql://{u}@/{d}?host={a}&host={b}"],
 )
+@pytest.mark.slow
 def test_a_server_with_several_hosts_is_used_at_the_one_that_can_be_written(place: str, form: str) -> None:
     url = make_url(place)
     hosts = {"a": "127.0.0.1:1", "b": f"127.0.0.1:{url.port or 5432}"}
@@ -501,6 +504,7 @@ def commit_once(place: str, store: Store, part: Part) -> None:
 
 @on_a_server
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.slow
 def test_a_commit_whose_answer_was_lost_happens_once(place: str, when: str) -> None:
     make(place)
     url = make_url(place)

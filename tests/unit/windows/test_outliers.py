@@ -214,6 +214,7 @@ def test_least_users_at_an_epsilon_of_one() -> None:
     assert [OutlierRemoval(s).least_users(task) for s in ("weighted", "sampled")] == [331, 508]
 
 
+@pytest.mark.slow
 def test_the_gain_is_that_over_clipping() -> None:
     """The noise of a sensitivity of S / n with the whole budget, against the plan's. It takes many records a user."""
     for users, items, pays in ((2000, 100, False), (20_000, 100, False), (20_000, 4000, True), (200_000, 1000, True)):
