@@ -1,50 +1,13 @@
 """Accelerated stochastic approximation (AC-SA) with private batch gradients: batch sizes and steps from the bounds.
 
 Everything here is about accuracy. Privacy depends only on the batches being disjoint, not on any number chosen here.
-
-AC-SA. For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, Algorithms 4 and 6):
+For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, Algorithms 4 and 6):
 
     md = alpha_t theta_t + (1 - alpha_t) ag_t,                                        alpha_t = 2 / (t + 2)
     theta_{t+1} = Proj(theta_t - G_t / L_t),  G_t a noisy gradient at md,              L_t = M / (t + 1)
     ag_{t+1} = alpha_t theta_{t+1} + (1 - alpha_t) ag_t
 
-M and the bound. For a beta-smooth convex f, E G_t = grad f(md), E||G_t - grad f(md)||^2 <= sigma^2 and L_t > beta
-alpha_t, Lan's one-step inequality divided by Gamma_t = 2 / ((t+1)(t+2)) gives, because alpha_t / Gamma_t = t + 1,
-
-    (f(ag_T) - f*) T (T+1) / 2 <= sum_t (t+1) [ L_t/2 (||theta_t - x*||^2 - ||theta_{t+1} - x*||^2)
-                                                + sigma^2 / (2 (L_t - beta alpha_t)) ]      in expectation.
-
-With L_t = M / (t+1) the first sum telescopes to M D^2 / 2, where D only bounds the distance from the start to the
-optimum. L_t - beta alpha_t >= (M - 2 beta) / (t+1) and sum (t+1)^2 = T (T+1) (2T+1) / 6. So the best M is
-
-    M = 2 beta + (sigma / D) sqrt(T (T+1) (2T+1) / 6),
-    E f(ag_T) - f* <= 2 beta D^2 / (T (T+1)) + D sigma sqrt(2 (2T+1) / (3 T (T+1))).
-
-The paper prints M = beta + (T+2)^(3/2) sigma / D. Its noise term is sqrt(3) times this one, which costs a constant
-factor, and its beta is half of what L_t > beta alpha_t requires.
-
-Averaged SGD (`Averaged`; Algorithm 3 of Cheu et al., which prints theta + eta g) is the baseline: theta_{t+1} =
-Proj(theta_t - G_t / M). Its output is the average of theta_0, ..., theta_{T-1}. With E||G_t||^2 <= Q = L^2 + noise and
-the best step, M = sqrt(Q T) / D, it has E f - f* <= D sqrt(Q / T) (their Lemma 4.2).
-
-Strong convexity. If f - f* >= lambda/2 ||x - x*||^2, f is minimised in phases that each start at the output of the
-phase before. After a phase with excess at most Delta, E||x - x*||^2 <= 2 Delta / lambda, which is D^2 of the next
-phase.
-
-Non-smooth losses. f is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta).
-beta is chosen together with the batch.
-
-The same people in every round. T rounds over n people have no error of sampling but for that of the people: sigma^2 is
-the noise of one round. The budget is for all rounds, so sigma^2 is about T times that of one round, and the bound is
-
-    2 beta D^2 / (T (T+1)) + D sigma_1 sqrt(2 (2T+1) / (3 (T+1))),
-
-sigma_1^2 being the noise of a plan of one round. From about T = sqrt(beta D / sigma_1) on more rounds gain little.
-Averaged gradient descent (Cheu et al., Algorithm 5) has D sqrt(L^2 / T + sigma_1^2), and needs (L / sigma_1)^2 rounds.
-
-Unknown length. A stream of unknown length is learned in epochs of doubling length that each start at the output of the
-epoch before. All are planned with the D of the first: no later start is further away than 2 D, so 4 times the bound
-holds for them.
+The bounds, those of averaged SGD, phases, non-smooth losses and epochs: docs/proofs/accelerated.md.
 """
 
 from __future__ import annotations

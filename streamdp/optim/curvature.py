@@ -7,16 +7,11 @@ With q columns (the intercept included), Q = sqrt(2 q) and r the residual over s
     M = w h x x',       h = min(1, c / |r|) (Huber) or 4 p (1 - p) (logistic),
     s = w r^2 if |r| < c, else 0 (Huber only),
 
-and contributes v = (g, lambda svec M, lambda s). svec lists the upper triangle with off-diagonal entries times sqrt2,
-so that |svec M| is the Frobenius norm |M|. M / sigma (Huber) or M / 4 (logistic) is the Hessian of the weighted loss,
-or above it for Huber's linear part, where the Hessian is 0 and steps would be too long. s / sigma is the second
-derivative in sigma.
+and contributes v = (g, lambda svec M, lambda s).
 
-Claim: |v| is at most `bound` and |v - v'| at most `sensitivity`, for any records at one theta with sigma > 0. A record
-that overflows contributes zeros. Proof: docs/proofs/curvature.md.
-
-Other losses have no such vector here: the gradient of the quantile and hinge losses has no derivative, that of
-`Squared` and of clipped losses is not weighted, and the softmax loss has K^2 blocks of curvature.
+svec lists the upper triangle with off-diagonal entries times sqrt2. Claim: |v| is at most `bound` and |v - v'| at most
+`sensitivity`, for any records at one theta with sigma > 0; a record that overflows contributes zeros. What the parts
+estimate, which losses have no such vector, and the proof: docs/proofs/curvature.md.
 """
 
 from __future__ import annotations

@@ -1,34 +1,15 @@
 """Exact convolution smoothing of the non-smooth losses of linear models.
 
-Smoothed loss. A loss with one kink, convolved with the uniform ball of radius r in R^d, is the average of l(x'(theta +
-y)) w(x) over y in that ball. It depends on y only through x'y = ||x|| r B, where B is the first coordinate of a uniform
-point of the unit ball. The density of B is proportional to (1 - b^2)^((d-1)/2). So B^2 ~ Beta(1/2, (d+1)/2), and the
-distribution function of B is
+A loss with one kink and the slopes `low` and `high` is convolved with the uniform ball of radius r in R^d. The slope of
+the smoothed loss at u = x'theta is the average
 
-    F(b) = 1/2 + sign(b) I(b^2; 1/2, (d+1)/2) / 2,   I the regularised incomplete beta function.
+    low + (high - low) F((u - kink) / (||x|| r)),
 
-Smoothed slope. If l has the slope `low` before its kink and `high` after it, the slope of the smoothed loss at u =
-x'theta is the average
+F being the distribution function of a coordinate of a uniform point of the unit ball: no random point is drawn. The
+gradient has a norm of at most C0. The smoothed loss is above the loss by at most C0 r E|B|, and its gradient is
+(2 f(0) C0 / r)-Lipschitz, f the density of that coordinate B.
 
-    low + (high - low) F((u - kink) / (||x|| r)).
-
-No random point is drawn. The quantile loss has the kink y and the slopes -tau and 1 - tau. The hinge has the kink 1 and
-the slopes -1 and 0 for y = 1, and the kink -1 and the slopes 0 and 1 for y = 0. Both slopes are first weighted, or
-clipped to C / ||x||, as in `losses`. So the gradient is an average of vectors of norm at most C0, and has a norm of at
-most C0.
-
-Claim (Yousefian, Nedic, Shanbhag 2012; Duchi, Bartlett, Wainwright 2012, with the constants of linear models). With f
-the density of B:
-
-* The smoothed loss is above the loss by at most C0 r E|B|, E|B| = 2 f(0) / (d+1).
-* Its gradient is (2 f(0) C0 / r)-Lipschitz.
-
-Proof. The loss is C0-Lipschitz along x, and a point of the ball moves theta by r |B| along x. For the second claim, the
-derivative of the gradient along x is (high - low) w ||x|| f(.) / r. Here high - low is at most 2 C0 / (w ||x||), and f
-is at most f(0) = Gamma(d/2 + 1) / (sqrt(pi) Gamma((d+1)/2)) <= sqrt(d) / 2.
-
-These are at most the C0 r and C0 sqrt(d) / r of a general C0-Lipschitz loss. Their product, which determines the number
-of accelerated steps, is below C0^2 instead of C0^2 sqrt(d), because the ball is thin along x.
+Kinks and slopes of each loss, and the proof: docs/proofs/accelerated.md.
 """
 
 from __future__ import annotations
