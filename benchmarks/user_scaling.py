@@ -23,6 +23,7 @@ from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.features import features_of
 from streamdp.learners import user_reports
 from streamdp.optim import steps
+from streamdp.scaling.search import UnitSearch
 
 DRAWS, WIDE, FRESH = 12, 100, 20_000
 
@@ -34,7 +35,11 @@ def t_0(d: int, number: float) -> AbstractContextManager[Any]:
 
 def unscaled(_: Any) -> Any:
     """Learn columns as they are declared."""
-    return patch.object(user_reports, "may_scale", lambda *_: False)
+
+    def search(scaled: np.ndarray, typical: Any, *others: Any) -> UnitSearch:
+        return UnitSearch(np.zeros_like(scaled), {}, *others)
+
+    return patch.object(user_reports, "UnitSearch", search)
 
 
 def learned(make: Any, X: np.ndarray, y: np.ndarray, items: int, seed: int, **options: Any) -> Any:

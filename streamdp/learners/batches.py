@@ -38,6 +38,7 @@ from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.scaling.batch_search import LEAST_SPREAD
+from streamdp.scaling.units import free_units
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Batches(Learner):
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem
         self.method = self._usual() if plan.method == "auto" else plan.method
-        self.free = self.method == "newton" and problem.intercept and not given_domain
+        self.free = self.method == "newton" and all(free_units(problem.intercept, given_domain).values())
         """Whether theta is learned in units that follow from what was released."""
         if self.method == "newton":
             check_newton(problem.loss, "ac-sa")

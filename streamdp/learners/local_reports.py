@@ -34,7 +34,7 @@ from streamdp.privacy.statement import arithmetic_note
 from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin
-from streamdp.scaling.units import Units
+from streamdp.scaling.units import SCALINGS, Units, free_units, scaling_of
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -42,7 +42,6 @@ _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _MOST_PAIRED = 32  # of more columns there are more pairs than most streams can tell about
-SCALINGS = ("private", "declared", "none")
 
 
 @dataclass(frozen=True)
@@ -163,25 +162,14 @@ class LocalReports(Learner):
         """Whether it began from others; then there is no path for intervals."""
         self._noise = UNKNOWN
 
-    def _scaling_of(self, columns: Columns) -> str:
-        """How columns are centred and scaled; by default privately where that is possible."""
-        bounds = bool(columns.numeric.any()) or self.problem.target is not None
-        reasons = {
-            "declared bounds, in `features` or `target`": bounds,
-            "intercept=True": self.problem.intercept,
-            "no domain, because the units of theta change": self.problem.domain == self.default_domain,
-        }
-        missing = [reason for reason, held in reasons.items() if not held]
-        if (self.scaling == "private" and missing) or (self.scaling == "declared" and not bounds):
-            raise ConfigError(f"scaling: {self.scaling} scaling needs {missing[0]}")
-        return self.scaling or ("none" if missing else "private")
-
     def begin(self, columns: Columns) -> None:
         """See `Learner.begin`."""
         problem, p = self.problem, len(columns)
         spec, box = problem.described(p)
         d = box.shape[1]
-        scaling, bounds = self._scaling_of(columns), problem.target
+        bounds, bounded = problem.target, bool(columns.numeric.any()) or problem.target is not None
+        needs = free_units(problem.intercept, problem.domain != self.default_domain)
+        self._scaling = scaling = scaling_of(self.scaling, "private", bounded, {"private": needs})
         in_units = bounds is not None and scaling != "none"
         classes = problem.classes > 0
         self.distance = expected_distance(d, in_units, classes)
@@ -345,10 +333,9 @@ class LocalReports(Learner):
         if self.problem.target is None:
             return super().place_of_target
         target, asked = self.arrays.units.table[-1], self.arrays.units.progress[k.TARGET]
-        assert self.columns is not None
         if target[k.SLOT] >= 0 and asked < k.DONE:
             return 0.0, 0.0, 0.0
-        at = [k.ORIGIN, k.UNIT] if self._scaling_of(self.columns) == "none" else [k.CENTRE, k.SCALE]
+        at = [k.ORIGIN, k.UNIT] if self._scaling == "none" else [k.CENTRE, k.SCALE]
         centre, scale = target[at].tolist()
         return centre, scale, float(target[k.UNIT])
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdp.learners.target_units import Bounds
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
-from streamdp.scaling.target_search import Question
+from streamdp.scaling.search import Question
+from streamdp.scaling.units import Bounds
 
 MOST_ITEMS = 2**20
 """The largest number of records in one report."""
@@ -50,8 +50,10 @@ def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds |
         To which targets are clipped; None: to none.
     """
     record = question.turn % len(y)
-    value = float(y[record] if question.column < 0 else X[record, question.column])
-    if question.column < 0 and bounds is not None:
+    if question.column < X.shape[1]:
+        return question.low <= float(X[record, question.column]) < question.high
+    value = float(y[record])
+    if bounds is not None:
         value = min(max(value, bounds[0]), bounds[1])
     return question.low <= value < question.high
 

@@ -13,12 +13,10 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import finite_array, floats
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
-from streamdp.learners.asked_units import AskedUnits
 from streamdp.learners.learner import Admission, Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.open_users import OpenUsers, Users
 from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
-from streamdp.learners.target_units import bounds_to_use, may_scale, place_columns, place_targets
 from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,
@@ -40,13 +38,14 @@ from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.mechanisms.response import respond
 from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
+from streamdp.scaling.search import UnitSearch
+from streamdp.scaling.units import SCALINGS, Units, free_units, rebase, scaling_of
 
 ITEMS = 16
 WINDOW = 10_000
 """Defaults of `items_per_user` and `window`."""
 MOST_WINDOW = 2**31
 """The largest `window`."""
-SCALINGS = ("private", "declared", "none")
 _LARGEST_REPORT = 1e75
 _CELLS = 2**22  # the largest size of an array with one row for each user who answers
 
@@ -184,23 +183,26 @@ class UserReports(Collector):
         self.columns = columns
         self.spec, box = self.problem.described(len(columns))
         self._d = box.shape[1]
-        self.units = self._units_of(columns)
+        self.search = self._search_of(columns)
         self.walk = self._walk_from()
         self._begin_phase()
 
-    def _units_of(self, columns: Columns) -> AskedUnits:
-        scaling, problem = self.plan.scaling, self.problem
-        bounds = bounds_to_use(problem, self.plan, self._given_domain)
-        scaled = columns.numeric & may_scale(problem, self.plan, self._given_domain)
-        if scaling in ("private", "declared") and bounds is None and not scaled.any():
-            raise ConfigError(
-                f"scaling: {scaling} scaling needs declared bounds, in `features` or `target`, an intercept, and "
-                "neither a domain nor smoothness or strong_convexity, which are in units of theta"
-            )
-        if scaling == "private" and self.method != "asgd":
-            raise ConfigError('scaling: private scaling needs method="asgd", because the planned steps count all users')
-        private = self.method == "asgd" and scaling in (None, "private")
-        return AskedUnits(columns, scaled, bounds, private, chance_of_truth(self.budget))
+    def _search_of(self, columns: Columns) -> UnitSearch:
+        plan, problem = self.plan, self.problem
+        needs = free_units(problem.intercept, self._given_domain, plan.smoothness, plan.strong_convexity)
+        steps = {'method="asgd", because the planned steps count all users': self.method == "asgd"}
+        usual, bounded = "private" if self.method == "asgd" else "declared", problem.target is not None
+        bounds = bounded or bool(columns.numeric.any())
+        scaling = scaling_of(plan.scaling, usual, bounds, {"declared": needs, "private": needs | steps})
+        private, target = scaling == "private", None if scaling == "none" else problem.target
+        typical = columns.typical if private else {}
+        keep = chance_of_truth(self.budget)
+        return UnitSearch(columns.numeric & private, typical, target, private, keep, problem.outputs)
+
+    @property
+    def units(self) -> Units:
+        """The units in which theta is learned."""
+        return self.search.units
 
     def _walk_from(self) -> Walk:
         plan, problem, region = self.plan, self.problem, self.region
@@ -217,7 +219,7 @@ class UserReports(Collector):
         """What the steps of `Asgd` know of the reports."""
         from streamdp.privacy.samplers import INFORMATION
 
-        loss, bounded, classes = self.problem.loss, self.units.bounds is not None, self.problem.classes > 0
+        loss, bounded, classes = self.problem.loss, self.search.bounds is not None, self.problem.classes > 0
         reach = self.region.reach(self.region.project(first_theta(loss, self._d, bounded)))
         fine = self._mean_of(1).fine
         information = float(fine.rows(self._d)[0, INFORMATION])
@@ -326,13 +328,14 @@ class UserReports(Collector):
             while done < len(users):
                 turn = users[done : done + self._turn]
                 X, y, sizes = self.people.records(turn)
-                if (asked := self.units.question()) is not None:
+                if (asked := self.search.ask()) is not None:
                     self.counts["n_users"] += 1
-                    truth = is_within(asked, X, y, self.units.bounds)
-                    self.units.take(asked, respond(truth, chance_of_truth(self.budget), self.rng))
+                    truth = is_within(asked, X, y, self.search.bounds)
+                    self.search.take(asked, respond(truth, chance_of_truth(self.budget), self.rng))
                 else:
-                    place_targets(y, self.units.target)
-                    place_columns(X, self.units.columns)
+                    units = self.units
+                    units.place_targets(y)
+                    units.place_columns(X)
                     self._answer(averages(self.spec, self.problem.loss, self.middle, X, y, sizes))
                 done += len(turn)
         finally:
@@ -343,7 +346,7 @@ class UserReports(Collector):
         """How many users may answer at once: as many as get the same question, within the limit of memory."""
         mean = self.mean
         left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
-        return min(left, max(1, self.units.gradients_ahead), max(1, _CELLS // max(mean.padded, mean.intervals)))
+        return min(left, max(1, self.search.wait), max(1, _CELLS // max(mean.padded, mean.intervals)))
 
     def _answer(self, vectors: np.ndarray) -> None:
         """Let users with these averages (n, d) answer, at most `_turn` of them."""
@@ -361,7 +364,7 @@ class UserReports(Collector):
         """Count reports that were added to the tallies; after the last one go on to the next question or batch."""
         mean = self.mean
         self.counts["n_users"] += reports
-        self.units.count(reports)
+        self.search.count(reports)
         answered = self._answered + reports
         if answered < mean.users:
             if answered == mean.coarse:
@@ -380,22 +383,23 @@ class UserReports(Collector):
     def _scale_columns(self) -> None:
         """Scale columns anew if it is time, between two batches."""
         walk = self.walk
-        if not isinstance(walk, Asgd) or (found := self.units.rescaled(walk.information)) is None:
+        if not isinstance(walk, Asgd) or (found := self.search.rescaled(walk.information)) is None:
             return
-        units, restart = found
-        if not np.array_equal(self.units.columns, units.columns):  # type: ignore[arg-type]
-            walk = walk.mapped(lambda theta: self.units.moved(theta, units))
-            self._follow(walk, units)
+        search, restart = found
+        old, new = self.units, search.units
+        if not np.array_equal(old.columns, new.columns):
+            walk = walk.mapped(lambda theta: rebase(theta, old, new))
+            self._follow(walk, search)
         if restart:
             walk.forget()
         # All on one line: an exception, such as Ctrl-C, must not leave theta in other units than the columns.
-        self.units, self.walk, self.middle = units, walk, walk.middle
+        self.search, self.walk, self.middle = search, walk, walk.middle
 
-    def _follow(self, walk: Walk, units: AskedUnits) -> None:
+    def _follow(self, walk: Walk, search: UnitSearch) -> None:
         """Tell a walk where the progress of columns began."""
-        if units.since is not None and isinstance(walk, Asgd):
+        if isinstance(walk, Asgd) and search.searched[1]:
             blocks = self.problem.blocks(since := np.zeros(self._d), self.p)
-            blocks[:, :-1] = units.since
+            blocks[:, :-1] = search.since
             walk.since = since
 
     # -- reports of devices ------------------------------------------------------------------------------------------
@@ -421,11 +425,11 @@ class UserReports(Collector):
         Raises `SchemaError` if it answers another question, or is no answer to it.
         """
         coarse, asked = self._answered < self.mean.coarse, report.question
-        if asked is not None and asked.column >= 0:  # of any batch: a bit has no units
-            stale = self.units.asking_target
+        if asked is not None and asked.column != self.p:  # of any batch: a bit about a column has no units
+            stale = self.search.asking_target
         else:
             stale = tuple(report.batch) != self.walk.place or (report.coordinate is not None) != coarse
-            stale = stale or (asked is not None) != self.units.asking_target
+            stale = stale or (asked is not None) != self.search.asking_target
         if stale:
             raise SchemaError("report: it answers a question that is no longer open")
         answer = floats("report", report.answer)
@@ -436,7 +440,7 @@ class UserReports(Collector):
             self.seen[0] += 1
             if asked is not None:
                 self.counts["n_users"] += 1
-                self.units.take(asked, bool(answer[0]))
+                self.search.take(asked, bool(answer[0]))
                 return
             if coarse:
                 self._votes[report.coordinate] += answer.astype(np.int64)
@@ -450,7 +454,7 @@ class UserReports(Collector):
         """Whether the report has the form of an answer to the open question."""
         mean, coordinate = self.mean, report.coordinate
         if (asked := report.question) is not None:
-            known = self.units.asks(asked) and asked.low < asked.high
+            known = self.search.arrays.scaled(asked.column) and asked.low < asked.high
             return known and answer.shape == (1,) and bool(answer[0] in (0.0, 1.0))
         if coordinate is None:
             return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
@@ -468,12 +472,15 @@ class UserReports(Collector):
     @property
     def stays(self) -> bool:
         """See `Learner.stays`."""
-        return self.units.bounds is None and self.units.columns is None
+        return self.search.bounds is None and not any(self.search.searched)
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:
         """See `Learner.place_of_target`."""
-        return self.units.place_of_target
+        if not self.search.searched[0]:
+            return 0.0, 1.0, np.inf
+        units, (_, _, half) = self.units, super().place_of_target
+        return units.centre, 0.0 if self.search.asking_target else units.scale, half
 
     @property
     def n_users(self) -> int:
@@ -483,7 +490,7 @@ class UserReports(Collector):
     @property
     def n_asked(self) -> int:
         """Reports that were one bit about the centre and the spread of target or columns, and not a gradient."""
-        return 0 if self.columns is None else self.units.asked
+        return 0 if self.columns is None else self.search.asked
 
     @property
     def least_records(self) -> int | None:
@@ -499,13 +506,13 @@ class UserReports(Collector):
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""
         begun, scale, domain = self.columns is not None, [], []
-        if begun and any(self.units.searched):
+        if begun and any(self.search.searched):
             scale = [
                 f"of the reports, {self.n_asked:,} spent their budget on one bit about the centre and the spread of "
                 "the target or of a column, and the others on a gradient; which ones is public"
             ]
         if begun:
-            named = ", in units of the target's bounds," * (self.units.bounds is not None)
+            named = ", in units of the target's bounds," * (self.search.bounds is not None)
             domain = self.region.caveats(self.walk.estimate, named)
         caveats = [
             f"there are {self.counts['n_users']:,} reports, each on up to {self.window.items} records of one user",
@@ -537,14 +544,14 @@ class UserReports(Collector):
             "budget": str(self.budget),
             "plan": repr(planned),
             "users": repr((int(self.window.items), self._spread, plan.centre)),
-            "scaling": repr((self.units.bounds, self.units.searched)),
+            "scaling": repr((self.search.bounds, self.search.searched)),
         }
 
     def learned(self) -> dict[str, Any]:
         """See `Learner.learned`."""
         return (
             self.walk.learned()
-            | self.units.learned()
+            | self.search.learned()
             | {
                 "window_at": self.people.at,
                 "answered": self._answered,
@@ -556,10 +563,10 @@ class UserReports(Collector):
 
     def read(self, state: Mapping[str, Any]) -> None:
         """See `Learner.read`."""
-        self.units.read(state)
+        self.search.read(state)
         self.walk.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
-        self._follow(self.walk, self.units)
+        self._follow(self.walk, self.search)
         self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
         self._centre, self._total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
@@ -569,15 +576,15 @@ class UserReports(Collector):
 
     def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""
-        self.units.merge([part.units for part in parts])
-        self._follow(self.walk, self.units)
+        self.search.merge([part.search for part in parts])
+        self._follow(self.walk, self.search)
         if any(part.weight for part in parts):
             self.walk.estimate[:] = self.units.inward(average([part.point[0] for part in parts]))
         walks: list[Any] = [part._mapped_to(self.units) for part in parts]  # noqa: SLF001 - the same class
         self.walk.merge(walks, self.walk.estimate.copy())
         self._begin_phase()
 
-    def _mapped_to(self, units: AskedUnits) -> Walk:
+    def _mapped_to(self, units: Units) -> Walk:
         """The walk, in other units."""
-        walk = self.walk
-        return walk.mapped(lambda theta: units.inward(self.units.outward(theta))) if isinstance(walk, Asgd) else walk
+        walk, own = self.walk, self.units
+        return walk.mapped(lambda theta: rebase(theta, own, units)) if isinstance(walk, Asgd) else walk

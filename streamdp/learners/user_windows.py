@@ -18,7 +18,6 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFew
 from streamdp.learners.learner import Admission, Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
-from streamdp.learners.target_units import Units, bounds_to_use, inward, outward, place_targets, units_of
 from streamdp.learners.user_answers import sensitivity_of_average
 from streamdp.learners.user_reports import UserWindow
 from streamdp.learners.window_buffer import Gathering
@@ -29,6 +28,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.statement import WINDOW, Unit
+from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
 from streamdp.windows.records import WindowRecords, WindowUsers
@@ -142,8 +142,7 @@ class Windows(Collector):
         self._curvature = Curvature(problem.loss, p + problem.intercept) if has_curvature(problem.loss) else None
         self._d = len(start)
         self._kept = self._d + self.method.memory(self._task(1))
-        self.bounds = bounds_to_use(problem, self.plan, self._given_domain)
-        self._scales = self._scales_for(columns)
+        self.bounds, self._scales = self._scaling_of(columns)
         self._state = np.concatenate([start, np.zeros(self._kept - self._d), self._scales.start])
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
         the columns that are scaled, and 1 for those that are final. One array, so that no exception can part them."""
@@ -179,23 +178,28 @@ class Windows(Collector):
 
     # -- units -------------------------------------------------------------------------------------------------------
 
-    @property
-    def _units(self) -> Units | None:
-        return None if self.bounds is None else units_of(self.bounds)
+    def _scaling_of(self, columns: Columns) -> tuple[Bounds | None, Scales]:
+        """The bounds in whose units targets are learned, and the columns that are centred and scaled; p: the target."""
+        plan, problem, newton = self.plan, self.problem, self.method.name == NEWTON
+        needs = free_units(problem.intercept, self._given_domain, plan.smoothness, plan.strong_convexity)
+        bounded = np.append(columns.numeric, problem.target is not None)
+        usual, steps = "private" if newton else "declared", {'method="newton"': newton}
+        found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
+        scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns))
+        return None if found == "none" else problem.target, scales
 
-    def _scales_for(self, columns: Columns) -> Scales:
-        """Which columns are centred and scaled, p being the target: see `window_moments`."""
-        bounded = np.append(columns.numeric, self.bounds is not None)
-        reasons = {
-            "declared bounds, in `features` or `target`": bool(bounded.any()),
-            "intercept=True": self.problem.intercept,
-            "no domain, because the units of theta change": not self._given_domain,
-            'method="newton"': self.method.name == NEWTON,
-        }
-        missing = [reason for reason, held in reasons.items() if not held]
-        if self.plan.scaling == "private" and missing:
-            raise ConfigError(f"scaling: private scaling needs {missing[0]}")
-        return Scales(np.flatnonzero(bounded & (self.plan.scaling != "none") & (not missing)), len(columns))
+    @property
+    def units(self) -> Units:
+        """The units in which theta is learned."""
+        return self._units_at(self._frame)
+
+    def _units_at(self, frame: np.ndarray) -> Units:
+        """The units for these centres and scales (2, k)."""
+        return self._scales.units(self._declared, frame)
+
+    @property
+    def _declared(self) -> Units:
+        return declared(self.p, self.bounds, self.problem.outputs, self.problem.intercept)
 
     @property
     def _frame(self) -> np.ndarray:
@@ -213,10 +217,6 @@ class Windows(Collector):
         theta: np.ndarray = self._state[: self._d]
         return theta
 
-    def _scaled(self, original: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Theta (d,) for columns and targets as they come as theta for these centres and scales (2, k): a new array."""
-        return self._scales.inward(inward(original, self._units, self.p), frame)
-
     def _scale(self, users: WindowUsers, n: int, plan: Any) -> tuple[Any, np.ndarray]:
         """Find new scales with a share of the window's budget, if they are not final.
 
@@ -231,7 +231,7 @@ class Windows(Collector):
         plan, frame, final = found
         if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
             # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
-            theta = self._scaled(self.point[0], frame) if self.counts["n_windows"] else self._inner
+            theta = self._units_at(frame).inward(self.point[0]) if self.counts["n_windows"] else self._inner
             state[: self._kept] = np.append(theta, np.zeros(self._kept - self._d))
         state[self._kept :] = np.append(frame, final)
         return plan, state
@@ -337,7 +337,7 @@ class Windows(Collector):
         """
         users = WindowRecords(self.problem.loss, self.spec, self.region.project, X, y, sizes)
         try:
-            place_targets(y, self._units)
+            self._declared.place_targets(y)
         except BaseException:  # such as Ctrl-C
             users.wipe()
             raise
@@ -372,7 +372,7 @@ class Windows(Collector):
     @property
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
-        return outward(self._scales.outward(self._inner, self._frame), self._units, self.p), False
+        return self.units.outward(self._inner), False
 
     @property
     def n_users(self) -> int:
@@ -470,7 +470,7 @@ class Windows(Collector):
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
         states = [part._state for part in parts]  # noqa: SLF001 - the same class
         scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]
-        theta = self._scaled(original, scales.reshape(3, -1)[:2])
+        theta = self._units_at(scales.reshape(3, -1)[:2]).inward(original)
         memory = np.zeros(self._kept - self._d)
         k = 2 * len(self._scales)
         if all(np.array_equal(state[self._kept :][:k], scales[:k]) for state in states):  # else sums do not add up

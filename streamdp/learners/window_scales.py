@@ -16,6 +16,7 @@ import numpy as np
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.privacy.guarantees import GaussianDP
+from streamdp.scaling.units import Units
 from streamdp.scaling.window_moments import SHARE, noise_of, useful, zoom
 from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Rng, Task
@@ -33,7 +34,7 @@ class Scales:
     """
 
     def __init__(self, columns: np.ndarray, p: int) -> None:
-        self.columns, self._p = columns, p
+        self.columns = columns
         self._inputs = int(np.count_nonzero(columns < p))
 
     def __len__(self) -> int:
@@ -61,45 +62,22 @@ class Scales:
             raise ConfigError("state: scales out of range")
         return np.concatenate([frame.ravel(), final != 0])
 
-    def inward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Return theta (d,) for columns with these centres and scales, as a new array.
+    def units(self, plain: Units, frame: np.ndarray) -> Units:
+        """The units of columns with these centres and scales.
 
         Parameters
         ----------
-        theta
-            (d,) for the columns as they are.
+        plain
+            Those of columns as they are, and of the target in its bounds.
         frame
             (2, k).
         """
-        theta = theta.copy()
-        if len(self):
-            inputs, p = self._inputs, self._p
-            (centre, scale), columns = frame, self.columns[:inputs]
-            theta[p] -= centre[inputs:].sum()  # of the target, if it is scaled
-            theta /= scale[inputs:].prod()
-            theta[p] += theta[columns] @ centre[:inputs]
-            theta[columns] *= scale[:inputs]
-        return theta
-
-    def outward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Return theta (d,) for the columns as they are, as a new array: the inverse of `inward`.
-
-        Parameters
-        ----------
-        theta
-            (d,) for columns with these centres and scales.
-        frame
-            (2, k).
-        """
-        theta = theta.copy()
-        if len(self):
-            inputs, p = self._inputs, self._p
-            (centre, scale), columns = frame, self.columns[:inputs]
-            theta[columns] /= scale[:inputs]
-            theta[p] -= theta[columns] @ centre[:inputs]
-            theta *= scale[inputs:].prod()
-            theta[p] += centre[inputs:].sum()
-        return theta
+        columns, (centre, scale), inputs = plain.columns.copy(), frame, self._inputs
+        columns[:, self.columns[:inputs]] = centre[:inputs], 1 / scale[:inputs]
+        if inputs == len(self):
+            return plain._replace(columns=columns)
+        target = plain.centre + plain.scale * float(centre[-1]), plain.scale * float(scale[-1])
+        return plain._replace(columns=columns, centre=target[0], scale=target[1])
 
     def caveats(self, final: np.ndarray) -> list[str]:
         """What the statement says of them.

@@ -63,7 +63,8 @@ from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
 from streamdp.optim.shrinkage import shrunk
 from streamdp.scaling.batch_search import SPREADS, BatchSearch
-from streamdp.scaling.column_units import LEAST, START, inward, narrowed, outward
+from streamdp.scaling.column_units import LEAST, START, narrowed
+from streamdp.scaling.units import Units
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 2, 64, 2**20
@@ -154,7 +155,7 @@ class Newton(Growing):
     @property
     def middle(self) -> np.ndarray:
         """See `Walk.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
-        return np.append(inward(self.estimate, self._units), self._units)
+        return np.append(Units(self._units).inward(self.estimate), self._units)
 
     @property
     def estimate(self) -> np.ndarray:
@@ -209,7 +210,7 @@ class Newton(Growing):
         """
         if self._searching or len(self.state) == self._whole:
             return 0.0, 0.0, 0.0
-        point = inward(self.estimate, self._units)
+        point = Units(self._units).inward(self.estimate)
         return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
 
     def _begin_anew(self) -> None:
@@ -327,7 +328,7 @@ class Newton(Growing):
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
         state = self.state.copy()
-        point, (weights, noise) = inward(state[:d], self._units), state[curvature.size : curvature.size + 2]
+        point, (weights, noise) = Units(self._units).inward(state[:d]), state[curvature.size : curvature.size + 2]
         sigma = float(point[-1]) if huber else 4.0
         unit = 1 / (curvature.factor * sigma)
         mean = total / size
@@ -354,7 +355,7 @@ class Newton(Growing):
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
         state = self.state.copy()
-        point, blocks = inward(state[:d], self._units), self._blocks_of(state)
+        point, blocks = Units(self._units).inward(state[:d]), self._blocks_of(state)
         carries = np.zeros((d, d))
         carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
         variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
@@ -399,7 +400,7 @@ class Newton(Growing):
         if huber:
             bend = max(float(curved[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
-        return self._project(outward(found, self._units))
+        return self._project(Units(self._units).outward(found))
 
     def _hessian(self, curved: np.ndarray) -> np.ndarray:
         """A (q, q) of the weighted mean of what follows the gradient in vectors."""
@@ -451,5 +452,5 @@ class Newton(Growing):
             blocks = self._blocks_of(state)
             blocks[0] = np.sum([part._blocks.sum(axis=0) for part in parts], axis=0)  # noqa: SLF001
             blocks[0, change.LEVEL] = max(part._blocks[:, change.LEVEL].max() for part in parts)  # noqa: SLF001
-            state[:d] = self._next(inward(average, self._units), state)
+            state[:d] = self._next(Units(self._units).inward(average), state)
             self.state[:] = state

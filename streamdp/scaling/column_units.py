@@ -28,33 +28,6 @@ START, LEAST = 3**-0.5, 2.0**-7
 """The first scale of a column with declared bounds, and the least one."""
 
 
-def inward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return theta (d,), that of the columns as they are, for columns in units (2, p): centres and slopes; a new array.
-
-    Theta has for each class the p coefficients and the intercept, and maybe Huber's scale. The coefficient of a column
-    with slope 0 becomes 0; p may be 0.
-    """
-    theta, (centre, slope) = theta.copy(), units
-    blocks = _blocks(theta, len(centre))
-    blocks[:, -1] += blocks[:, :-1] @ centre
-    blocks[:, :-1] = np.divide(blocks[:, :-1], slope, out=np.zeros_like(blocks[:, :-1]), where=slope > 0)
-    return theta
-
-
-def outward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return theta (d,), given for units (2, p), for the columns as they are: the inverse of `inward`, a new array."""
-    theta, (centre, slope) = theta.copy(), units
-    blocks = _blocks(theta, len(centre))
-    blocks[:, :-1] *= slope
-    blocks[:, -1] -= blocks[:, :-1] @ centre
-    return theta
-
-
-def _blocks(theta: np.ndarray, p: int) -> np.ndarray:
-    """A view (K, p + 1) of theta, without what is left."""
-    return theta[: len(theta) // (p + 1) * (p + 1)].reshape(-1, p + 1)
-
-
 def narrowed(units: np.ndarray, scaled: np.ndarray, hessian: np.ndarray, variance: float) -> np.ndarray | None:
     """Return new units (2, p), or None if they stay.
 

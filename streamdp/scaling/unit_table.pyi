@@ -33,6 +33,7 @@ GRADIENT: int
 SHORTEST: int
 DONE: float
 FIRST: float
+GROWTH: float
 
 def rescale(arrays: UnitArrays) -> bool: ...
 def refresh(arrays: UnitArrays) -> None: ...

@@ -18,9 +18,10 @@ cnp.import_array()
 
 DONE = HUGE  # progress[TARGET] from when on the target has its scale
 FIRST = 32.0  # progress[NEXT] of a search that begins
+GROWTH = 1.2
 
+cdef double _GROWTH = GROWTH
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
-cdef double _GROWTH = 1.2
 cdef double _WRONG = 0.2, _SURE = 2.0
 cdef double _LEAST_SCALE = 1.0 / 128.0
 

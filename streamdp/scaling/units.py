@@ -7,9 +7,22 @@ shown is in original units.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+
+from streamdp.errors import ConfigError
+
+Bounds = tuple[float, float]
+SCALINGS = ("private", "declared", "none")
+_BOUNDS = "declared bounds, in `features` or `target`"
+TARGET = """
+    The public bounds (low, high) of the target. With an intercept, and without a domain, `smoothness`,
+    `strong_convexity` and scaling="none", the target is clipped to them, and theta is learned in units {}, in which the
+    numbers of the loss are, too. Otherwise, and with None, theta is learned for the target as it comes, which should
+    have a spread of about 1."""
+"""The text of the parameter `target`."""
 
 
 class Units(NamedTuple):
@@ -31,7 +44,7 @@ class Units(NamedTuple):
     columns: np.ndarray
     centre: float = 0.0
     scale: float = 1.0
-    bounds: tuple[float, float] | None = None
+    bounds: Bounds | None = None
     intercept: bool = True
     outputs: int = 1
 
@@ -65,3 +78,63 @@ class Units(NamedTuple):
         if self.intercept:
             blocks[:, p] += self.centre
         return theta
+
+    def place_columns(self, X: np.ndarray) -> None:
+        """Write columns X (n, p) in their units, in place."""
+        with np.errstate(over="ignore"):  # gradients at values that overflow are 0
+            X -= self.columns[0]
+            X *= self.columns[1]
+
+    def place_targets(self, y: np.ndarray) -> None:
+        """Clip targets y (n,) to their bounds, and write them in their units, in place; without bounds they stay."""
+        if self.bounds is not None:
+            np.clip(y, *self.bounds, out=y)
+            y -= self.centre
+            y /= self.scale
+
+
+def declared(p: int, bounds: Bounds | None, outputs: int = 1, intercept: bool = True) -> Units:
+    """Return units of p columns as they are, and of a target in half the width of its `bounds`, around their middle.
+
+    `outputs` and `intercept` are those of `Units`.
+    """
+    columns = np.repeat([[0.0], [1.0]], p, axis=1)
+    if bounds is None:
+        return Units(columns, intercept=intercept, outputs=outputs)
+    low, high = bounds
+    return Units(columns, low / 2 + high / 2, high / 2 - low / 2, bounds, intercept, outputs)
+
+
+def rebase(theta: np.ndarray, old: Units, new: Units) -> np.ndarray:
+    """Return theta (d,), given in old units, in new ones, as a new array."""
+    return new.inward(old.outward(theta))
+
+
+def free_units(
+    intercept: bool, given_domain: bool, smoothness: float | None = None, convexity: float = 0.0
+) -> dict[str, bool]:
+    """What must hold so that theta may be learned in other units, by its name, and whether it does.
+
+    `intercept` and `given_domain` say that there is one, and that a domain is a parameter. A domain, the smoothness and
+    the strong convexity are in units of theta.
+    """
+    return {
+        "intercept=True": intercept,
+        "no domain, because the units of theta change": not given_domain,
+        "no smoothness and no strong_convexity, which are in units of theta": smoothness is None and not convexity,
+    }
+
+
+def scaling_of(asked: str | None, usual: str, bounds: bool, needs: Mapping[str, Mapping[str, bool]]) -> str:
+    """Return which of `SCALINGS` is meant: the one that was asked for, or the usual one where that is possible.
+
+    `bounds` tells whether there are declared ones. `needs` has what must hold for a scaling, by its name. Raises
+    `ConfigError` if what was asked for is not possible.
+    """
+    scaling = asked or usual
+    if scaling == "none":
+        return scaling
+    missing = [name for name, held in {_BOUNDS: bounds, **needs.get(scaling, {})}.items() if not held]
+    if missing and asked is not None:
+        raise ConfigError(f"scaling: {scaling} scaling needs {missing[0]}")
+    return "none" if missing else scaling

@@ -12,16 +12,16 @@ from streamdp import UserLevelLDPRegressor
 from streamdp.errors import ConfigError
 from streamdp.estimators.user import randomizer
 from streamdp.estimators.user.randomizer import averages, chance_of_truth
-from streamdp.learners.target_units import place_columns
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
-from streamdp.scaling.target_search import Question, TargetSearch
+from streamdp.scaling.search import Question, UnitSearch
+from streamdp.scaling.units import Units
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 from tests.support.sizes import some
 
 BUDGETS = ["eps=1,delta=1e-6", "eps=1", "mu=1"]
 TRIALS = 20_000
 HIGH = [({"a": 5.0}, 1e9)]  # neighbours: all records, and how many there are
-QUESTIONS = [Question(-np.inf, 0.0, 4), Question(-1.0, 1.0, 7, 0)]  # of the target, and of the column
+QUESTIONS = [Question(-np.inf, 0.0, 4, 1), Question(-1.0, 1.0, 7, 0)]  # of the target, and of the column
 
 
 def half_of(budget: str, **options: Any) -> Any:
@@ -69,14 +69,14 @@ def test_an_attack_on_all_records_of_a_user_stays_below_the_claim(
 
 def test_the_learner_asks_as_devices_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits of collected users have the claimed probability, for the same question."""
-    told: list[bool] = []
-    monkeypatch.setattr(TargetSearch, "take", lambda self, question, yes, keep: told.append(yes))
+    answers: list[bool] = []
+    monkeypatch.setattr(UnitSearch, "take", lambda self, question, yes: answers.append(yes))
     model = UserLevelLDPRegressor(features=["a"], target=(-1.0, 1.0), items_per_user=1, seed=6)
     model.learn_arrays(np.zeros((TRIALS, 1)), np.full(TRIALS, -0.5))
     keep = chance_of_truth(parse_budget("eps=1"))
-    assert len(told) == TRIALS
-    assert binomtest(sum(told), TRIALS, keep).pvalue > 1e-6
-    assert binomtest(sum(told), TRIALS, keep + 0.022).pvalue < 1e-6
+    assert len(answers) == TRIALS
+    assert binomtest(sum(answers), TRIALS, keep).pvalue > 1e-6
+    assert binomtest(sum(answers), TRIALS, keep + 0.022).pvalue < 1e-6
 
 
 def test_no_question_and_no_user_makes_a_bit_more_certain() -> None:
@@ -87,7 +87,7 @@ def test_no_question_and_no_user_makes_a_bit_more_certain() -> None:
     true = asked_for = 0
     for _ in range(2000):
         low, high = rng.choice(ends, 2) if rng.random() < 0.5 else rng.normal(0, 10 ** rng.uniform(-3, 3), 2)
-        asked = Question(low, high, int(rng.integers(-5, 10**9)), int(rng.integers(-1, 1)))
+        asked = Question(low, high, int(rng.integers(-5, 10**9)), int(rng.integers(0, 2)))
         x, y = rng.normal(0, 10 ** rng.uniform(-3, 3), (2, rng.integers(1, 9)))
         try:
             device = asking(half, asked)
@@ -114,7 +114,7 @@ def test_no_units_of_columns_make_a_report_longer() -> None:
         for _ in range(2):
             n = int(rng.integers(1, 5))
             X, y = rng.normal(0, 10 ** rng.uniform(-2, 4), (n, 2)), rng.normal(0, 10 ** rng.uniform(-2, 6), n)
-            place_columns(X, units)
+            Units(units).place_columns(X)
             found.append(averages(device.spec, loss, point, X, y, [n])[0])
         longest = max(longest, *map(np.linalg.norm, found))
         widest = max(widest, float(np.linalg.norm(found[0] - found[1])))

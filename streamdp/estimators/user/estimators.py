@@ -22,11 +22,11 @@ from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOS
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
 from streamdp.learners.linear_problem import LinearProblem
-from streamdp.learners.target_units import TARGET
 from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
+from streamdp.scaling.units import TARGET
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
@@ -90,7 +90,7 @@ _PARAMETERS = {
     "target": TARGET.format("""of the centre and spread that `scaling` gives"""),
     "scaling": """
         "private": columns and targets with declared bounds are centred and scaled by what some users answer in place of
-        a gradient (see `asked_units`); "declared": the target by the middle and half the width of its bounds, columns
+        a gradient (see `search`); "declared": the target by the middle and half the width of its bounds, columns
         not; "none"; None: "private" if there are bounds, an intercept and no domain, `smoothness` or
         `strong_convexity`, with method="asgd"; with "ac-sa" "declared".""",
     "features": SHARED["features"]

@@ -59,9 +59,8 @@ def randomizer(self: Any) -> UserRandomizer:
         learner.centre.copy(),
         int(learner.window.items),
         learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
-        learner.units.target,
-        learner.units.question(),
-        learner.units.columns,
+        learner.units,
+        learner.search.ask(),
     )
 
 

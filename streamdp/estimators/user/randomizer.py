@@ -1,7 +1,7 @@
 """The user's half of user-level learning: what a device needs that holds all records of one user, and what it sends.
 
 Only one `UserReport` on all records leaves the device; it protects them together, with its budget, against everyone,
-the learner included (the arguments are in `local_mean` and `asked_units`).
+the learner included (proofs: docs/proofs/user_level.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
-from streamdp.learners.target_units import Units, place_columns, place_targets
 from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,
@@ -29,7 +28,8 @@ from streamdp.learners.user_answers import (
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms.response import respond
-from streamdp.scaling.target_search import Question
+from streamdp.scaling.search import Question
+from streamdp.scaling.units import Units, declared
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,12 @@ class UserRandomizer:
         The most records of one report, from 1 to 2^20.
     rng
         The source of the noise; cryptographic by default.
-    target
-        The bounds of the target, and the units in which the gradient is taken; it may come from an untrusted source.
-        None: the target is taken as it is.
+    units
+        The bounds of the target, and the units in which the gradient is taken; they may come from an untrusted source.
+        None: columns and target are taken as they are.
     question
         What is asked about the target or a column in place of a gradient; it may come from an untrusted source. None: a
         gradient is asked for.
-    columns
-        (2, p) centres and slopes: the gradient is taken at (x - centre) * slope; it may come from an untrusted source.
-        None: columns are taken as they are.
 
     Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
@@ -82,9 +79,8 @@ class UserRandomizer:
     centre: np.ndarray
     items: int
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
-    target: Units | None = None
+    units: Units | None = None
     question: Question | None = None
-    columns: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name in ("point", "centre"):
@@ -94,16 +90,8 @@ class UserRandomizer:
             accepted.check_point(name, value)
             value.flags.writeable = False
             object.__setattr__(self, name, value)
-        if self.target is not None:
-            from streamdp.data.declaration import declared_bounds  # it needs polars: half a second to import
-
-            low, high = declared_bounds("target", self.target[:2])
-            *_, centre, scale = self.target
-            if len(self.target) != 4:
-                raise ConfigError("target: expected bounds, a centre and a scale")
-            accepted.check_target_units(self.loss, centre, scale, low / 2 + high / 2, high / 2 - low / 2)
-            object.__setattr__(self, "target", Units(low, high, float(centre), float(scale)))
-        self._check_question_and_columns()
+        object.__setattr__(self, "units", self._checked_units())
+        self._check_question()
         self.loss.check_theta(self.point, self._columns)
         if not 1 <= self.items <= MOST_ITEMS or not (
             self.envelope == 0 or accepted.LEAST <= self.envelope <= accepted.MOST
@@ -117,24 +105,40 @@ class UserRandomizer:
                 f"coordinate: expected from 0 to {self.mean.padded - 1}, if there is a coarse question, else None"
             )
 
-    def _check_question_and_columns(self) -> None:
-        if self.question is not None:
-            low, high, turn, column = self.question
-            known = self.target is not None if column == -1 else 0 <= column < len(self.features)
-            if not known or self.coordinate is not None:
-                raise ConfigError("question: expected one about a target with bounds or a column, and nothing with it")
-            if not (isinstance(turn, int) and isinstance(column, int) and turn >= 0):
-                raise ConfigError("question: expected a column, and a whole number as its turn")
-            first, last = self.target[:2] if column < 0 and self.target is not None else (-1.0, 1.0)
-            accepted.check_question("question", low, high, first / 2 + last / 2, last / 2 - first / 2)
-            object.__setattr__(self, "question", Question(float(low), float(high), turn, column))
-        if self.columns is not None:
-            columns = np.array(self.columns, dtype=float)
-            if columns.shape != (2, len(self.features)):
-                raise ConfigError("columns: expected a centre and a slope for each column")
-            accepted.check_units("columns", *columns)  # a slope is the inverse of a scale, and has the same limits
-            columns.flags.writeable = False
-            object.__setattr__(self, "columns", columns)
+    def _checked_units(self) -> Units:
+        p = len(self.features)
+        if self.units is None:
+            return declared(p, None)
+        columns, centre, scale, bounds, *_ = self.units
+        columns = np.array(columns, dtype=float)
+        if columns.shape != (2, p):
+            raise ConfigError("columns: expected a centre and a slope for each column")
+        accepted.check_units("columns", *columns)  # a slope is the inverse of a scale, and has the same limits
+        columns.flags.writeable = False
+        if bounds is None:
+            return Units(columns)
+        from streamdp.data.declaration import declared_bounds  # it needs polars: half a second to import
+
+        low, high = declared_bounds("target", bounds)
+        accepted.check_target_units(self.loss, centre, scale, low / 2 + high / 2, high / 2 - low / 2)
+        return Units(columns, float(centre), float(scale), (low, high))
+
+    def _check_question(self) -> None:
+        if self.question is None:
+            return
+        low, high, turn, column = self.question
+        if not (isinstance(turn, int) and isinstance(column, int) and turn >= 0):
+            raise ConfigError("question: expected a column, and a whole number as its turn")
+        assert self.units is not None
+        p, first, last = len(self.features), -1.0, 1.0
+        if column == p and self.units.bounds is not None:
+            first, last = self.units.bounds
+        elif not 0 <= column < p:
+            raise ConfigError("question: expected one about a column, or about a target with bounds")
+        if self.coordinate is not None:
+            raise ConfigError("question: expected no coordinate with it")
+        accepted.check_question("question", low, high, first / 2 + last / 2, last / 2 - first / 2)
+        object.__setattr__(self, "question", Question(float(low), float(high), turn, column))
 
     @property
     def _columns(self) -> int:
@@ -170,14 +174,15 @@ class UserRandomizer:
         if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("records: expected finite numbers, got NaN or an infinity")
         self.loss.check_targets(y, max(2, len(self.point) // self._columns))
+        assert self.units is not None
         if self.question is not None:
-            truth_of_bit = is_within(self.question, X, y, None if self.target is None else self.target[:2])
+            truth_of_bit = is_within(self.question, X, y, self.units.bounds)
             bit = respond(truth_of_bit, chance_of_truth(self.mean.budget), self.rng)
             answer = np.array([float(bit)])
             return UserReport(answer, None, self.batch, self.mean.budget, self.rng.private, self.question)
         with np.errstate(over="ignore"):  # clipped next
-            place_targets(y, self.target)
-            place_columns(X, self.columns)
+            self.units.place_targets(y)
+            self.units.place_columns(X)
         X, y = accepted.clipped(X), accepted.clipped(y)
         vectors = averages(self.spec, self.loss, self.point, X, y, [len(X)])
         if self.coordinate is None:

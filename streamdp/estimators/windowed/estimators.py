@@ -18,12 +18,12 @@ from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOS
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
 from streamdp.learners.linear_problem import LinearProblem
-from streamdp.learners.target_units import TARGET
 from streamdp.learners.user_reports import ITEMS, WINDOW
 from streamdp.learners.user_windows import WindowPlan, Windows
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
+from streamdp.scaling.units import TARGET
 from streamdp.windows.task import Method
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.user.randomizer import is_within
-from streamdp.scaling.target_search import Question
+from streamdp.scaling.search import Question
 
 WIDE = (-90_000.0, 110_000.0)
 
@@ -61,9 +61,8 @@ def test_devices_report_what_the_learner_would_ask() -> None:
     for i in range(0, 700, 2):
         half = outside.randomizer
         report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
-        assert (
-            (report.question is not None) == (half.question is not None) == (outside.learner.units.target_search.open)
-        )
+        asking = outside.learner.search.asking_target
+        assert (report.question is not None) == (half.question is not None) == asking
         outside.absorb(report)
     assert inside.n_users == outside.n_users == 350 > inside.n_asked == outside.n_asked > 130
     np.testing.assert_array_equal(inside.theta, outside.theta)
@@ -72,7 +71,7 @@ def test_devices_report_what_the_learner_would_ask() -> None:
 def test_an_answer_to_another_question_is_refused() -> None:
     records = [({"a": 0.1, "b": 0.2}, 900.0)]
     asking, learning = made(), learned(600)
-    assert asking.learner.units.asking_target is not learning.learner.units.asking_target
+    assert asking.learner.search.asking_target is not learning.learner.search.asking_target
     bit, gradient = asking.randomizer(records), learning.randomizer(records)
     for model, report in ((asking, gradient), (learning, bit)):
         counts = model.n_users, model.n_asked
@@ -85,13 +84,13 @@ def test_an_answer_to_another_question_is_refused() -> None:
     half = asking.randomizer
     fields = {name: getattr(half, name) for name in half.__dataclass_fields__}
     with pytest.raises(ConfigError, match="question"):
-        type(half)(**fields | {"target": None})
+        type(half)(**fields | {"units": None})
 
 
 def test_the_record_that_answers_is_chosen_in_turn() -> None:
     X, y = np.array([[0.1, 0.5], [0.2, 0.6], [0.3, 0.7]]), np.array([1.0, 5.0, 9.0])
-    assert [is_within(Question(4, 6, turn), X, y, (0, 10)) for turn in range(4)] == [False, True, False, False]
-    assert is_within(Question(6, 9, 2), X, y, (0, 8))  # clipped
+    assert [is_within(Question(4, 6, turn, 2), X, y, (0, 10)) for turn in range(4)] == [False, True, False, False]
+    assert is_within(Question(6, 9, 2, 2), X, y, (0, 8))  # clipped
     found = [is_within(Question(0.15, 0.25, turn, 0), X, y, None) for turn in range(4)]
     assert found == [False, True, False, False]
     assert is_within(Question(0.65, np.inf, 2, 1), X, y, None)
@@ -112,12 +111,13 @@ def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
 
 def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
     parts = [learned(1500, seed=seed) for seed in (5, 6)] + [learned(50, seed=7)]
-    assert parts[0].learner.units.target != parts[1].learner.units.target
+    units = [part.learner.units[1:] for part in parts[:2]]
+    assert units[0] != units[1]
     merged = parts[2].merged(*parts[:2])
     weights = np.array([part.learner.walk.state[-2] for part in parts])
     expected = weights @ [part.theta for part in parts] / weights.sum()
     np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
-    assert merged.learner.units.target in [part.learner.units.target for part in parts[:2]]
+    assert merged.learner.units[1:] in units
     assert merged.n_asked == sum(part.n_asked for part in parts)
     with pytest.raises(ConfigError, match="one scaling"):
         parts[0].merged(learned(50, scaling="declared"))
@@ -134,11 +134,11 @@ def test_what_private_scaling_needs() -> None:
     for options in ({"target": None}, {"intercept": False}, {"smoothness": 1.0}, {"method": "ac-sa"}):
         with pytest.raises(ConfigError, match="private scaling needs"):
             made(scaling="private", **options)
-        assert made(**options).learner.units.target_search is None
+        assert not any(made(**options).learner.search.searched)
     with pytest.raises(ConfigError, match="scaling: expected"):
         made(scaling="shared")
     assert made(scaling="none").learner.units.bounds is None
-    assert UserLevelLDPClassifier(features=["a"]).learner.units.target_search is None
+    assert not any(UserLevelLDPClassifier(features=["a"]).learner.search.searched)
 
 
 # --- columns
@@ -208,10 +208,10 @@ def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
         )
         asked.add(None if report.question is None else report.question.column)
         outside.absorb(report)
-    assert asked == {None, -1, 0, 1, 2}
-    assert inside.n_asked == outside.n_asked > inside.learner.units.target_search.asked
+    assert asked == {None, 0, 1, 2, 4}
+    assert inside.n_asked == outside.n_asked > inside.learner.search.asked_target
     np.testing.assert_array_equal(inside.theta, outside.theta)
-    assert (inside.learner.units.column_search.units[1] > 3**0.5).any()
+    assert (inside.learner.units.columns[1] > 3**0.5).any()
 
 
 def test_how_records_are_divided_into_calls_changes_nothing() -> None:
@@ -228,7 +228,7 @@ def test_how_records_are_divided_into_calls_changes_nothing() -> None:
 def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
     X, y, people = encoded(3000)
     model = wide()
-    while model.randomizer.question is None or model.randomizer.question.column < 0:
+    while model.randomizer.question is None or model.randomizer.question.column == 4:
         model.learn_arrays(X[:2], y[:2], subjects=[model.n_seen] * 2)
     half = model.randomizer
     bit = half([(dict(zip(half.features, X[0], strict=True)), y[0])])
@@ -236,13 +236,14 @@ def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
     before = model.n_asked
     model.absorb(bit)
     assert model.n_asked == before + 1
-    for column in (3, 4, -2, 1.0):
+    for column in (3, 5, -2, 1.0):
         asked = bit.question._replace(column=column)
         with pytest.raises(SchemaError):
             model.absorb(type(bit)(bit.answer, None, bit.batch, bit.budget, question=asked))
     assert model.n_asked == before + 1
     fields = {name: getattr(half, name) for name in half.__dataclass_fields__}
-    for broken in ({"question": half.question._replace(column=4)}, {"columns": np.zeros((2, 4))}):
+    unseen = half.units._replace(columns=np.zeros((2, 4)))
+    for broken in ({"question": half.question._replace(column=5)}, {"units": unseen}):
         with pytest.raises(ConfigError):
             type(half)(**fields | broken)
 
@@ -272,6 +273,6 @@ def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
     merged = parts[0].merged(parts[1])
     weights = np.array([part.learner.walk.state[-2] for part in parts])
     np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
-    assert merged.learner.units.column_search.asked == sum(part.learner.units.column_search.asked for part in parts)
+    assert merged.n_asked == sum(part.n_asked for part in parts)
     merged.learn_arrays(X, y, subjects=people)
     assert np.isfinite(merged.theta).all()

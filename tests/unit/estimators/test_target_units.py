@@ -19,8 +19,8 @@ from streamdp import (
     WindowedRegressor,
 )
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.learners.target_units import place_targets, units_of
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.scaling.units import declared
 
 BOUNDS = (-500.0, 2500.0)
 CENTRE, SCALE = 1000.0, 1500.0
@@ -59,7 +59,7 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
     learner, other = made(kind, options), made(kind, options, (-1.0, 1.0))
     learner.learn_arrays(X, y, subjects=people)
     units = y.copy()
-    place_targets(units, units_of(BOUNDS))
+    declared(2, BOUNDS).place_targets(units)
     assert np.abs(units).max() == 1
     other.learn_arrays(X, units, subjects=people)
     theta = other.theta
@@ -102,16 +102,17 @@ def test_a_device_reports_as_the_learner_would() -> None:
     np.testing.assert_array_equal(inside.learner._total, report.answer)
     half = device.randomizer
     inf = float("inf")
-    for bad in (
-        (1.0, 1.0, 0.0, 1.0),
-        (0.0, inf, 0.0, 1.0),
-        (1.0,),
-        (0.0, 5e-324, 0.0, 1.0),
-        (0.0, 1.0, inf, 1.0),
-        (0.0, 1.0, 0.0, 0.0),
+    for centre, scale, *bounds in (
+        (0.0, 1.0, 1.0, 1.0),
+        (0.0, 1.0, 0.0, inf),
+        (0.0, 1.0, 1.0),
+        (0.0, 1.0, 0.0, 5e-324),
+        (inf, 1.0, 0.0, 1.0),
+        (0.0, 0.0, 0.0, 1.0),
     ):
+        units = half.units._replace(centre=centre, scale=scale, bounds=tuple(bounds))
         with pytest.raises((SchemaError, ConfigError), match="target"):
-            type(half)(**{name: getattr(half, name) for name in half.__dataclass_fields__} | {"target": bad})
+            type(half)(**{name: getattr(half, name) for name in half.__dataclass_fields__} | {"units": units})
 
 
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])

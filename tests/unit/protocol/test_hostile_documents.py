@@ -29,13 +29,13 @@ from streamdp.estimators import accepted
 from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.user.randomizer import UserRandomizer
-from streamdp.learners.target_units import Units
 from streamdp.optim.losses import LOSSES, Loss
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.cohort import CohortDevice
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.shuffle_wire import write_announcement
-from streamdp.scaling.target_search import Question as UserQuestion
+from streamdp.scaling.search import Question as UserQuestion
+from streamdp.scaling.units import Units
 from tests.support.hostile import NUMBERS, Hostile, digest
 from tests.support.local_reports import JOBS, PERSON, desk_of, truth
 from tests.support.shuffle_model import model as shuffle_model
@@ -216,13 +216,14 @@ def randomizer_of(kind: str, rng: np.random.Generator, loss: Loss) -> Any:
         if kind == "user":
             mean = UserMean(budget, loss.bound, min(loss.sensitivity * 1.1, 2 * loss.bound), d, 1000, loss.bound)
             centre = numbers(rng, d) if rng.random() < 0.1 else point(rng, loss, d)
-            target = None if classes or rng.random() < 0.5 else Units(-1.0, 3.0, *units(rng, 1)[:, 0].tolist())
-            asked = UserQuestion(*np.sort(numbers(rng, 2)).tolist(), 5, int(rng.integers(-1, 2)))
+            plain = classes or rng.random() < 0.5
+            given = Units(scales) if plain else Units(scales, *units(rng, 1)[:, 0].tolist(), (-1.0, 3.0))
+            asked = UserQuestion(*np.sort(numbers(rng, 2)).tolist(), 5, int(rng.integers(-1, 4)))
             question = asked if rng.random() < 0.2 else None
             envelope = float(rng.choice([0.0, 1e-60, 1e60])) if loss.has_envelope else 0.0
             return UserRandomizer(
                 theta, envelope, loss, ("a", "b"), intercept, mean, (0, 0, 0), None, centre, 4,
-                target=target, question=question, columns=scales,
+                units=given, question=question,
             )  # fmt: skip
         return shuffle_randomizer(theta, scales, loss, intercept)
     except StreamDPError:
@@ -257,7 +258,7 @@ def test_a_slope_that_overflows_for_one_value_is_refused() -> None:
     with pytest.raises(ConfigError, match="columns"):
         UserRandomizer(
             np.zeros(2), 0.0, loss, ("a",), True, mean, (0, 0, 0), None, np.zeros(2), 1,
-            columns=np.array([[-1.0], [1.7e308]]),
+            units=Units(np.array([[-1.0], [1.7e308]])),
         )  # fmt: skip
 
 

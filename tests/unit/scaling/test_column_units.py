@@ -13,7 +13,8 @@ from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
-from streamdp.scaling.column_units import ALSO, FULL, LEAST, START, inward, narrowed, outward
+from streamdp.scaling.column_units import ALSO, FULL, LEAST, START, narrowed
+from streamdp.scaling.units import Units
 from tests.support.newton import averages
 
 PLAIN = np.array([[0.0, 0.0], [1.0, 1.0]])
@@ -33,9 +34,9 @@ def test_units_change_columns_and_not_predictions(loss: Any) -> None:
     X, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50).astype(float)
     units = np.array([[0.4, -0.7, 0.0], [3.0, 0.5, 1.0]])
     theta = np.append(rng.normal(size=4), [0.7] * (curvature.parameters - 4))
-    inner, moved = inward(theta, units), (X - units[0]) * units[1]
+    inner, moved = Units(units).inward(theta), (X - units[0]) * units[1]
     np.testing.assert_allclose(moved @ inner[:3] + inner[3], X @ theta[:3] + theta[3], atol=1e-12)
-    np.testing.assert_allclose(outward(inner, units), theta, atol=1e-12)
+    np.testing.assert_allclose(Units(units).outward(inner), theta, atol=1e-12)
     plain = np.array([[0.0] * 3, [1.0] * 3])
     np.testing.assert_allclose(
         vectors(curvature, inner, units, X, y), vectors(curvature, inner, plain, moved, y), atol=1e-12

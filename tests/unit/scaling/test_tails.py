@@ -11,7 +11,7 @@ from streamdp.scaling import location_scale as ls
 from streamdp.scaling import tails
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import UnitArrays
-from streamdp.scaling.column_search import ColumnSearch
+from streamdp.scaling.search import UnitSearch
 
 MASSES, DISTANCES = np.array([0.01, 0.03, 0.1, 0.3]), 2.0 ** -np.arange(4.0)
 
@@ -60,20 +60,23 @@ def test_only_a_bulk_at_a_bound_is_expected_to_have_a_tail() -> None:
     assert math.exp(wide.summary[0, ls.REACH]) == pytest.approx(0.5, rel=1e-3)  # no distance is four spreads
 
 
-def search_of(values: np.ndarray, epsilon: float) -> ColumnSearch:
+def search_of(values: np.ndarray, epsilon: float) -> UnitSearch:
     """What is known of a column after records that were all asked."""
-    search = ColumnSearch(np.array([True]), {}, 1 / (1 + math.exp(-epsilon)))
+    search = UnitSearch(np.array([True]), {}, None, False, 1 / (1 + math.exp(-epsilon)))
     rng = np.random.default_rng(5)
     for x in values.tolist():
-        asked = search.question()
+        search.count(search.wait)
+        asked = search.ask()
+        assert asked is not None
         search.take(asked, bool((asked.low <= x < asked.high) == (rng.random() < search._keep)))
     return search
 
 
 def found_scale(values: np.ndarray, epsilon: float) -> float:
     search = search_of(values, epsilon)
-    search.rescale(1.0)
-    return 1 / float(search.units[1, 0])
+    found = search.rescaled(1.0)
+    assert found is not None
+    return 1 / float(found[0].units.columns[1, 0])
 
 
 @pytest.mark.parametrize("share", [0.3, 0.1, 0.05, 0.02])
@@ -139,14 +142,14 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
 def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() -> None:
     values = 2.0 * (np.random.default_rng(1).random(600) < 0.1) - 1
     first, second = search_of(values[:300], 4.0), search_of(values[300:], 4.0)
-    read, both = (ColumnSearch(np.array([True]), {}, first._keep) for _ in range(2))
+    read, both = (UnitSearch(np.array([True]), {}, None, False, first._keep) for _ in range(2))
     read.read(first.learned())
-    np.testing.assert_array_equal(read._arrays.summary, first._arrays.summary)
-    assert read.question() == first.question()
+    np.testing.assert_array_equal(read.arrays.summary, first.arrays.summary)
+    assert read.ask() == first.ask()
     both.merge([first, second])
-    expected = first._arrays.tail_evidence + second._arrays.tail_evidence
-    assert (np.abs(expected) > np.abs(first._arrays.tail_evidence)).any()
-    np.testing.assert_array_equal(both._arrays.tail_evidence, expected)
+    expected = first.arrays.tail_evidence + second.arrays.tail_evidence
+    assert (np.abs(expected) > np.abs(first.arrays.tail_evidence)).any()
+    np.testing.assert_array_equal(both.arrays.tail_evidence, expected)
 
 
 def test_states_keep_tails_and_false_ones_are_refused() -> None:
