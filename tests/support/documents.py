@@ -20,7 +20,10 @@ from tests.support.zygote import Forked
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
-_CLIENT = """#!{python} -IS
+# A line that begins with #! may hold no space: the shell finds Python, which sees a string there.
+_CLIENT = """#!/bin/sh
+'''exec' "{python}" -IS "$0" "$@"
+' '''
 import json, os, signal, socket, sys
 line = socket.socket(socket.AF_UNIX)
 line.connect({address!r})
@@ -58,7 +61,7 @@ class Shell:
         self._listening.bind(address := str(programs / "line"))
         self._listening.listen()
         program = programs / "streamdp"
-        program.write_text(_CLIENT.format(python=sys.executable, address=address))
+        program.write_text(_CLIENT.format(python=sys.executable, address=address), encoding="utf-8")
         program.chmod(0o755)
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = os.environ | {"PATH": path} | dict(environment)
