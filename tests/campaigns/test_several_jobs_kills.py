@@ -26,6 +26,7 @@ from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.kills import Fork, repeat
+from tests.support.sizes import some
 
 LENGTH, START = 3600, 1_760_000_400
 MOST, TOTAL, SUBJECTS, PERIODS = 3, 12, 60, 8
@@ -159,7 +160,7 @@ def small() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cap", [ALONE, FOR_ALL_TIME, RENEWING], ids=str)
+@pytest.mark.parametrize("cap", some([ALONE, FOR_ALL_TIME, RENEWING], 2), ids=str)
 def test_four_kills_in_a_file(tmp_path: Path, cap: Cap, monkeypatch: pytest.MonkeyPatch) -> None:
     Jobs(cap, f"{tmp_path}/people.db").kill_many(4, 1, monkeypatch)
 

@@ -22,6 +22,7 @@ from streamdp.serving.publish import weights
 from streamdp.serving.snapshots import combined, restore
 from streamdp.store.store import Store
 from tests.support.service import PATIENCE_S, ServiceProcess, client, job, record
+from tests.support.sizes import some
 from tests.support.waiting import wait_until
 
 ONE = {"type": "http", "shards": 1}
@@ -184,7 +185,7 @@ def test_a_retry_and_a_known_id_count_once_at_any_service(url: str) -> None:
     assert sum(learned for _, learned, _, _ in counts(url)) == 3
 
 
-@pytest.mark.parametrize("what", ["key", "key without a cap", "id without a cap"])
+@pytest.mark.parametrize("what", some(["key", "key without a cap", "id without a cap"], 0, 2))
 def test_of_the_same_call_at_two_services_at_the_same_time_one_is_learned(what: str, url: str) -> None:
     config = job(Path(), store=url, cap=None if "cap" in what else "eps=5")
     keys = ("k", "l") if "id" in what else ("k", "k")
@@ -370,7 +371,13 @@ def test_a_service_that_lost_its_session_unnoticed_commits_nothing_and_stands_by
     assert counts(url) == [(WHOLE, 3, 0, 0)]
 
 
-@pytest.mark.parametrize("moment", ["TRIGGER {} BEFORE", "CONSTRAINT TRIGGER {} AFTER"], ids=["before", "at"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("TRIGGER {} BEFORE", marks=pytest.mark.campaign, id="before"),
+        pytest.param("CONSTRAINT TRIGGER {} AFTER", id="at"),
+    ],
+)
 def test_a_service_is_killed_in_a_commit_and_another_takes_its_shard(
     moment: str, server_database: str, tmp_path: Path
 ) -> None:

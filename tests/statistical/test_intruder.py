@@ -687,9 +687,9 @@ BROKEN: dict[str, tuple[int, dict[str, Any]]] = {
 def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
     Hidden.source = np.random.PCG64(11)
     taken, options = BROKEN[fault]
-    found = learned_bound(HUBER, taken, 700, **options)
+    found = learned_bound(HUBER, taken, 300, **options)
     print(f"{fault}: claim 1, learned {found:.3f}")
-    assert found > 2.5  # the most that so few runs can show: the intruder is never wrong
+    assert found > 1.5  # so few runs can show 2.3 at most, and the claim is 1
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def learned_in_one(kind: type[Any], **parameters: Any) -> Any:
         [
             {"mechanism": "none"},
             {"seed": 1},
-            {"seed": 1, "batch_size": 5},
+            {"seed": 1, "batch_size": 50},
             {"seed": 1, "method": "ac-sa"},
             {"seed": 1, "loss": "quantile"},
         ],
