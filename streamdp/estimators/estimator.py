@@ -776,9 +776,8 @@ class Estimator(river_base.Estimator):
         point, original = self.learner.point
         if not original:
             return point.copy()
-        theta = without_shift(point, self.learner.problem.outputs).copy()
-        self._need_features("theta").to_columns(self._blocks(theta))
-        return theta
+        theta = without_shift(point, self.learner.problem.outputs)
+        return self._need_features("theta").columns.units(self.learner.problem.outputs).inward(theta)
 
     def _need_features(self, what: str) -> Features:
         if self._features is None:
@@ -798,7 +797,7 @@ class Estimator(river_base.Estimator):
         point, original = self.learner.point
         theta = without_shift(point, self.learner.problem.outputs).copy()
         if self.intercept and not original:
-            features.to_original(self._blocks(theta))
+            return features.columns.units(self.learner.problem.outputs).outward(theta)
         return theta
 
     def _blocks(self, theta: np.ndarray) -> np.ndarray:

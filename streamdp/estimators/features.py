@@ -146,24 +146,6 @@ class Features:
             raise SchemaError(f"feature {name!r}: expected numbers")
         return out
 
-    def to_original(self, blocks: np.ndarray) -> None:
-        """Change coefficients of columns, and intercepts, into those of original values. Here both are the same.
-
-        Parameters
-        ----------
-        blocks
-            (K, p + 1), changed in place; the intercepts are last.
-        """
-
-    def to_columns(self, blocks: np.ndarray) -> None:
-        """Undo `to_original`.
-
-        Parameters
-        ----------
-        blocks
-            (K, p + 1), changed in place.
-        """
-
     def _warn(self, about: str, message: str) -> None:
         if about not in self._warned:
             self._warned.add(about)
@@ -264,16 +246,6 @@ class SchemaFeatures(Features):
         if len(x) > len(self._numbers) + len(self._categories):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
         self._pack_into(self._view if view is None else view, 0, *columns, y)
-
-    def to_original(self, blocks: np.ndarray) -> None:
-        """See `Features.to_original`."""
-        blocks[:, :-1] /= self.columns.unit
-        blocks[:, -1] -= blocks[:, :-1] @ self.columns.origin
-
-    def to_columns(self, blocks: np.ndarray) -> None:
-        """See `Features.to_columns`."""
-        blocks[:, -1] += blocks[:, :-1] @ self.columns.origin
-        blocks[:, :-1] *= self.columns.unit
 
     def frame(self, X: Any) -> np.ndarray:
         """Return the columns (n, p) of the raw rows of a frame.

@@ -10,6 +10,7 @@ import numpy as np
 from streamdp.errors import ConfigError
 from streamdp.optim.domains import Box, Domain, L2Ball
 from streamdp.optim.losses import Huber, Loss, Softmax, Squared
+from streamdp.scaling.units import Units
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.origin)
+
+    def units(self, outputs: int) -> Units:
+        """How columns follow from values as they come, for a model with an intercept and so many `outputs`."""
+        return Units(np.stack([self.origin, 1 / self.unit]), outputs=outputs)
 
 
 @dataclass(frozen=True)

@@ -191,18 +191,18 @@ class Windows(Collector):
     @property
     def units(self) -> Units:
         """The units in which theta is learned."""
-        return self._units_at(self._frame)
+        return self._units_at(self._unit_table)
 
-    def _units_at(self, frame: np.ndarray) -> Units:
+    def _units_at(self, table: np.ndarray) -> Units:
         """The units for these centres and scales (2, k)."""
-        return self._scales.units(self._declared, frame)
+        return self._scales.units(self._declared, table)
 
     @property
     def _declared(self) -> Units:
         return declared(self.p, self.bounds, self.problem.outputs, self.problem.intercept)
 
     @property
-    def _frame(self) -> np.ndarray:
+    def _unit_table(self) -> np.ndarray:
         """The centres and scales (2, k): a view."""
         return self._scaled_columns[:2]
 
@@ -225,15 +225,15 @@ class Windows(Collector):
         state, found = self._state.copy(), None
         if not (final := self._scaled_columns[2]).all():
             task = self._task(n)
-            found = self._scales.search(users, self._frame, final, task, partial(_plan, self.method), self.rng)
+            found = self._scales.search(users, self._unit_table, final, task, partial(_plan, self.method), self.rng)
         if found is None:
             return plan, state
-        plan, frame, final = found
-        if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
+        plan, table, final = found
+        if not np.array_equal(table, self._unit_table):  # sums of columns with other scales do not add up
             # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
-            theta = self._units_at(frame).inward(self.point[0]) if self.counts["n_windows"] else self._inner
+            theta = self._units_at(table).inward(self.point[0]) if self.counts["n_windows"] else self._inner
             state[: self._kept] = np.append(theta, np.zeros(self._kept - self._d))
-        state[self._kept :] = np.append(frame, final)
+        state[self._kept :] = np.append(table, final)
         return plan, state
 
     # -- collecting --------------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class Windows(Collector):
         return {
             "theta": self._state[: self._d].copy(),
             "memory": self._state[self._d : self._kept].copy(),
-            "scales": self._frame.copy(),
+            "scales": self._unit_table.copy(),
             "final": self._scaled_columns[2].copy(),
         }
 

@@ -23,7 +23,7 @@ from streamdp.windows.task import Rng, Task
 
 
 class Scales:
-    """The columns that are centred and scaled. Their centres and scales, a frame (2, k), are in the learner's state.
+    """The columns that are centred and scaled. Their centres and scales, a table (2, k), are in the learner's state.
 
     Parameters
     ----------
@@ -56,23 +56,23 @@ class Scales:
         Raises `ConfigError` if they are out of range.
         """
         plain, k = self.start.reshape(3, -1), len(self)
-        frame = finite_array({"scales": plain[:2], **state}, "scales", (2, k))
+        table = finite_array({"scales": plain[:2], **state}, "scales", (2, k))
         final = finite_array({"final": plain[2], **state}, "final", (k,))
-        if np.abs(frame[0]).max(initial=0.0) > 2 or frame[1].min(initial=1.0) <= 0 or frame[1].max(initial=1.0) > 1:
+        if np.abs(table[0]).max(initial=0.0) > 2 or table[1].min(initial=1.0) <= 0 or table[1].max(initial=1.0) > 1:
             raise ConfigError("state: scales out of range")
-        return np.concatenate([frame.ravel(), final != 0])
+        return np.concatenate([table.ravel(), final != 0])
 
-    def units(self, plain: Units, frame: np.ndarray) -> Units:
+    def units(self, plain: Units, table: np.ndarray) -> Units:
         """The units of columns with these centres and scales.
 
         Parameters
         ----------
         plain
             Those of columns as they are, and of the target in its bounds.
-        frame
+        table
             (2, k).
         """
-        columns, (centre, scale), inputs = plain.columns.copy(), frame, self._inputs
+        columns, (centre, scale), inputs = plain.columns.copy(), table, self._inputs
         columns[:, self.columns[:inputs]] = centre[:inputs], 1 / scale[:inputs]
         if inputs == len(self):
             return plain._replace(columns=columns)
@@ -98,7 +98,7 @@ class Scales:
     def search(
         self,
         users: WindowUsers,
-        frame: np.ndarray,
+        table: np.ndarray,
         final: np.ndarray,
         task: Task,
         plan: Callable[[Task], Any],
@@ -108,14 +108,14 @@ class Scales:
 
         Parameters
         ----------
-        frame
+        table
             (2, k), the last ones.
         final
             (k,), which of them are final; not all are.
         plan
             Plans the method for a task.
 
-        Returns the plan for the rest of the budget, the new frame, and which are final. None, and nothing is asked of
+        Returns the plan for the rest of the budget, the new table, and which are final. None, and nothing is asked of
         the users, if the noise would be too large or the rest of the budget too small for the method.
         """
         mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
@@ -128,6 +128,6 @@ class Scales:
             planned = plan(replace(task, budget=rest))
         except TooFewUsersError:
             return None
-        frame, final = frame.copy(), final.copy()
-        frame[:, asked], final[asked] = zoom(users, self.columns[asked], frame[:, asked], task.users, noise, rng)
-        return planned, frame, final
+        table, final = table.copy(), final.copy()
+        table[:, asked], final[asked] = zoom(users, self.columns[asked], table[:, asked], task.users, noise, rng)
+        return planned, table, final

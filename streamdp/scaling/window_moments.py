@@ -29,10 +29,10 @@ _WIDTH, _FULL, _LEAST, _KNOWN = 2.0, 0.5, 2.0**-20, 3.5
 class Columns(Protocol):
     """The users of a window, as far as scaling asks them."""
 
-    def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
+    def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """The sums over users of the averages of a (k,), then of a^2 (k,), each user's rounded to a grid; shape (2 k,).
 
-        `columns` (k,) are indices, `frame` (2, k) has centres m and scales s, and the grid is a power of two. The sums
+        `columns` (k,) are indices, `table` (2, k) has centres m and scales s, and the grid is a power of two. The sums
         are not private: overwrite them after use.
         """
 
@@ -54,17 +54,17 @@ def useful(noise: Gaussian, columns: int, users: int) -> bool:
 
 
 def zoom(
-    users: Columns, columns: np.ndarray, frame: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
+    users: Columns, columns: np.ndarray, table: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.
 
-    `columns` (k,) are indices, `frame` (2, k) has their centres and scales, unchanged, and n is the number of users.
+    `columns` (k,) are indices, `table` (2, k) has their centres and scales, unchanged, and n is the number of users.
     """
-    frame, k = frame.copy(), len(columns)
+    table, k = table.copy(), len(columns)
     final = np.zeros(k, dtype=bool)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)
     for last in (False,) * (ROUNDS - 1) + (True,):
-        total = users.moments(columns, frame, grid)
+        total = users.moments(columns, table, grid)
         try:
             means, squares = (noise.randomize(total, rng) / n).reshape(2, k)
         finally:
@@ -73,12 +73,12 @@ def zoom(
         for j in np.flatnonzero(~final):
             variance = float(squares[j] - means[j] ** 2)
             factor = _factor(variance, deviation)
-            stays = factor >= _FULL or frame[1, j] <= _LEAST
+            stays = factor >= _FULL or table[1, j] <= _LEAST
             known = variance >= _KNOWN * deviation * math.sqrt(1 + 4 * float(means[j]) ** 2)
             final[j] = known or (stays and last)
             if not stays:
-                frame[:, j] = frame[0, j] + frame[1, j] * means[j], frame[1, j] * factor
-    return frame, final
+                table[:, j] = table[0, j] + table[1, j] * means[j], table[1, j] * factor
+    return table, final
 
 
 def _deviation(noise: Gaussian, columns: int, users: int) -> float:

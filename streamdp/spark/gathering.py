@@ -253,13 +253,13 @@ class ClusterUsers:
         """As `windows.task.Users.curvatures`."""
         return self._sum("curvatures", curvature, theta, grid)
 
-    def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
+    def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.Columns.moments`."""
-        return self._sum("moments", columns, frame, grid)
+        return self._sum("moments", columns, table, grid)
 
-    def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
+    def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """As `WindowUsers.rescale`: executors scale their copies, for each question anew."""
-        self._scaled = columns.copy(), frame.copy()
+        self._scaled = columns.copy(), table.copy()
 
     def wipe(self) -> None:
         """Do nothing: the driver takes the records from Spark's cache when the batch ends."""

@@ -17,10 +17,10 @@ from streamdp.windows.task import Users
 class WindowUsers(Users, Columns, Protocol):
     """All that a learner of windows asks of the users of one window."""
 
-    def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
+    def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """Replace columns (k,) by (x - m) / s from now on.
 
-        They are indices; p is the target. `frame` (2, k) has m and s.
+        They are indices; p is the target. `table` (2, k) has m and s.
         """
 
     def wipe(self) -> None:
@@ -65,14 +65,14 @@ class WindowRecords:
         total[:] = 0
         return exact
 
-    def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
+    def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.Columns.moments`."""
         total = np.zeros(2 * len(columns))
         sizes = np.diff(self._starts)
         place = np.zeros(len(self._X))
         for j, column in enumerate(columns):
-            np.subtract(self._column(column), frame[0, j], out=place)
-            place /= frame[1, j]
+            np.subtract(self._column(column), table[0, j], out=place)
+            place /= table[1, j]
             np.clip(place, -1.0, 1.0, out=place)
             for moment in (j, len(columns) + j):
                 averages = np.add.reduceat(place, self._starts[:-1]) / sizes
@@ -83,9 +83,9 @@ class WindowRecords:
         place[:] = 0.0
         return total
 
-    def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
+    def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """As `WindowUsers.rescale`, in place."""
-        for column, (centre, scale) in zip(columns, frame.T, strict=True):
+        for column, (centre, scale) in zip(columns, table.T, strict=True):
             values = self._column(column)
             values -= centre
             values /= scale
