@@ -20,6 +20,7 @@ from streamdp.config.definition import SEEDS_ALLOWED
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
 from tests.support.noise import NOISE
+from tests.support.order import in_parts
 from tests.support.proxy import Proxy
 from tests.support.servers import RunningBroker, RunningPostgres
 
@@ -60,12 +61,15 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> It
         yield
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts a server is slow."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """What starts a server is slow. When the tests that run are known, they are ordered by what they start."""
     for item in items:
         if not _SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+    yield
+    if workers := getattr(config, "workerinput", {}).get("workercount"):
+        items[:] = in_parts(items, workers)
 
 
 def pytest_collection_finish() -> None:
