@@ -339,7 +339,7 @@ def test_no_error_shows_a_value() -> None:
 def test_models_without_a_local_half_say_so() -> None:
     for job, message in (
         (definition(mechanism="none"), "with noise"),
-        (definition(estimator="PanPrivateClassifier"), "takes no reports"),
+        (definition(estimator="PanPrivateClassifier", budget="eps=1,delta=1e-6"), "takes no reports"),
     ):
         with pytest.raises(ConfigError, match=message):
             ReportDesk("job", job)
