@@ -34,6 +34,7 @@ from streamdp.privacy.statement import arithmetic_note
 from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin
+from streamdp.scaling.search import Question
 from streamdp.scaling.units import SCALINGS, Units, free_units, scaling_of
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
@@ -57,7 +58,7 @@ class Report:
     private
         False if the report was made without noise or with a seed.
     changes
-        `Question.changes` of the scales that the gradient was made for.
+        `Asked.changes` of the scales that the gradient was made for.
     """
 
     gradient: np.ndarray
@@ -72,32 +73,28 @@ class Answer:
 
     Parameters
     ----------
-    column
-        The index of the column; the number of columns for the target.
-    low, high
-        The question: is the value in [low, high)? In units of the declared bounds, [-1, 1].
+    question
+        What was asked, in units of the declared bounds, [-1, 1].
     yes
         The noisy bit.
     budget, private
         As for `Report`.
     """
 
-    column: int
-    low: float
-    high: float
+    question: Question
     yes: bool
     budget: Budget
     private: bool = True
 
 
 @dataclass(frozen=True)
-class Question:
+class Asked:
     """What a record is asked: a gradient, or a bit about one column. It was made from earlier answers only.
 
     Parameters
     ----------
-    column, low, high
-        As for `Answer`; the column is -1 if a gradient is asked for.
+    bit
+        As `question` of `Answer`; None: a gradient is asked for.
     scales
         (p + 1, 2): centre and scale of the columns, and of the target. A gradient is taken for (x - centre) / scale.
     bounds
@@ -106,9 +103,7 @@ class Question:
         How often the scales were changed before.
     """
 
-    column: int
-    low: float
-    high: float
+    bit: Question | None
     scales: np.ndarray
     bounds: tuple[float, float]
     changes: int
@@ -266,14 +261,14 @@ class LocalReports(Learner):
 
     # -- reports of devices ------------------------------------------------------------------------------------------
 
-    def question(self) -> Question:
+    def question(self) -> Asked:
         """What the next record is asked. Reports have no questions about pairs of columns and about the class."""
         units = self.arrays.units
         column = schedule.next_question(units)
-        low, high = units.ends(column) if column >= 0 else (-np.inf, np.inf)
+        bit = Question(*units.ends(column), 0, column) if column >= 0 else None
         scales = units.table[:, [k.CENTRE, k.SCALE]].copy()
         bounds = tuple(units.table[-1, [k.ORIGIN, k.UNIT]].tolist())
-        return Question(column, low, high, scales, bounds, int(units.progress[k.CHANGES]))
+        return Asked(bit, scales, bounds, int(units.progress[k.CHANGES]))
 
     def taken(self, report: Report | Answer) -> Callable[[], None]:
         """Check a report, and return what takes it in, for when its spend is counted.
@@ -304,11 +299,12 @@ class LocalReports(Learner):
 
         return take
 
-    def _taken_bit(self, bit: Answer, keep: float) -> Callable[[], None]:
-        if not self.arrays.units.scaled(bit.column) or not bit.low < bit.high:
+    def _taken_bit(self, answer: Answer, keep: float) -> Callable[[], None]:
+        low, high, _, column = answer.question
+        if not self.arrays.units.scaled(column) or not low < high:
             raise SchemaError("report: expected an answer about a column that is scaled")
-        answer = bit.column, float(bit.low), float(bit.high), bool(bit.yes)
-        return lambda: absorb_bit(self.arrays, self.seen, *answer, keep)
+        bit = column, float(low), float(high), bool(answer.yes)
+        return lambda: absorb_bit(self.arrays, self.seen, *bit, keep)
 
     # -- what was released -------------------------------------------------------------------------------------------
 

@@ -15,12 +15,13 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.accepted import FURTHEST, takes_classes
 from streamdp.estimators.ldp.randomizer import Randomizer
-from streamdp.learners.local_reports import Question, Report
+from streamdp.learners.local_reports import Asked, Report
 from streamdp.optim.losses import Softmax
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
 from streamdp.protocol.local_agreement import Agreement, middle_and_half
 from streamdp.protocol.reports import Document, interval, read_document
+from streamdp.scaling.search import Question
 
 
 def check_spend(spend: Budget, agreed: Budget) -> Budget:
@@ -62,10 +63,10 @@ class LocalHalf:
         middle, half = 0.0, np.inf
         if schema.target_bounds is not None:
             middle, half = middle_and_half(schema.target_bounds, target.scale)
-        column, low, high = -1, -np.inf, np.inf
+        bit = None
         if document.ask != "gradient":
-            column, (low, high) = self._column(document.ask.column), interval(document.ask)
-        question = Question(column, low, high, np.array(document.scales), (middle, half), 0)
+            bit = Question(*interval(document.ask), 0, self._column(document.ask.column))
+        question = Asked(bit, np.array(document.scales), (middle, half), 0)
         return Randomizer(
             np.array(document.theta),
             loss,

@@ -26,6 +26,7 @@ from streamdp.protocol.local_agreement import Agreement
 from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.possible import possible
 from streamdp.protocol.reports import Ask, Document, WireReport, ask_of, interval, read_report
+from streamdp.scaling.search import Question
 
 MAX_STALENESS = 100
 LIFETIME_S = 600.0
@@ -87,7 +88,7 @@ class ReportDesk:
         """
         randomizer = learner.randomizer
         assert randomizer.question is not None
-        asked = ask_of(randomizer.question, self._columns), randomizer.question.changes
+        asked = ask_of(randomizer.question.bit, self._columns), randomizer.question.changes
         with self._lock:
             self._newest, self._issued = (version, randomizer), None
             self._asked = {v: a for v, a in self._asked.items() if version - self._max_staleness <= v < version}
@@ -146,8 +147,8 @@ class ReportDesk:
         subject = self._subject(found)
         if found.gradient is None:
             assert ask != "gradient"
-            low, high = interval(ask)
-            answer = Answer(self._columns.index(ask.column), low, high, bool(found.bit), budget)
+            question = Question(*interval(ask), 0, self._columns.index(ask.column))
+            answer = Answer(question, bool(found.bit), budget)
             return Received(answer, found.id, subject)
         gradient = self._gradient(found.gradient, budget, randomizer)
         return Received(Report(gradient, budget, changes=changes), found.id, subject)

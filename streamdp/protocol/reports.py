@@ -14,7 +14,7 @@ from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import PROTOCOL, Agreement, Name, Wire, whole
 
 if TYPE_CHECKING:
-    from streamdp.learners.local_reports import Question
+    from streamdp.scaling.search import Question
 
 MOST_BYTES = 8 << 20
 """The most bytes of a randomizer document, and of a request with reports."""
@@ -45,9 +45,12 @@ def interval(ask: Below | Within) -> tuple[float, float]:
     return (float("-inf"), ask.below) if isinstance(ask, Below) else (ask.centre - ask.within, ask.centre + ask.within)
 
 
-def ask_of(question: Question, columns: tuple[str, ...]) -> Ask:
-    """Return a question of the learner as it is written; `columns` are the encoded columns, and then the target."""
-    if question.column < 0:
+def ask_of(question: Question | None, columns: tuple[str, ...]) -> Ask:
+    """Return a question of the learner as it is written; None: a gradient.
+
+    `columns` are the encoded columns, and then the target.
+    """
+    if question is None:
         return "gradient"
     name, low, high = columns[question.column], float(question.low), float(question.high)
     if low == float("-inf"):

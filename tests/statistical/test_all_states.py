@@ -75,7 +75,7 @@ def just_due(state: dict[str, Any], model: Any) -> dict[str, Any]:
     for _ in range(60):  # a bit about a column is just due
         clock[k.ASKED] = (low + high) / 2
         model.load_state_dict(state)
-        low, high = (low, clock[k.ASKED]) if model.randomizer.question.column < 0 else (clock[k.ASKED], high)
+        low, high = (low, clock[k.ASKED]) if model.randomizer.question.bit is None else (clock[k.ASKED], high)
     clock[k.ASKED] = low
     return state
 
@@ -157,7 +157,7 @@ def test_all_states_together_keep_the_budget_of_a_record_in_many_runs(budget: st
 def test_noise_that_comes_twice_is_found() -> None:
     """Each single state keeps the budget; two together do not."""
     model = learned(LDPASGDRegressor, "mu=1", 3000)
-    while model.randomizer.question.column >= 0:  # some gradients follow
+    while model.randomizer.question.bit is not None:  # some gradients follow
         give(model, MIDDLE)
     start, two = model.state_dict(), (ACROSS, OTHERS[2])
     assert attack(model, "mu=1", start, two, 0, 3_000) <= 1

@@ -135,7 +135,8 @@ def test_a_device_answers_the_question_of_its_learner_and_keeps_the_claim() -> N
     learner = LDPASGDRegressor(features={"a": (0, 10), "c": ["u", "v"]}, target=(0, 100))
     first = learner.randomizer
     assert first.question is not None
-    assert first.question.column == 2
+    assert first.question.bit is not None
+    assert first.question.bit.column == 2
     found = np.zeros(2)
     for side, y in enumerate((0.0, 100.0)):
         yes = 0
@@ -148,7 +149,7 @@ def test_a_device_answers_the_question_of_its_learner_and_keeps_the_claim() -> N
     kinds = set()
     for _ in range(1500):
         report = learner.randomizer({"a": 3, "c": "v"}, 40.0)
-        kinds.add((type(report).__name__, getattr(report, "column", None)))
+        kinds.add((type(report).__name__, report.question.column if isinstance(report, Answer) else None))
         learner.absorb(report)
     assert kinds == {("Answer", 2), ("Answer", 0), ("Report", None)}
     assert learner.n_seen == 1500

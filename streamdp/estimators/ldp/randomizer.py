@@ -16,7 +16,7 @@ from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
-from streamdp.learners.local_reports import Answer, Question, Report
+from streamdp.learners.local_reports import Answer, Asked, Report
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, parse_budget
@@ -60,7 +60,7 @@ class Randomizer:
     intercept: bool
     budget: Budget
     mechanism: str | type[Mechanism]
-    question: Question | None = None
+    question: Asked | None = None
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
     classes: int = 2
 
@@ -72,17 +72,18 @@ class Randomizer:
             raise ConfigError(f"theta: expected shape ({d},), got {theta.shape}")
         accepted.check_point("theta", theta)
         self.loss.check_theta(theta, p + bool(self.intercept))
-        question = self.question or Question(-1, -np.inf, np.inf, np.tile([0.0, 1.0], (p + 1, 1)), (0.0, np.inf), 0)
+        question = self.question or Asked(None, np.tile([0.0, 1.0], (p + 1, 1)), (0.0, np.inf), 0)
         scales = np.array(question.scales, dtype=float)
         if scales.shape != (p + 1, 2):
             raise ConfigError("question: expected a centre and a scale for each column and the target")
         middle, half = question.bounds
         accepted.check_units("question", scales[:-1, 0], scales[:-1, 1])
         accepted.check_target_units(self.loss, float(scales[-1, 0]), float(scales[-1, 1]), middle, half)
-        if question.column != -1:
-            if not (isinstance(question.column, int) and 0 <= question.column < p + (half < np.inf)):
+        if question.bit is not None:
+            low, high, _, column = question.bit
+            if not (isinstance(column, int) and 0 <= column < p + (half < np.inf)):
                 raise ConfigError("question: expected one about a column, or about a target with bounds")
-            accepted.check_question("question", question.low, question.high)
+            accepted.check_question("question", low, high)
         theta.flags.writeable = scales.flags.writeable = False
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "question", replace(question, scales=scales))
@@ -115,16 +116,17 @@ class Randomizer:
         if not np.isfinite(target):
             raise SchemaError("y: expected a finite number, got NaN or an infinity")
         self.loss.check_targets(np.array([target]), self.classes)  # whatever is asked
-        asked: Question = self.question  # type: ignore[assignment]
+        asked: Asked = self.question  # type: ignore[assignment]
         middle, half = asked.bounds
         target = min(max(target, middle - half), middle + half)
         mechanism, d = self._calibrated(spend), len(self.theta)
         rows = mechanism.rows(d) if budget is None else record_rows(mechanism, d)
         private = self.rng.private and mechanism.code != NoNoise.code
-        if asked.column >= 0:
-            value = row[asked.column] if asked.column < len(row) else (target - middle) / half
-            yes = respond(bool(asked.low <= value < asked.high), float(rows[0, KEEP]), self.rng)
-            return Answer(asked.column, asked.low, asked.high, yes, spend, private)
+        if asked.bit is not None:
+            low, high, _, column = asked.bit
+            value = row[column] if column < len(row) else (target - middle) / half
+            yes = respond(bool(low <= value < high), float(rows[0, KEEP]), self.rng)
+            return Answer(asked.bit, yes, spend, private)
         with np.errstate(over="ignore"):  # clipped next
             scaled = accepted.clipped((np.append(row, target) - asked.scales[:, 0]) / asked.scales[:, 1])
         columns = np.append(scaled[:-1], [1.0] * bool(self.intercept))

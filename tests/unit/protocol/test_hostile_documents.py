@@ -26,7 +26,7 @@ from streamdp import (
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, SchemaError, StreamDPError
 from streamdp.estimators import accepted
-from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
+from streamdp.estimators.ldp.randomizer import Asked, Randomizer, Report
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.optim.losses import LOSSES, Loss
@@ -34,7 +34,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.cohort import CohortDevice
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.shuffle_wire import write_announcement
-from streamdp.scaling.search import Question as UserQuestion
+from streamdp.scaling.search import Question
 from streamdp.scaling.units import Units
 from tests.support.hostile import NUMBERS, Hostile, digest
 from tests.support.local_reports import JOBS, PERSON, desk_of, truth
@@ -119,11 +119,11 @@ def test_a_target_without_bounds_may_be_any_number(target: float) -> None:
 
 
 def test_which_records_fit_does_not_depend_on_the_question() -> None:
-    """A bit about a column was told for a class that is none, and a gradient was an error."""
+    """A bit about a column was sent for a class that is none, and a gradient was an error."""
     randomizer = replace(
         JOBS["privunit"].build_estimator().randomizer, features=("a",), theta=np.zeros(2), question=None
     )
-    asked = replace(randomizer, question=replace(unscaled(1), column=0, low=-np.inf, high=0.0))
+    asked = replace(randomizer, question=replace(unscaled(1), bit=Question(-np.inf, 0.0, 0, 0)))
     for one in (randomizer, asked):
         with pytest.raises(SchemaError, match="class"):
             one({"a": 1.0}, 2.0)
@@ -137,8 +137,8 @@ def test_the_point_does_not_choose_the_classes() -> None:
         replace(agreed, theta=np.zeros(2))
 
 
-def unscaled(p: int) -> Question:
-    return Question(-1, -np.inf, np.inf, np.tile([0.0, 1.0], (p + 1, 1)), (0.0, np.inf), 0)
+def unscaled(p: int) -> Asked:
+    return Asked(None, np.tile([0.0, 1.0], (p + 1, 1)), (0.0, np.inf), 0)
 
 
 def losses(rng: np.random.Generator) -> list[Loss]:
@@ -207,7 +207,7 @@ def randomizer_of(kind: str, rng: np.random.Generator, loss: Loss) -> Any:
             question.scales[:2] = scales.T
             if rng.random() < 0.3:
                 low, high = np.sort(numbers(rng, 2)).tolist()
-                question = replace(question, column=int(rng.integers(4)), low=low, high=high)
+                question = replace(question, bit=Question(low, high, 0, int(rng.integers(4))))
             if not classes and rng.random() < 0.5:
                 question = replace(question, bounds=(1.0, 2.0))
                 question.scales[2] = units(rng, 1)[:, 0]
@@ -218,7 +218,7 @@ def randomizer_of(kind: str, rng: np.random.Generator, loss: Loss) -> Any:
             centre = numbers(rng, d) if rng.random() < 0.1 else point(rng, loss, d)
             plain = classes or rng.random() < 0.5
             given = Units(scales) if plain else Units(scales, *units(rng, 1)[:, 0].tolist(), (-1.0, 3.0))
-            asked = UserQuestion(*np.sort(numbers(rng, 2)).tolist(), 5, int(rng.integers(-1, 4)))
+            asked = Question(*np.sort(numbers(rng, 2)).tolist(), 5, int(rng.integers(-1, 4)))
             question = asked if rng.random() < 0.2 else None
             envelope = float(rng.choice([0.0, 1e-60, 1e60])) if loss.has_envelope else 0.0
             return UserRandomizer(
