@@ -509,7 +509,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "trust": lambda: table(HEAD, (row for loss in FEATURES for row in rows_of(loss))),
     "truth": truth,
     "tables": lambda: table(SETS_HEAD, rows_of_sets([name for name in SETS if name not in LARGE])),
-    "large_tables": lambda: table(SETS_HEAD, rows_of_sets([*LARGE])),
+    "large_tables": lambda: table(SETS_HEAD, rows_of_sets([*LARGE], (1.0,))),
 }
 PAGES = {"trust": [Path(__file__).with_suffix(".md"), NOISE], "tables": [WHICH], "large_tables": [WHICH]}
 

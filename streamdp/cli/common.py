@@ -10,6 +10,7 @@ import typer
 from streamdp.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
+    from streamdp.config.job import JobConfig
     from streamdp.estimators.estimator import Estimator
     from streamdp.store.store import Store
 
@@ -53,6 +54,14 @@ def say_joined(store: Store) -> None:
     """Say which jobs share people with a new job."""
     if store.joined_note is not None:
         say(store.joined_note)
+
+
+def say_cheaper(config: JobConfig) -> None:
+    """Say once what LDP costs a job whose raw records this process sees."""
+    from streamdp.config.prospect import cheaper
+
+    if (sentence := cheaper(config)) is not None:
+        say(sentence)
 
 
 def need_stdin() -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import say, say_joined, warn, warn_if_not_private
+from streamdp.cli.common import say, say_cheaper, say_joined, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -56,6 +56,7 @@ def run_worker(
         store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
         say_joined(store)
         warn_if_not_private(config.build_estimator(store.ledger))
+        say_cheaper(config)
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
 
         def connect() -> Any:

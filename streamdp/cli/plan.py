@@ -21,8 +21,8 @@ def plan(
         typer.Option(min=1, help="The number of records: prints the error, and the chance to beat a constant."),
     ] = None,
 ) -> None:
-    """How many records a target error ||theta_n - theta*|| needs, or which error a number of records reaches."""
-    from streamdp.config.prospect import VERDICTS, chance
+    """How many records LDP needs for an error ||theta_n - theta*||, or which error a number of records reaches."""
+    from streamdp.config.prospect import VERDICTS, alike, chance
     from streamdp.optim.planner import plan_error, plan_records
     from streamdp.privacy.guarantees import parse_budget
 
@@ -35,5 +35,10 @@ def plan(
     elif records is not None and error is None:
         planned = plan_error(loss, d, spend, records)
         typer.echo(f"error {planned:.4g}\n{VERDICTS[chance(loss, d, spend, records)]}")
+        if (found := alike(loss, d, spend, records)) is not None:
+            typer.echo(
+                f"With raw records in this process, about {found.process:,} teach as much with trust: process, and "
+                f"{found.window:,} with trust: window."
+            )
     else:
         raise ConfigError("expected either --error, to print the number of records, or --records, to print the error")

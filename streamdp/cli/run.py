@@ -15,6 +15,7 @@ from streamdp.cli.common import (
     Trace,
     need_stdin,
     say,
+    say_cheaper,
     say_joined,
     warn,
     warn_if_not_private,
@@ -219,6 +220,7 @@ def _run_file(
             warn(sentence)
         for line in display.conclusions():
             say(line)
+        say_cheaper(config)
         runner.unlearned.check()
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
+from streamdp.config.trust import usual_delta
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.few_records import LIKELY
+from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
-from streamdp.optim.losses import Loss, loss_for
+from streamdp.optim.curvature import Curvature, has_curvature
+from streamdp.optim.losses import Logistic, Loss, loss_for
 from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
-from streamdp.privacy.guarantees import Budget, parse_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
 
+if TYPE_CHECKING:
+    from streamdp.config.job import JobConfig
+
 _POSSIBLE = 0.3
+USUAL = 100_000
+"""The records of a comparison, if a job does not say how many it expects."""
 
 VERDICTS = {
     "likely": "The model is likely to beat the best constant.",
@@ -56,6 +65,66 @@ def chance(
     return "likely" if share > LIKELY else "possible" if share > _POSSIBLE else "unlikely"
 
 
+@dataclass(frozen=True)
+class Alike:
+    """How many records teach as much as a number of LDP reports, if this process may see them raw."""
+
+    process: int  # trust: process
+    window: int  # trust: window
+
+
+def alike(
+    loss: str | Loss, columns: int, budget: Budget | str, records: int, mechanism: str = "auto", delta: float = 1e-8
+) -> Alike | None:
+    """Return how many raw records teach as much as LDP reports do; None for a loss without curvature.
+
+    The arguments are as for `chance`; a budget without delta gets this `delta`. What teaches as much has the same
+    variance of the mean gradient: (V + N) / n for n reports with V of a gradient and N of the noise of one; 1 / sum of
+    1 / (V/b + z^2 d/b^2) over pan-private batches b; V/m + z^2 d/(2 m^2) for a window of m, which has half their noise.
+    To that comes about what it takes to find the units of columns and target: N_0 = z^2 d/V records, or a quarter.
+    """
+    loss, budget = loss_for(loss), parse_budget(budget)
+    if not has_curvature(loss):
+        return None
+    d, variance = loss.size(columns + 1), Curvature(loss, columns + 1).variance
+    noise = mechanism_for(mechanism, budget)(budget, loss.bound, loss.sensitivity).variance(d)
+    needed = records / (1 + noise / variance)
+    kind: Any = PanPrivateClassifier if isinstance(loss, Logistic) else PanPrivateRegressor
+    central = ApproxDP(budget.epsilon, delta) if isinstance(budget, PureDP) else budget
+    model = kind(loss=loss, budget=central, features=[f"x{j}" for j in range(columns)])
+    model.state_dict()  # which needs the columns
+    walk, known = model.learner.walk, 0.0
+    total = float(walk.least)
+    for batch, times in walk.runs():
+        each = batch / (1 + walk.least / batch)
+        taken = min(times, max(1, math.ceil((needed - known) / each)))
+        known, total = known + taken * each, total + taken * batch
+        if known >= needed:
+            break
+    window = (needed + math.sqrt(needed**2 + 2 * needed * walk.least)) / 2 + walk.least / 4
+    return Alike(min(records, int(total)), min(records, math.ceil(window)))
+
+
+def cheaper(job: JobConfig) -> str | None:
+    """Say what LDP costs a job whose raw records this process sees anyway, as a sentence; None if it is not known."""
+    model = job.model
+    if model.kind.learns is not LocalReports or job.schema_.budget is not None or model.mechanism == "none":
+        return None
+    records = job.expected_records or USUAL
+    columns, delta = len(job.build_schema().feature_names), usual_delta(job.expected_records)
+    found = alike(_loss_of(job), columns, model.budget, records, model.mechanism or "auto", delta)
+    if found is None or found.process >= records / 2:
+        return None
+    return (
+        f"each record is randomised alone (LDP) although this process sees it raw: with {model.budget}, {records:,} "
+        f"records teach a model about as much as {_rounded(found.process)} do with trust: process, by `streamdp plan`"
+    )
+
+
+def _rounded(number: float) -> str:
+    return f"{int(float(f'{number:.1e}')):,}"
+
+
 def prospect(job: Definition, records: int) -> Prospect | None:
     """Plan a job of which so many `records` fit the schema.
 
@@ -67,10 +136,7 @@ def prospect(job: Definition, records: int) -> Prospect | None:
         return None
     from streamdp.optim.planner import plan_error
 
-    columns = len(job.build_schema().feature_names)
-    classes = job.schema_.target.classes
-    default = "huber" if classes is None else "logistic" if len(classes) == 2 else "softmax"
-    loss = default if job.model.loss is None else build_loss(job.model.loss)
+    columns, loss = len(job.build_schema().feature_names), _loss_of(job)
     mechanism = job.model.mechanism or "auto"
     try:
         error = plan_error(loss, columns, job.model.budget, records, mechanism)
@@ -89,3 +155,9 @@ def _of_windows(job: Definition, records: int) -> Prospect | None:
         "likely" if records > LIKELY * least else "possible" if records >= least else "unlikely"
     )
     return Prospect(records, len(job.build_schema().feature_names), None, beats)
+
+
+def _loss_of(job: Definition) -> str | Loss:
+    classes = job.schema_.target.classes
+    default = "huber" if classes is None else "logistic" if len(classes) == 2 else "softmax"
+    return default if job.model.loss is None else build_loss(job.model.loss)

@@ -8,6 +8,7 @@ import pytest
 
 from streamdp.config.definition import read_definition
 from streamdp.config.job import JobConfig, make_config
+from streamdp.config.prospect import alike, cheaper
 from streamdp.errors import ConfigError
 
 FILE: dict[str, Any] = {"type": "csv", "path": "data.csv"}
@@ -97,3 +98,23 @@ def test_a_window_is_the_file_and_without_subjects_each_record_is_a_person() -> 
     assert job(FILE | {"follow": True}).model.window is None
     mine = job(model={"trust": "window", "window": 500, "items_per_user": 3}).model
     assert (mine.window, mine.items_per_user) == (500, 3)
+
+
+@pytest.mark.parametrize("source", [FILE, KAFKA])
+def test_ldp_on_raw_records_says_what_it_costs_in_numbers(source: dict[str, Any]) -> None:
+    said = cheaper(job(source, model={"trust": "nobody"}, expected_records=40_000))
+    assert said is not None
+    numbers = [int(word.replace(",", "")) for word in said.split() if word.replace(",", "").isdigit()]
+    assert numbers[0] == 40_000
+    assert numbers[1] < 10_000
+    assert "trust: process" in said
+    for quiet in ({"trust": "process"}, {"trust": "window"}, {"trust": "nobody", "budget": "eps=64"}):
+        assert cheaper(job(source, model=quiet)) is None
+
+
+def test_what_teaches_as_much_falls_with_trust_and_rises_with_records() -> None:
+    for loss, columns in (("huber", 4), ("huber", 24), ("logistic", 8)):
+        found = [alike(loss, columns, "eps=1", n) for n in (10_000, 100_000, 1_000_000)]
+        assert all(one is not None and one.window < one.process for one in found)
+        assert [one.process for one in found if one] == sorted(one.process for one in found if one)
+    assert alike("softmax", 4, "eps=1", 10_000) is None
