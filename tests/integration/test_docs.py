@@ -20,9 +20,10 @@ SPARK, KAFKA = DOCS / "howto" / "spark.md", DOCS / "howto" / "kafka.md"
 RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA)]
 """Pitfalls, Spark and Kafka are run by tests of their own; the service's page has a token and a fragment of a job."""
 SAID = {
-    "tutorial": ["the model is better than the best constant", "smoker=yes", "epsilon = 1:", "prediction"],
+    "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "epsilon = 1", "prediction"],
     "files": ['"learned": 5000'],
     "validation": ["the model is better than the best constant"],
+    "which_estimator": ["with trust: process", "with trust: window"],
     "budgets": ["refused:      1,000", "eps=2"],
     "resume": ["learned:      20,000"],
     "postgresql": ["learned:      5,000"],

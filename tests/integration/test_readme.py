@@ -14,8 +14,9 @@ BLOCKS = blocks(TEXT.split("## Five uses")[1])
 IDS = ["command line", "Kafka", "River", "randomizer", "service"]
 SAID = {
     "command line": [
-        "is better than the best constant",
+        '"learned": 50000',
         '"reason": "done"',
+        "1 windows of 50,000 users",
         "smoker=yes",
         "epsilon = 1",
         "prediction",
