@@ -187,11 +187,11 @@ def test_a_record_that_allows_less_is_refused() -> None:
 
 
 def secrets(thing: Any) -> list[str]:
-    """The places of numbers between 7000 and 7100, which only records have here."""
+    """The places of numbers between 7123000 and 7123100, which only records have here."""
     found = []
     for path, value in walk(thing):
         numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.zeros(0)
-        if numbers.dtype == float and np.any((numbers > 7000) & (numbers < 7100)):
+        if numbers.dtype == float and np.any((numbers > 7_123_000) & (numbers < 7_123_100)):
             found.append(path)
     return found
 
@@ -200,7 +200,7 @@ def secrets(thing: Any) -> list[str]:
 def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -> None:
     learner = made(window=200, loss=Quantile(tau=0.5))
     X, y, subjects = stream(150, 9)
-    learner.learn_arrays(np.abs(X) + 7000, y, subjects=subjects)
+    learner.learn_arrays(np.abs(X) + 7_123_000, y, subjects=subjects)
     assert secrets(learner)
     for copied in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
         assert not secrets(copied)
@@ -212,7 +212,7 @@ def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -
     assert learner.n_windows == 1
     assert not secrets(learner)
     assert not rows.any()
-    learner.learn_arrays(np.abs(X) + 7000, y, subjects=subjects)
+    learner.learn_arrays(np.abs(X) + 7_123_000, y, subjects=subjects)
     rows = learner.learner.gathered._rows
     learner.load_state_dict(made(window=200, loss=Quantile(tau=0.5)).state_dict())
     assert not secrets(learner)
