@@ -78,10 +78,11 @@ def alike(
 ) -> Alike | None:
     """Return how many raw records teach as much as LDP reports do; None for a loss without curvature.
 
-    The arguments, with the `mechanism`, are as for `chance`; a budget without delta gets this `delta`. What teaches as much has the same
-    variance of the mean gradient: (V + N) / n for n reports with V of a gradient and N of the noise of one; 1 / sum of
-    1 / (V/b + z^2 d/b^2) over pan-private batches b; V/m + z^2 d/(2 m^2) for a window of m, which has half their noise.
-    To that comes about what it takes to find the units of columns and target: N_0 = z^2 d/V records, or a quarter.
+    The arguments, with the `mechanism`, are as for `chance`; a budget without delta gets this `delta`. What teaches as
+    much has the same variance of the mean gradient: (V + N) / n for n reports with V of a gradient and N of the noise
+    of one; 1 / sum of 1 / (V/b + z^2 d/b^2) over pan-private batches b; V/m + z^2 d/(2 m^2) for a window of m, which
+    has half their noise. To that comes about what it takes to find the units of columns and target: N_0 = z^2 d/V
+    records, or a quarter.
     """
     loss, budget = loss_for(loss), parse_budget(budget)
     if not has_curvature(loss):
