@@ -206,7 +206,8 @@ def test_a_batch_is_one_sum_over_all_shards(spark: SparkSession, tmp_path: Path,
 
 
 def windowed(store: Path | str, **more: Any) -> dict[str, Any]:
-    model = {"estimator": "WindowedClassifier", "budget": "eps=8,delta=1e-6", "items_per_user": 2, "seed": 3}
+    model: dict[str, Any] = {"estimator": "WindowedClassifier", "budget": "eps=8,delta=1e-6", "items_per_user": 2}
+    model |= {"window": 10_000, "seed": 3}
     source = {"type": "spark", "shards": 2}
     return job(store, model=model, schema=NO_BUDGETS, cap="eps=8,delta=1e-6", source=source) | more
 
