@@ -8,7 +8,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.learners.local_reports import LocalReports
-from streamdp.optim import loops
+from streamdp.optim import follow, loops
 from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
@@ -59,6 +59,8 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
         _signs(learner),
         level,
     )
+    if arrays.blocks[follow.NUMBERS, follow.MIXED] > 0:  # the answer is not the average of this path alone
+        limits[:] = np.nan
     for block in (limits, times):  # how fast such coefficients move is not known
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
             block[start + np.array(arrays.units.unresolved, dtype=int)] = np.nan

@@ -18,8 +18,9 @@ from streamdp.data.floats import finite_array, floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.optim import loops, odds
+from streamdp.optim import follow, loops, odds
 from streamdp.optim.arrays import Arrays
+from streamdp.optim.change import CHANGE, about
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, absorb_bit, learn
 from streamdp.optim.losses import first_theta, weighted_by_norm
@@ -124,6 +125,8 @@ class LocalReports(Learner):
         One of `SCALINGS`; None: privately if that is possible.
     averaged
         Whether the answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD).
+    change
+        "follow" or "ignore" a change of the stream (see `optim.follow`). A clock of records ignores it.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -147,11 +150,14 @@ class LocalReports(Learner):
         steps: Steps,
         scaling: str | None,
         averaged: bool,
+        change: str,
     ) -> None:
         super().__init__(replace(problem, loss=weighted_by_norm(problem.loss)), budget, rng)
         if scaling is not None:
             check_choice("scaling", scaling, SCALINGS, " or None")
         self.mechanism, self.steps, self.scaling, self.averaged = mechanism, steps, scaling, averaged
+        check_choice("change", change, CHANGE)
+        self.change = change
         self.default = self.mechanism_of(budget)  # a budget that cannot be served is an error now
         self.merged = False
         """Whether it began from others; then there is no path for intervals."""
@@ -171,6 +177,9 @@ class LocalReports(Learner):
         numbers = self.steps.numbers(self.distance, problem.loss.bound, d, classes)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.steps.clock == "records", self.averaged
+        spec[loops.BOUND] = problem.loss.bound
+        if self.change == "follow" and self.steps.clock == "information":
+            spec[loops.CURVATURE] = self._expected_curvature(p)
         table = np.zeros((p + 1, k.TABLE))
         table[:, [k.SCALE, k.UNIT]] = 1.0
         table[p, k.UNIT] = np.inf
@@ -189,12 +198,19 @@ class LocalReports(Learner):
             for j, (centre, spread) in columns.typical.items():
                 table[j, [k.CENTRE, k.SCALE]] = centre if problem.intercept else 0.0, spread
         segments = np.zeros((SEGMENTS if self.averaged else 0, d + 1 + 2 * (p + 1)))
+        blocks = np.zeros((follow.ROWS, 5 * d + 2))
         units = begin(table, scaled, self._paired(columns))
-        self.arrays, self.columns = Arrays(spec, box, np.zeros((2, d)), segments, units), columns
+        self.arrays, self.columns = Arrays(spec, box, np.zeros((3, d)), segments, blocks, units), columns
         self.merged = False
         self.arrays.state[0] = first_theta(problem.loss, d, in_units)
-        self.arrays.state[1] = self.units.outward(self.arrays.state[0])
+        self.arrays.state[1:] = self.units.outward(self.arrays.state[0])
         self.__dict__.pop("default_rows", None)
+
+    def _expected_curvature(self, p: int) -> float:
+        """The h of `optim.follow` for p columns, in units of C0 and for a residual of spread 1."""
+        loss, q = self.problem.loss, p + self.problem.intercept
+        weight = 1.0 if loss.clip is not None else math.sqrt(2 / max(q, 2))
+        return loss.expected_curvature * weight / loss.bound
 
     def _paired(self, columns: Columns) -> Sequence[int]:
         """The columns of which pairs are asked about; the number of columns is the constant 1.
@@ -351,13 +367,18 @@ class LocalReports(Learner):
         return 0 if self.columns is None else int(self.arrays.units.pairs[-1, pair_bits.ANSWERS])
 
     @property
+    def n_changes(self) -> int:
+        """How many changes of the stream were noticed."""
+        return 0 if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.ALARMS])
+
+    @property
     def least_records(self) -> int | None:
         """About how many records in all hold the information I_0 of `steps`; None before the first one."""
         seen = int(self.seen[0])
         if self.columns is None or not seen or self.steps.clock == "records":
             return None
         arrays, problem = self.arrays, self.problem
-        total, gradients = float(arrays.units.progress[k.TOTAL]), seen - self.n_asked - self.n_paired
+        total, gradients = self.information, seen - self.n_asked - self.n_paired
         each = total / max(gradients, 1) if total else float(self.default_rows[0, samplers.INFORMATION])
         later = 1 - float(arrays.units.table[-1, k.SINCE] / arrays.spec[loops.OFFSET])
         if problem.outputs > 1 and problem.intercept:
@@ -408,7 +429,7 @@ class LocalReports(Learner):
             )
             seen = int(self.seen[0])
             notes.append(f"of the {seen:,} records, {asked}, and the others on {others}; which ones is public")
-        return notes
+        return [*notes, *about(self.n_changes)]
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -424,6 +445,7 @@ class LocalReports(Learner):
         return {
             "state": arrays.state.copy(),
             "segments": arrays.segments.copy(),
+            "blocks": arrays.saved_blocks(),
             "merged": self.merged,
             **arrays.units.learned(),
         }
@@ -442,17 +464,24 @@ class LocalReports(Learner):
         ):
             raise ConfigError("state: numbers out of range")
         self.problem.check_theta(numbers[0], self.p)
-        arrays.state[:], arrays.segments[:] = numbers, segments
+        blocks = arrays.read_blocks(state)
         arrays.units.read(state, len(segments))
+        arrays.state[:], arrays.segments[:], arrays.blocks[:] = numbers, segments, blocks
         self.merged = bool(state["merged"])
 
     @property
+    def information(self) -> float:
+        """That of all gradients, also of those before a change of the stream."""
+        progress, numbers = self.arrays.units.progress, self.arrays.blocks[follow.NUMBERS]
+        return float(numbers[follow.EVER] if self.arrays.spec[loops.CURVATURE] else progress[k.TOTAL])
+
+    @property
     def weight(self) -> float:
-        """The information of its gradients."""
+        """The information of its gradients since the last change of the stream that it noticed."""
         return float(self.arrays.units.progress[k.TOTAL])
 
     def _both(self) -> np.ndarray:
-        """Theta and its average (2, d) in original units."""
+        """Theta and the answer (2, d) in original units."""
         return np.stack([self.units.outward(self.arrays.state[0]), self.arrays.state[1]])
 
     def merge(self, parts: Sequence[LocalReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
@@ -461,6 +490,7 @@ class LocalReports(Learner):
         found = average([part._both() for part in parts]) if any(part.weight for part in parts) else self._both()  # noqa: SLF001 - the same class
         arrays.units.merge([part.arrays.units for part in parts])
         arrays.segments[:] = arrays.units.progress[[k.SEGMENT, k.WIDTH]] = 0.0
-        arrays.state[0], arrays.state[1] = self.units.inward(found[0]), found[1]
+        arrays.state[0], arrays.state[1:] = self.units.inward(found[0]), found[1]
+        arrays.merge_blocks([part.arrays for part in parts], self.units.inward(found[1]))
         odds.begin(arrays)
         self.merged = True

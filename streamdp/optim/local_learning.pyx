@@ -12,11 +12,22 @@ from libc.stdint cimport int64_t, uint64_t
 cimport numpy as cnp
 
 from streamdp.optim cimport odds
+from streamdp.optim.follow cimport (
+    FOLLOWED,
+    NUMBERS,
+    carry_blocks,
+    changed,
+    forget_blocks,
+    note_units,
+    row_of,
+    take_gradient,
+)
 from streamdp.optim.local_model cimport Model, model_of, settle, to_original
 from streamdp.optim.loops cimport (
     AVERAGED,
     BALL,
     BY_RECORDS,
+    CURVATURE,
     DECAY,
     DOMAIN,
     FACTOR,
@@ -83,6 +94,8 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     cdef double total = progress[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
     cdef double since = m.units.table[p * TABLE + SINCE], size = factor * exp(-decay * log(total - since + offset))
     cdef double other, square, shrink, weight, share
+    if spec[CURVATURE] > 0.0:
+        take_gradient(m, g, tau)
     progress[TOTAL] = total
     for j in range(d):
         out[j] = size
@@ -104,7 +117,7 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
                 theta[j] *= shrink
     if spec[AVERAGED]:
         to_original(m, theta, out)
-        weight = tau if spec[BY_RECORDS] else tau * sqrt(total)
+        weight = tau if spec[BY_RECORDS] else tau * sqrt(row_of(m, NUMBERS)[FOLLOWED] if spec[CURVATURE] > 0.0 else total)
         progress[WEIGHT] += weight
         share = weight / progress[WEIGHT]
         segment = m.segments + <Py_ssize_t> progress[SEGMENT] * width(m)
@@ -116,6 +129,8 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
             progress[WIDTH] = tau
         if segment[d] >= progress[WIDTH]:
             end_segment(m)
+    if spec[CURVATURE] > 0.0:
+        changed(m)
 
 
 cdef void _rescale(Model* m) noexcept nogil:
@@ -123,8 +138,10 @@ cdef void _rescale(Model* m) noexcept nogil:
     if not moves(&m.units):
         return
     end_segment(m)
+    note_units(m)
     if scale_columns(&m.units, m.theta, m.d // (m.units.p + 1)):
         m.units.progress[WEIGHT] = 0.0
+    carry_blocks(m)
 
 
 cdef bint _count(Model* m, double keep) noexcept nogil:
@@ -139,6 +156,7 @@ cdef void _take_answer(Model* m, Py_ssize_t column, double low, double high, bin
     """As `unit_table.take_answer`. When the target gets its scale, theta stays, and the average begins anew from it."""
     if take_answer(&m.units, column, low, high, yes, keep):
         forget(m)
+        forget_blocks(m)
         to_original(m, m.theta, m.average)
     if column < m.units.p:
         _count(m, keep)

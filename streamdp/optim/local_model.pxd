@@ -8,8 +8,10 @@ cdef struct Model:
     const double* spec
     const double* box
     double* theta
+    double* answer
     double* average
     double* segments
+    double* blocks
     Units units
     Py_ssize_t d
     Py_ssize_t many

@@ -4,6 +4,7 @@ from streamdp.privacy.arrays cimport Rows
 
 # Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient. BY_NORM
 # is the weight (see `losses.base`); FACTOR, DECAY, OFFSET and BY_RECORDS are the steps (see `steps`).
+# BOUND is C0, and CURVATURE the expected h of `follow`, 0 to follow nothing.
 cpdef enum:
     LOSS = 0
     INTERCEPT = 1
@@ -20,7 +21,9 @@ cpdef enum:
     OFFSET = 12
     BY_RECORDS = 13
     AVERAGED = 14
-    SPEC = 15
+    BOUND = 15
+    CURVATURE = 16
+    SPEC = 17
 
 # The losses.
 cpdef enum:

@@ -17,6 +17,8 @@ DECAY: int
 OFFSET: int
 BY_RECORDS: int
 AVERAGED: int
+BOUND: int
+CURVATURE: int
 SPEC: int
 SQUARED: int
 HUBER: int

@@ -29,7 +29,7 @@ This is for accuracy only: whether a bit is asked follows from released bits (`l
 
 from libc.math cimport atanh, cosh, exp, fmin, log1p, pow, sqrt, tanh
 
-from streamdp.optim.local_model cimport Model, model_of, to_original
+from streamdp.optim.local_model cimport Model, model_of, settle, to_original
 from streamdp.optim.loops cimport INTERCEPT, LOGISTIC, LOSS, OFFSET
 from streamdp.scaling.unit_table cimport BITS, CLASS, SINCE, TABLE, TARGET, TOTAL
 
@@ -104,3 +104,4 @@ def begin(arrays):
     model_of(arrays, &m)
     if _before(&m):
         _place(&m)
+        settle(&m)

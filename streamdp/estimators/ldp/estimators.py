@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any, averaged: bool) -> LocalReports:
     steps = Steps(model.eta, model.alpha, model.clock)
     return LocalReports(
-        problem, budget, rng, mechanism=model.mechanism, steps=steps, scaling=model.scaling, averaged=averaged
+        problem,
+        budget,
+        rng,
+        mechanism=model.mechanism,
+        steps=steps,
+        scaling=model.scaling,
+        averaged=averaged,
+        change=model.change,
     )
 
 
@@ -101,6 +108,7 @@ class LDPSGDRegressor(Regressor):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
+    n_changes = of_learner(LocalReports, "n_changes")
 
     def __init__(
         self,
@@ -118,6 +126,7 @@ class LDPSGDRegressor(Regressor):
         scaling: str | None = None,
         target: tuple[float, float] | None = None,
         validation: Mapping[str, Any] | None = None,
+        change: str = "follow",
     ) -> None:
         self._construct(locals())
 
@@ -140,6 +149,7 @@ class LDPASGDRegressor(Regressor):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
+    n_changes = of_learner(LocalReports, "n_changes")
     unresolved = property(methods.unresolved)
     interval = methods.interval
     settles_at = methods.settles_at
@@ -161,6 +171,7 @@ class LDPASGDRegressor(Regressor):
         scaling: str | None = None,
         target: tuple[float, float] | None = None,
         validation: Mapping[str, Any] | None = None,
+        change: str = "follow",
     ) -> None:
         self._construct(locals())
 
@@ -183,6 +194,7 @@ class LDPSGDClassifier(Classifier):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
+    n_changes = of_learner(LocalReports, "n_changes")
 
     def __init__(
         self,
@@ -200,6 +212,7 @@ class LDPSGDClassifier(Classifier):
         scaling: str | None = None,
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
+        change: str = "follow",
     ) -> None:
         self._construct(locals())
 
@@ -222,6 +235,7 @@ class LDPASGDClassifier(Classifier):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
+    n_changes = of_learner(LocalReports, "n_changes")
     unresolved = property(methods.unresolved)
     interval = methods.interval
     settles_at = methods.settles_at
@@ -243,5 +257,6 @@ class LDPASGDClassifier(Classifier):
         scaling: str | None = None,
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
+        change: str = "follow",
     ) -> None:
         self._construct(locals())

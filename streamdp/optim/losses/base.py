@@ -71,6 +71,8 @@ class Loss:
     code: ClassVar[int]
     has_envelope: ClassVar[bool] = False
     """Whether the compiled loops compute the gradient of the Moreau envelope; True for the non-smooth losses."""
+    expected_curvature: ClassVar[float] = 1.0
+    """The second derivative in the linear predictor that is expected, for a residual of spread 1."""
 
     def __post_init__(self) -> None:
         if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):

@@ -77,6 +77,7 @@ class Huber(Loss):
     sigma_min: float = 0.1
 
     name = "huber"
+    expected_curvature = 0.82
     code = 1
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ class Logistic(Loss):
     """
 
     name = "logistic"
+    expected_curvature = 0.15
     code = 2
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
@@ -103,6 +104,7 @@ class Softmax(Loss):
     """
 
     name = "softmax"
+    expected_curvature = 0.15
     code = 3
 
     def _bound(self) -> float:

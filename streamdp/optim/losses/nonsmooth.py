@@ -33,6 +33,7 @@ class Quantile(Loss):
     tau: float = 0.5
 
     name = "quantile"
+    expected_curvature = 0.5
     code = 4
     has_envelope = True
 
@@ -71,6 +72,7 @@ class Hinge(Loss):
     """
 
     name = "hinge"
+    expected_curvature = 0.25
     code = 5
     has_envelope = True
 

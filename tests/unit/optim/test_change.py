@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import chi2, norm
 
 from streamdp import (
-    LDPASGDRegressor,
     PanPrivateClassifier,
     PanPrivateRegressor,
     ShuffleRegressor,
@@ -215,7 +214,6 @@ def test_a_choice_that_does_not_exist_is_refused() -> None:
     for kind in ("pan", "shuffle", "windowed"):
         with pytest.raises(ConfigError, match="change"):
             regressor(kind, change="forget")
-    assert not hasattr(LDPASGDRegressor(features=NAMES), "n_changes")
 
 
 @pytest.mark.parametrize("batch", [100, 2000, None])

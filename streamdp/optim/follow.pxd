@@ -1,0 +1,42 @@
+"""Constants and functions of `follow` for other compiled modules."""
+
+from streamdp.optim.local_model cimport Model
+
+# A block has sums (d,) of tau g, of tau theta before the step, of A and B of the regression for the curvature, and of the
+# variance of the first, in information; then its information, and its level, 0 if it is not in use.
+# Rows after the blocks: the open block, with theta at its start in place of A; what is known about the curvature (A and
+# B), with the sums of squares of all blocks in place of the first sum, and their number; recent iterates in original
+# units; and numbers. These are saved; the others are scratch.
+cpdef enum:
+    BLOCKS = 56
+    OPEN = 56
+    KNOWN = 57
+    RECENT = 58
+    NUMBERS = 59
+    SAVED = 60
+    ROWS = 62
+    LEVELS = 13
+
+# The numbers: the information of gradients in all, and since the last change that was noticed; how many changes were
+# noticed; and the share of recent iterates in the answer.
+cpdef enum:
+    EVER = 0
+    FOLLOWED = 1
+    ALARMS = 2
+    MIXED = 3
+
+
+cdef inline Py_ssize_t block_width(Py_ssize_t d) noexcept nogil:
+    """The numbers of a row."""
+    return 5 * d + 2
+
+
+cdef inline double* row_of(const Model* m, Py_ssize_t i) noexcept nogil:
+    return m.blocks + i * block_width(m.d)
+
+
+cdef void take_gradient(Model* m, const double* g, double tau) noexcept nogil
+cdef bint changed(Model* m) noexcept nogil
+cdef void note_units(Model* m) noexcept nogil
+cdef void carry_blocks(Model* m) noexcept nogil
+cdef void forget_blocks(Model* m) noexcept nogil

@@ -1,0 +1,312 @@
+"""Whether the stream has changed: a test on the noisy gradients of LDP-SGD and LDP-ASGD, in blocks, compiled.
+
+A report g_i at theta_i (before its step) has the mean H (theta_i - theta*) near theta*, and with its information tau_i
+(in units of 1/C0^2) a covariance of about C0^2 / (d tau_i) on each coordinate. Reports are added up in blocks of the
+information 2 d, and there are at most four blocks of each size, which doubles: S = sum tau g / C0 and Q = sum tau theta.
+
+Test. For each way to divide the blocks into the first ones, of the information w_1, and the last ones, of w_2 <= w_1:
+
+    G = S_2 + K (w_2 Q_1 / w_1 - Q_2),   0 <= K <= H / C0 a diagonal matrix.
+
+Without a change the first term is about H (Q_2 - w_2 theta*) / C0 and noise of the variance w_2 / d, and what is added
+moves it towards H (w_2 Q_1 / w_1 - w_2 theta*) / C0, the gradients that the average of the first blocks would have had.
+For any such K the variance of a coordinate is at most w_2 / d: with c = K C0 / H in [0, 1], G = (1 - c) [M + H sum tau
+(theta - theta*) / C0] + c M + the error of Q_1 / w_1, M being the noise. The bracket has at most the variance of M,
+because steps follow the gradients and take back a part of the noise. With z^2 the square of G over its variance, times
+1 + w_2 / w_1 for the error of Q_1 / w_1, m coordinates and the information w of all reports ever,
+
+    L = ln(1 / delta) + 2 ln(w / w_2):   sum of z^2 > m + 2 sqrt(m L) + 2 L,   or   max of z^2 > 2 (L + ln m)
+
+is a change (the bounds and the weights are those of `change`), and so is it with K = 0, by the gradients alone. Huber's
+scale is not looked at: what predicts does not depend on it.
+
+K. It has to be below the curvature, which is not known. It is h chi, h being what the loss expects in units in which
+columns are scaled (`Loss.expected_curvature`), and chi in [0, 1] follows from the blocks before the last ones: with
+theta_b at the start of a block and D = h (Q_1 / w_1 - theta_b) w, the regression of -S on D has the slope a / b, a =
+-d S D / w, b = d D^2 / w, of which chi takes the lower limit .7 a/b - .5 / sqrt(b). Theta before the step, and at the
+start of the block, does not depend on the block's noise; with the mean of the block chi would be biased by 1.
+
+The variance of a coordinate is C0^2 / (d tau) only if the noise is isotropic and hides the gradients. So the mean of
+d S^2 / w over all blocks multiplies it, once there are 30.
+
+After a change the clock T of the steps goes back to w_2, so that steps are as long as after so much information, and
+the average, the path and the blocks begin anew.
+
+Assumption, neighbours, trust: those of the estimator. Claim: it spends nothing. Proof: everything is computed from
+noisy reports that were taken in before, and from public budgets, and it decides about later steps only. Theta at the
+next record, and the question that it is asked, stay functions of earlier reports and public numbers, which is all that
+the proof of the estimator asks for.                                                                                QED
+
+Source: streamdp.
+"""
+
+from libc.math cimport log, sqrt
+
+from streamdp.optim.local_model cimport Model, to_original
+from streamdp.optim.loops cimport AVERAGED, BOUND, CURVATURE, HUBER, LOSS, OFFSET
+from streamdp.optim.path cimport forget
+from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEIGHT
+
+cdef double _DELTA = 1e-4, _SHARE = 0.7, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
+cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 2.0, _SLOPE = 4.0, _LATEST = 0.25
+cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
+
+
+cdef void take_gradient(Model* m, const double* g, double tau) noexcept nogil:
+    """Add a noisy gradient at theta to the open block. It comes before the step."""
+    cdef double* block = row_of(m, OPEN)
+    cdef double* numbers = row_of(m, NUMBERS)
+    cdef Py_ssize_t d = m.d, j
+    cdef double share = tau / m.spec[BOUND]
+    numbers[EVER] += tau
+    numbers[FOLLOWED] += tau
+    if block[5 * d] == 0.0:
+        for j in range(d):
+            block[2 * d + j] = m.theta[j]
+    for j in range(d):
+        block[j] += share * g[j]
+        block[d + j] += tau * m.theta[j]
+        block[4 * d + j] += tau
+    block[5 * d] += tau
+
+
+cdef Py_ssize_t _used(const Model* m) noexcept nogil:
+    """How many blocks are in use; they come first, the newest last."""
+    cdef Py_ssize_t i
+    for i in range(BLOCKS):
+        if row_of(m, i)[5 * m.d + 1] == 0.0:
+            return i
+    return BLOCKS
+
+
+cdef void _clear(double* row, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t j
+    for j in range(n):
+        row[j] = 0.0
+
+
+cdef void forget_blocks(Model* m) noexcept nogil:
+    """Empty the blocks, and the open one."""
+    _clear(m.blocks, (OPEN + 1) * block_width(m.d))
+
+
+cdef void _add(Model* m, const double* block) noexcept nogil:
+    """Add a block of the first level, and join the two oldest ones of a level that has more than four."""
+    cdef Py_ssize_t n = block_width(m.d), at = 5 * m.d + 1, end = _used(m), first, count, i, j
+    cdef double* row = row_of(m, end)
+    cdef int level
+    for j in range(n):
+        row[j] = block[j]
+    row[at] = 1.0
+    end += 1
+    for level in range(1, LEVELS + 1):
+        count, first = 0, 0
+        for i in range(end):
+            if row_of(m, i)[at] == level:
+                first = i if count == 0 else first
+                count += 1
+        if count <= _EACH:
+            return
+        row = row_of(m, first)
+        for j in range(n - 1):
+            row[j] += row[n + j]
+        row[at] = min(level + 1, LEVELS)
+        for j in range((first + 1) * n, (end - 1) * n):
+            m.blocks[j] = m.blocks[n + j]
+        end -= 1
+        _clear(row_of(m, end), n)
+
+
+cdef void _learn_curvature(Model* m, double* block, const double* total, double h) noexcept nogil:
+    """Write A and B of a block that has ended, and add its squares to those of all."""
+    cdef Py_ssize_t d = m.d, j
+    cdef double w = block[5 * d], before = total[5 * d], far
+    cdef double* known = row_of(m, KNOWN)
+    known[5 * d] += 1.0
+    for j in range(d):
+        known[j] += block[j] * block[j] * d / block[4 * d + j]
+        far = h * (total[d + j] / before - block[2 * d + j]) * w if before > 0.0 else 0.0
+        block[2 * d + j] = -d * block[j] * far / w
+        block[3 * d + j] = d * far * far / w
+
+
+cdef struct Squares:
+    # The sum and the largest of squares z^2.
+    double total
+    double largest
+
+
+cdef inline void _take_square(Squares* squares, double value, double variance) noexcept nogil:
+    cdef double square = value * value / variance
+    squares.total += square
+    squares.largest = max(squares.largest, square)
+
+
+cdef inline double _ratio(const Squares* squares, Py_ssize_t m, double doubt) noexcept nogil:
+    """The larger ratio of squares to what they are at most, but for a probability of about exp(-doubt)."""
+    cdef double ratio = squares.total / (m + 2.0 * sqrt(m * doubt) + 2.0 * doubt)
+    return max(ratio, squares.largest / (2.0 * (doubt + log(m))))
+
+
+cdef inline double _share(double slope, double information) noexcept nogil:
+    """Chi: a lower limit of a slope, in [0, 1]."""
+    return min(max(slope - _DEVIATIONS / sqrt(information), 0.0), 1.0)
+
+
+cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_t tested) noexcept nogil:
+    """Write the mean of the latest quarter of the iterates since the block `first`, in original units."""
+    cdef Py_ssize_t d = m.d, i, j
+    cdef double* recent = row_of(m, RECENT)
+    cdef double* sums = row_of(m, SAVED)
+    cdef double w = 0.0, weight = 0.0
+    for i in range(first, used):
+        w += row_of(m, i)[5 * d]
+    _clear(sums, d)
+    for i in range(used - 1, first - 1, -1):
+        weight += row_of(m, i)[5 * d]
+        for j in range(d):
+            sums[j] += row_of(m, i)[d + j]
+        if weight >= _LATEST * w:
+            break
+    for j in range(d):
+        sums[j] /= weight
+    to_original(m, sums, recent)
+    for j in range(tested, d):
+        recent[j] = m.average[j]
+
+
+cdef bint changed(Model* m) noexcept nogil:
+    """End the open block if it is full, and look for a change: True if there is one, and all of it has begun anew."""
+    cdef Py_ssize_t d = m.d, n = block_width(d), tested = d - (<int> m.spec[LOSS] == HUBER), used, i, j, best = -1, doubtful = -1
+    cdef double* block = row_of(m, OPEN)
+    cdef double* numbers = row_of(m, NUMBERS)
+    cdef double* total = row_of(m, SAVED)
+    cdef double* last = total + n
+    cdef const double* known = row_of(m, KNOWN)
+    cdef double h = m.spec[CURVATURE], w, before, a, b, far, variance, doubt, ratio, most = 1.0, doubted = 1.0
+    cdef Squares by_sum, sure, likely
+    if block[5 * d] < 2.0 * d:
+        return False
+    if tested < d:
+        h /= max(m.average[d - 1] / m.units.table[m.units.p * TABLE + SCALE] if m.spec[AVERAGED] else m.theta[d - 1], _LEAST_SCALE)
+    used = _used(m)
+    _clear(total, 2 * n)
+    for i in range(used):
+        for j in range(n):
+            total[j] += m.blocks[i * n + j]
+    if used < _FEWEST or numbers[FOLLOWED] <= 4.0 * m.spec[OFFSET]:
+        total[5 * d] = 0.0  # the curvature is not learned yet
+    _learn_curvature(m, block, total, h)
+    _add(m, block)
+    _clear(block, n)
+    if total[5 * d] == 0.0:
+        return False
+    used = _used(m)
+    _clear(total, n)
+    for i in range(used):
+        for j in range(n):
+            total[j] += m.blocks[i * n + j]
+    for i in range(used - 1, 0, -1):
+        for j in range(n):
+            last[j] += m.blocks[i * n + j]
+        w, before = last[5 * d], total[5 * d] - last[5 * d]
+        if before < w:
+            break
+        by_sum = sure = likely = Squares(0.0, 0.0)
+        for j in range(tested):
+            a = total[2 * d + j] - last[2 * d + j] + known[2 * d + j] + _PRIOR_A
+            b = total[3 * d + j] - last[3 * d + j] + known[3 * d + j] + _PRIOR_B
+            variance = last[4 * d + j] / d
+            if known[5 * d] >= _KNOWN_FROM:
+                variance *= max(known[j] / known[5 * d], _LEAST_VARIANCE)
+            far = h * (w * (total[d + j] - last[d + j]) / before - last[d + j])
+            _take_square(&by_sum, last[j], variance)
+            variance *= 1.0 + w / before
+            _take_square(&sure, last[j] + far * _share(_SHARE * a / b, b), variance)
+            _take_square(&likely, last[j] + far * _share(a / b, b), variance)
+        doubt = log(numbers[EVER] / (_DELTA * w)) + log(numbers[EVER] / w)
+        ratio = max(_ratio(&by_sum, tested, doubt), _ratio(&sure, tested, doubt))
+        if ratio > most:
+            most, best = ratio, i
+        doubt = log(_DOUBTED * (w + before) / w)
+        ratio = max(_ratio(&by_sum, tested, doubt), _ratio(&likely, tested, doubt))
+        if w >= 4.0 * d and ratio > doubted:
+            doubted, doubtful = ratio, i
+    if best >= 0:
+        _begin_anew(m, best, used)
+        return True
+    numbers[MIXED] = min(_SLOPE * (doubted - 1.0), 1.0)
+    if doubted > 1.0 and m.spec[AVERAGED]:
+        _average_recent(m, doubtful, used, tested)
+    return False
+
+
+cdef void _begin_anew(Model* m, Py_ssize_t first, Py_ssize_t used) noexcept nogil:
+    """Set the clocks back to the information of the blocks from `first` on, and empty average, path and blocks."""
+    cdef Py_ssize_t d = m.d, n = block_width(d), i, j
+    cdef double* known = row_of(m, KNOWN)
+    cdef double* numbers = row_of(m, NUMBERS)
+    cdef double* column
+    cdef double w = 0.0, total = m.units.progress[TOTAL], start = min(m.units.table[m.units.p * TABLE + SINCE], 0.0)
+    for i in range(used):
+        if i >= first:
+            w += row_of(m, i)[5 * d]
+        else:
+            for j in range(2 * d, 4 * d):
+                known[j] += m.blocks[i * n + j]
+    for j in range(2 * d, 4 * d):
+        known[j] /= 2.0
+    w = min(w, total)
+    for j in range(m.units.p + 1):
+        column = m.units.table + j * TABLE
+        column[SINCE] = w + start - min(total + start - column[SINCE], w)
+    m.units.progress[TOTAL] = w
+    m.units.progress[WEIGHT] = numbers[FOLLOWED] = numbers[MIXED] = 0.0
+    numbers[ALARMS] += 1
+    if m.spec[AVERAGED]:
+        to_original(m, m.theta, m.average)
+        forget(m)
+    forget_blocks(m)
+
+
+cdef void note_units(Model* m) noexcept nogil:
+    """Keep the centres and scales of the columns for `carry_blocks`."""
+    cdef double* kept = row_of(m, SAVED)
+    cdef Py_ssize_t j
+    for j in range(m.units.p):
+        kept[2 * j], kept[2 * j + 1] = m.units.table[j * TABLE + CENTRE], m.units.table[j * TABLE + SCALE]
+
+
+cdef void carry_blocks(Model* m) noexcept nogil:
+    """Carry the blocks along when columns got other units after `note_units`."""
+    cdef Py_ssize_t d = m.d, q = m.units.p + 1, i, j, k, at, other
+    cdef const double* kept = row_of(m, SAVED)
+    cdef const double* column
+    cdef double* row
+    cdef double ratio, moved, less
+    for j in range(m.units.p):
+        column = m.units.table + j * TABLE
+        moved, ratio = column[CENTRE] - kept[2 * j], kept[2 * j + 1] / column[SCALE]
+        if moved == 0.0 and ratio == 1.0:
+            continue
+        less = min(ratio, 1.0 / ratio) ** 2
+        for k in range(d // q):
+            at, other = k * q + j, k * q + m.units.p
+            for i in range(OPEN + 1):
+                row = row_of(m, i)
+                if row[5 * d] == 0.0:
+                    continue
+                row[at] = ratio * row[at] - moved / column[SCALE] * row[other]
+                row[4 * d + at] = ratio**2 * row[4 * d + at] + (moved / column[SCALE]) ** 2 * row[4 * d + other]
+                _move(row + d, at, other, moved / kept[2 * j + 1], ratio)
+                if i == OPEN:
+                    _move(row + 2 * d, at, other, moved / kept[2 * j + 1], ratio)
+                else:
+                    row[2 * d + at] *= less
+                    row[3 * d + at] *= less
+
+
+cdef inline void _move(double* theta, Py_ssize_t at, Py_ssize_t other, double moved, double ratio) noexcept nogil:
+    """Carry a sum of theta along, as `unit_table.scale_columns` does with theta."""
+    theta[other] += theta[at] * moved
+    theta[at] /= ratio

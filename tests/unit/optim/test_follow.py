@@ -1,0 +1,168 @@
+"""LDP learners follow a stream that changes: `streamdp.optim.follow`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor
+from streamdp.errors import ConfigError
+
+NAMES = ["a", "b", "c", "d"]
+THETA = np.array([0.5, -0.5, 0.5, -0.5])
+REGRESSORS = {"asgd": LDPASGDRegressor, "sgd": LDPSGDRegressor}
+
+
+def records(n: int, theta: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Normal columns, and a target of which theta explains a half."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    return X, X @ theta + rng.normal(size=n)
+
+
+def off(model: object, theta: np.ndarray) -> float:
+    """The squared error of the coefficients; half of the variance of the target is 1."""
+    return float(np.sum((model.theta[:4] - theta) ** 2))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", REGRESSORS)
+def test_a_flip_is_noticed_and_followed(kind: str) -> None:
+    model = REGRESSORS[kind](features=NAMES, budget="eps=4", seed=1)
+    model.learn_arrays(*records(20_000, THETA))
+    assert model.n_changes == 0
+    model.learn_arrays(*records(5_000, -THETA, 1))
+    assert model.n_changes >= 1
+    assert off(model, -THETA) < 0.05
+    assert "the stream has changed" in model.statement()
+
+
+def test_without_following_the_average_stays_where_it_was() -> None:
+    model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1, change="ignore")
+    model.learn_arrays(*records(20_000, THETA))
+    model.learn_arrays(*records(5_000, -THETA, 1))
+    assert model.n_changes == 0
+    assert off(model, -THETA) > 1
+
+
+def test_classes_are_followed() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(40_000, 4))
+    odds = 3 * X @ THETA
+    odds[20_000:] *= -1
+    y = rng.random(len(X)) < 1 / (1 + np.exp(-odds))
+    right = {}
+    for change in ("follow", "ignore"):
+        model = LDPASGDClassifier(features=NAMES, budget="eps=4", seed=1, change=change)
+        model.learn_arrays(X, y)
+        right[change] = np.mean(model.predict_arrays(X[30_000:]) == y[30_000:])
+    assert right["follow"] > 0.75
+    assert right["ignore"] < 0.5
+
+
+@pytest.mark.parametrize("budget", ["eps=1", "eps=4"])
+@pytest.mark.parametrize("slow", [0.0, 0.9])
+def test_a_stationary_stream_has_no_alarm(budget: str, slow: float) -> None:
+    """Also if all columns are correlated by .9: then theta moves slowly in most directions."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        common = rng.normal(size=(30_000, 1))
+        X = np.sqrt(slow) * common + np.sqrt(1 - slow) * rng.normal(size=(30_000, 4))
+        model = LDPASGDRegressor(features=NAMES, budget=budget, seed=seed)
+        model.learn_arrays(X, X @ THETA + rng.normal(size=len(X)))
+        assert model.n_changes == 0
+
+
+def test_budgets_that_differ_by_record_give_no_alarm_and_a_change_is_still_noticed() -> None:
+    rng = np.random.default_rng(3)
+    amounts = rng.choice([0.5, 2.0, 6.0], size=40_000)
+    model = LDPASGDRegressor(features=NAMES, budget="eps=1", seed=3)
+    model.learn_arrays(*records(30_000, THETA, 3), budgets=amounts[:30_000])
+    assert model.n_changes == 0
+    model.learn_arrays(*records(10_000, -THETA, 4), budgets=amounts[30_000:])
+    assert model.n_changes >= 1
+
+
+def test_until_a_change_is_likely_the_answer_is_that_of_the_whole_past() -> None:
+    """One by one, at each record at which nothing is mixed in."""
+    X, y = records(3_000, THETA)
+    follows, ignores = (
+        LDPASGDRegressor(features=NAMES, budget="eps=1", seed=5, change=c) for c in ("follow", "ignore")
+    )
+    same = 0
+    for at in range(0, len(X), 100):
+        for model in (follows, ignores):
+            model.learn_arrays(X[at : at + 100], y[at : at + 100])
+        same += bool(np.array_equal(follows.theta, ignores.theta))
+    assert follows.n_changes == 0
+    assert same >= 25
+
+
+def test_a_state_goes_on_as_the_model_does_also_after_a_change() -> None:
+    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
+    model.learn_arrays(*records(5_000, THETA))
+    model.learn_arrays(*records(1_500, -THETA, 1))
+    other = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=7)
+    other.load_state_dict(model.state_dict())
+    assert other.n_changes == model.n_changes >= 1
+    np.testing.assert_array_equal(other.theta, model.theta)
+    for key, value in model.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda blocks: blocks[:, :-1],
+        lambda blocks: blocks[:2],
+        lambda blocks: np.where(np.arange(blocks.shape[1]) == blocks.shape[1] - 1, 0.5, blocks),
+        lambda blocks: -blocks,
+        lambda blocks: np.full_like(blocks, np.nan),
+        lambda blocks: blocks * 1e200,
+    ],
+)
+def test_blocks_that_no_stream_makes_are_refused(spoil: object) -> None:
+    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
+    model.learn_arrays(*records(2_000, THETA))
+    state = model.state_dict()
+    state["blocks"] = spoil(np.array(state["blocks"]))  # type: ignore[operator]
+    with pytest.raises(ConfigError, match="blocks"):
+        LDPASGDRegressor(features=NAMES, budget="eps=8").load_state_dict(state)
+
+
+def test_the_papers_clock_follows_nothing() -> None:
+    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=8, clock="records", alpha=0.6, eta=0.2)
+    model.learn_arrays(*records(10_000, THETA))
+    model.learn_arrays(*records(10_000, -THETA, 1))
+    assert model.n_changes == 0
+
+
+def test_after_a_change_there_is_no_interval_until_enough_has_come_since() -> None:
+    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=9)
+    model.learn_arrays(*records(10_000, THETA))
+    assert np.isfinite(model.interval()).all()
+    changes, at = 0, 0
+    X, y = records(30_000, -THETA, 1)
+    while not changes:
+        model.learn_arrays(X[at : at + 50], y[at : at + 50])
+        changes, at = model.n_changes, at + 50
+    assert np.isnan(model.interval()).all()
+    model.learn_arrays(X[at:], y[at:])
+    limits = model.interval()[:4]
+    assert np.isfinite(limits).all()
+    assert np.all(np.abs(limits.mean(axis=1) + THETA) < 0.1)
+
+
+def test_a_model_of_parts_begins_without_blocks_and_notices_later_changes() -> None:
+    parts = [LDPASGDRegressor(features=NAMES, budget="eps=4", seed=i) for i in (1, 2)]
+    for i, part in enumerate(parts):
+        part.learn_arrays(*records(10_000, THETA, i))
+    both = parts[0].merged(parts[1])
+    assert off(both, THETA) < 0.05
+    both.learn_arrays(*records(10_000, -THETA, 5))
+    assert both.n_changes >= 1
+    assert off(both, -THETA) < 0.05
+
+
+def test_there_is_no_third_choice() -> None:
+    with pytest.raises(ConfigError, match="change"):
+        LDPASGDRegressor(features=NAMES, change="forget")
