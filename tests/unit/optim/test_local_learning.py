@@ -126,7 +126,7 @@ def test_units_there_and_back() -> None:
         np.testing.assert_allclose(units.outward(units.inward(original)), original, rtol=1e-9, atol=1e-9)
     start = LDPSGDRegressor(features=model.features, target=model.target)
     start.learn_arrays(*records(3000))  # without an average, the compiled map writes theta in original units
-    theta, shown = start.learner.arrays.state
+    theta, shown, _ = start.learner.arrays.state
     np.testing.assert_allclose(start.learner.units.outward(theta), shown, rtol=1e-9, atol=1e-9)
 
 
