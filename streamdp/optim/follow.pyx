@@ -23,7 +23,7 @@ scale is not looked at: what predicts does not depend on it.
 K. It has to be below the curvature, which is not known. It is h chi, h being what the loss expects in units in which
 columns are scaled (`Loss.expected_curvature`), and chi in [0, 1] follows from the blocks before the last ones: with
 theta_b at the start of a block and D = h (Q_1 / w_1 - theta_b) w, the regression of -S on D has the slope a / b, a =
--d S D / w, b = d D^2 / w, of which chi takes the lower limit .7 a/b - .5 / sqrt(b). Theta before the step, and at the
+-d S D / w, b = d D^2 / w, of which chi takes the lower limit .6 a/b - .5 / sqrt(b). Theta before the step, and at the
 start of the block, does not depend on the block's noise; with the mean of the block chi would be biased by 1.
 
 The variance of a coordinate is C0^2 / (d tau) only if the noise is isotropic and hides the gradients. So the mean of
@@ -47,7 +47,7 @@ from streamdp.optim.loops cimport AVERAGED, BOUND, CURVATURE, HUBER, LOSS, OFFSE
 from streamdp.optim.path cimport forget
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEIGHT
 
-cdef double _DELTA = 1e-4, _SHARE = 0.7, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
+cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
 cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 2.0, _SLOPE = 4.0, _LATEST = 0.25
 cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
 
