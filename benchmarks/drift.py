@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, table
-from streamdp import PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
+from streamdp import LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
 
 RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 3
 NAMES = [f"x{j}" for j in range(COLUMNS)]
@@ -65,6 +65,10 @@ KINDS = (
     "there and back, 3 changes",
 )
 LEARNERS: dict[str, Callable[..., Any]] = {
+    "LDPASGD, eps=1": lambda **o: LDPASGDRegressor(features=NAMES, budget="eps=1", **o),
+    "LDPASGD, eps=4": lambda **o: LDPASGDRegressor(features=NAMES, budget="eps=4", **o),
+    "LDPSGD, eps=1": lambda **o: LDPSGDRegressor(features=NAMES, budget="eps=1", **o),
+    "LDPSGD, eps=4": lambda **o: LDPSGDRegressor(features=NAMES, budget="eps=4", **o),
     "PanPrivate": lambda **o: PanPrivateRegressor(features=NAMES, budget="eps=1,delta=1e-6", **o),
     "Shuffle": lambda **o: ShuffleRegressor(features=NAMES, budget="eps=1,delta=1e-6", **o),
     "Windowed, 5,000 records": lambda **o: WindowedRegressor(
@@ -113,9 +117,9 @@ def real(runs: int) -> str:
     return table(["learner", "change=", "on the way, minutes", "December, minutes", "changes noticed"], rows)
 
 
-def changes(name: str, quick: bool) -> str:
+def changes(name: str, quick: bool, full: int = RUNS) -> str:
     """A row for each stream and choice of a learner."""
-    make, rows, runs = LEARNERS[name], [], 2 if quick else RUNS
+    make, rows, runs = LEARNERS[name], [], 2 if quick else full
     for kind in KINDS:
         for choice in ("ignore", "follow"):
             found = np.array([run(lambda **o: make(change=choice, **o), kind, 900 + i) for i in range(runs)])  # noqa: B023
@@ -127,6 +131,10 @@ def changes(name: str, quick: bool) -> str:
 
 
 PARTS: dict[str, Callable[[bool], str]] = {
+    "ldp-asgd-1": partial(changes, "LDPASGD, eps=1", full=8),
+    "ldp-sgd-1": partial(changes, "LDPSGD, eps=1", full=8),
+    "ldp-asgd-4": partial(changes, "LDPASGD, eps=4", full=8),
+    "ldp-sgd-4": partial(changes, "LDPSGD, eps=4", full=8),
     "pan": partial(changes, "PanPrivate"),
     "shuffle": partial(changes, "Shuffle"),
     "windowed": partial(changes, "Windowed, 5,000 records"),

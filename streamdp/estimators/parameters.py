@@ -46,7 +46,7 @@ SHARED: Mapping[str, str] = {
     "classes": "The public labels, at least two; (False, True) if None. Any other label raises `SchemaError`.",
     "change": """
         "follow": a change of the stream is looked for in what was released, which spends nothing, and what was learned
-        before it is dropped (see `optim.change`); with method="newton" only. "ignore": the average is over all of the
+        before it is dropped (see `optim.change` and `optim.follow`); not by planned methods, and not with clock="records". "ignore": the average is over all of the
         past.""",
     "validation": """
         How records answer about the model's error before they are learned (see `quality`): {"share": 0.1}, in place of

@@ -1,7 +1,7 @@
 """Local reports: noisy steps and bits of single records, for LDP-SGD and LDP-ASGD.
 
-Proof: docs/proofs/local_reports.md. The device's half, which knows names, is
-`streamdp.estimators.ldp.randomizer`.
+Proofs: docs/proofs/local_reports.md, and docs/proofs/change.md for streams that change. The device's half, which knows
+names, is `streamdp.estimators.ldp.randomizer`.
 """
 
 from __future__ import annotations

@@ -1,43 +1,11 @@
 """Whether the stream has changed: a test on the noisy gradients of LDP-SGD and LDP-ASGD, in blocks, compiled.
 
-A report g_i at theta_i (before its step) has the mean H (theta_i - theta*) near theta*, and with its information tau_i
-(in units of 1/C0^2) a covariance of about C0^2 / (d tau_i) on each coordinate. Reports are added up in blocks of the
-information 2 d, and there are at most four blocks of each size, which doubles: S = sum tau g / C0 and Q = sum tau theta.
+A block has sums of noisy gradients S and of iterates Q. For each way to divide the blocks, the gradients of the last
+ones are carried to the average of the first ones with a lower bound of the curvature, which is learned from the blocks
+before. If the sum is too large for its noise, the stream has changed: clocks go back to the information of the last
+ones, and the average begins anew. If it is large, but not too large, recent iterates are mixed into the answer.
 
-Test. For each way to divide the blocks into the first ones, of the information w_1, and the last ones, of w_2 <= w_1:
-
-    G = S_2 + K (w_2 Q_1 / w_1 - Q_2),   0 <= K <= H / C0 a diagonal matrix.
-
-Without a change the first term is about H (Q_2 - w_2 theta*) / C0 and noise of the variance w_2 / d, and what is added
-moves it towards H (w_2 Q_1 / w_1 - w_2 theta*) / C0, the gradients that the average of the first blocks would have had.
-For any such K the variance of a coordinate is at most w_2 / d: with c = K C0 / H in [0, 1], G = (1 - c) [M + H sum tau
-(theta - theta*) / C0] + c M + the error of Q_1 / w_1, M being the noise. The bracket has at most the variance of M,
-because steps follow the gradients and take back a part of the noise. With z^2 the square of G over its variance, times
-1 + w_2 / w_1 for the error of Q_1 / w_1, m coordinates and the information w of all reports ever,
-
-    L = ln(1 / delta) + 2 ln(w / w_2):   sum of z^2 > m + 2 sqrt(m L) + 2 L,   or   max of z^2 > 2 (L + ln m)
-
-is a change (the bounds and the weights are those of `change`), and so is it with K = 0, by the gradients alone. Huber's
-scale is not looked at: what predicts does not depend on it.
-
-K. It has to be below the curvature, which is not known. It is h chi, h being what the loss expects in units in which
-columns are scaled (`Loss.expected_curvature`), and chi in [0, 1] follows from the blocks before the last ones: with
-theta_b at the start of a block and D = h (Q_1 / w_1 - theta_b) w, the regression of -S on D has the slope a / b, a =
--d S D / w, b = d D^2 / w, of which chi takes the lower limit .6 a/b - .5 / sqrt(b). Theta before the step, and at the
-start of the block, does not depend on the block's noise; with the mean of the block chi would be biased by 1.
-
-The variance of a coordinate is C0^2 / (d tau) only if the noise is isotropic and hides the gradients. So the mean of
-d S^2 / w over all blocks multiplies it, once there are 30.
-
-After a change the clock T of the steps goes back to w_2, so that steps are as long as after so much information, and
-the average, the path and the blocks begin anew.
-
-Assumption, neighbours, trust: those of the estimator. Claim: it spends nothing. Proof: everything is computed from
-noisy reports that were taken in before, and from public budgets, and it decides about later steps only. Theta at the
-next record, and the question that it is asked, stay functions of earlier reports and public numbers, which is all that
-the proof of the estimator asks for.                                                                                QED
-
-Source: streamdp.
+Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md.
 """
 
 from libc.math cimport log, sqrt
