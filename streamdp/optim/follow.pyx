@@ -16,7 +16,7 @@ from streamdp.optim.path cimport forget
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEIGHT
 
 cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
-cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 2.0, _SLOPE = 4.0, _LATEST = 0.25
+cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 3.0, _SLOPE = 4.0, _LATEST = 0.25
 cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
 
 
