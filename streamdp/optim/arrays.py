@@ -52,7 +52,7 @@ class Arrays(NamedTuple):
             raise ConfigError(f"state: blocks: expected rows of {width} numbers, got shape {rows.shape}")
         out[:used], out[follow.OPEN : follow.SAVED] = rows[:used], rows[used:]
         levels, numbers = rows[:used, -1], out[follow.NUMBERS]
-        sums = np.concatenate([rows[: used + 2, 4 * d : -1], rows[:used, 3 * d : 4 * d]], axis=None)
+        sums = np.concatenate([rows[: used + 2, 5 * d : -1], rows[:used, 3 * d : 4 * d]], axis=None)
         if (
             not np.abs(rows).max() <= _LARGEST_SUM  # also not a number
             or np.any(levels != np.rint(levels))

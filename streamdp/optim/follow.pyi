@@ -12,3 +12,4 @@ EVER: int
 FOLLOWED: int
 ALARMS: int
 MIXED: int
+LOOKED: int

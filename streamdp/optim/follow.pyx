@@ -11,31 +11,13 @@ Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md
 from libc.math cimport log, sqrt
 
 from streamdp.optim.local_model cimport Model, to_original
-from streamdp.optim.loops cimport AVERAGED, BOUND, CURVATURE, HUBER, LOSS, OFFSET
+from streamdp.optim.loops cimport AVERAGED, CURVATURE, HUBER, LOSS, OFFSET
 from streamdp.optim.path cimport forget
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEIGHT
 
 cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
-cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 3.0, _SLOPE = 4.0, _LATEST = 0.25
+cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 3.0, _SLOPE = 4.0, _LATEST = 0.25, _EVERY = 1.0 / 256.0
 cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
-
-
-cdef void take_gradient(Model* m, const double* g, double tau) noexcept nogil:
-    """Add a noisy gradient at theta to the open block. It comes before the step."""
-    cdef double* block = row_of(m, OPEN)
-    cdef double* numbers = row_of(m, NUMBERS)
-    cdef Py_ssize_t d = m.d, j
-    cdef double share = tau / m.spec[BOUND]
-    numbers[EVER] += tau
-    numbers[FOLLOWED] += tau
-    if block[5 * d] == 0.0:
-        for j in range(d):
-            block[2 * d + j] = m.theta[j]
-    for j in range(d):
-        block[j] += share * g[j]
-        block[d + j] += tau * m.theta[j]
-        block[4 * d + j] += tau
-    block[5 * d] += tau
 
 
 cdef Py_ssize_t _used(const Model* m) noexcept nogil:
@@ -92,6 +74,7 @@ cdef void _learn_curvature(Model* m, double* block, const double* total, double 
     cdef double* known = row_of(m, KNOWN)
     known[5 * d] += 1.0
     for j in range(d):
+        block[4 * d + j] += w
         known[j] += block[j] * block[j] * d / block[4 * d + j]
         far = h * (total[d + j] / before - block[2 * d + j]) * w if before > 0.0 else 0.0
         block[2 * d + j] = -d * block[j] * far / w
@@ -104,8 +87,8 @@ cdef struct Squares:
     double largest
 
 
-cdef inline void _take_square(Squares* squares, double value, double variance) noexcept nogil:
-    cdef double square = value * value / variance
+cdef inline void _take_square(Squares* squares, double value, double precision) noexcept nogil:
+    cdef double square = value * value * precision
     squares.total += square
     squares.largest = max(squares.largest, square)
 
@@ -114,11 +97,6 @@ cdef inline double _ratio(const Squares* squares, Py_ssize_t m, double doubt) no
     """The larger ratio of squares to what they are at most, but for a probability of about exp(-doubt)."""
     cdef double ratio = squares.total / (m + 2.0 * sqrt(m * doubt) + 2.0 * doubt)
     return max(ratio, squares.largest / (2.0 * (doubt + log(m))))
-
-
-cdef inline double _share(double slope, double information) noexcept nogil:
-    """Chi: a lower limit of a slope, in [0, 1]."""
-    return min(max(slope - _DEVIATIONS / sqrt(information), 0.0), 1.0)
 
 
 cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_t tested) noexcept nogil:
@@ -144,31 +122,31 @@ cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_
 
 
 cdef bint changed(Model* m) noexcept nogil:
-    """End the open block if it is full, and look for a change: True if there is one, and all of it has begun anew."""
+    """End the open block, and look for a change: True if there is one, and all has begun anew."""
     cdef Py_ssize_t d = m.d, n = block_width(d), tested = d - (<int> m.spec[LOSS] == HUBER), used, i, j, best = -1, doubtful = -1
     cdef double* block = row_of(m, OPEN)
     cdef double* numbers = row_of(m, NUMBERS)
     cdef double* total = row_of(m, SAVED)
     cdef double* last = total + n
     cdef const double* known = row_of(m, KNOWN)
-    cdef double h = m.spec[CURVATURE], w, before, a, b, far, variance, doubt, ratio, most = 1.0, doubted = 1.0
+    cdef double h = m.spec[CURVATURE], w, before, share, a, b, far, slope, error, precision, doubt, ratio, most = 1.0, doubted = 1.0
     cdef Squares by_sum, sure, likely
-    if block[5 * d] < 2.0 * d:
-        return False
     if tested < d:
         h /= max(m.average[d - 1] / m.units.table[m.units.p * TABLE + SCALE] if m.spec[AVERAGED] else m.theta[d - 1], _LEAST_SCALE)
     used = _used(m)
     _clear(total, 2 * n)
     for i in range(used):
-        for j in range(n):
+        for j in range(d, 2 * d):
             total[j] += m.blocks[i * n + j]
+        total[5 * d] += m.blocks[i * n + 5 * d]
     if used < _FEWEST or numbers[FOLLOWED] <= 4.0 * m.spec[OFFSET]:
         total[5 * d] = 0.0  # the curvature is not learned yet
     _learn_curvature(m, block, total, h)
     _add(m, block)
     _clear(block, n)
-    if total[5 * d] == 0.0:
+    if total[5 * d] == 0.0 or numbers[EVER] - numbers[LOOKED] < _EVERY * numbers[FOLLOWED]:
         return False
+    numbers[LOOKED] = numbers[EVER]
     used = _used(m)
     _clear(total, n)
     for i in range(used):
@@ -180,18 +158,22 @@ cdef bint changed(Model* m) noexcept nogil:
         w, before = last[5 * d], total[5 * d] - last[5 * d]
         if before < w:
             break
+        share = w / before
         by_sum = sure = likely = Squares(0.0, 0.0)
         for j in range(tested):
             a = total[2 * d + j] - last[2 * d + j] + known[2 * d + j] + _PRIOR_A
             b = total[3 * d + j] - last[3 * d + j] + known[3 * d + j] + _PRIOR_B
-            variance = last[4 * d + j] / d
+            error = 1.0 / sqrt(b)
+            slope = a * error * error
+            error *= _DEVIATIONS
+            precision = d / last[4 * d + j]
             if known[5 * d] >= _KNOWN_FROM:
-                variance *= max(known[j] / known[5 * d], _LEAST_VARIANCE)
-            far = h * (w * (total[d + j] - last[d + j]) / before - last[d + j])
-            _take_square(&by_sum, last[j], variance)
-            variance *= 1.0 + w / before
-            _take_square(&sure, last[j] + far * _share(_SHARE * a / b, b), variance)
-            _take_square(&likely, last[j] + far * _share(a / b, b), variance)
+                precision /= max(known[j] / known[5 * d], _LEAST_VARIANCE)
+            far = h * (share * (total[d + j] - last[d + j]) - last[d + j])
+            _take_square(&by_sum, last[j], precision)
+            precision *= 1.0 / (1.0 + share)
+            _take_square(&sure, last[j] + far * min(max(_SHARE * slope - error, 0.0), 1.0), precision)
+            _take_square(&likely, last[j] + far * min(max(slope - error, 0.0), 1.0), precision)
         doubt = log(numbers[EVER] / (_DELTA * w)) + log(numbers[EVER] / w)
         ratio = max(_ratio(&by_sum, tested, doubt), _ratio(&sure, tested, doubt))
         if ratio > most:
@@ -251,7 +233,7 @@ cdef void carry_blocks(Model* m) noexcept nogil:
     cdef const double* kept = row_of(m, SAVED)
     cdef const double* column
     cdef double* row
-    cdef double ratio, moved, less
+    cdef double ratio, moved, less, open, square
     for j in range(m.units.p):
         column = m.units.table + j * TABLE
         moved, ratio = column[CENTRE] - kept[2 * j], kept[2 * j + 1] / column[SCALE]
@@ -265,7 +247,9 @@ cdef void carry_blocks(Model* m) noexcept nogil:
                 if row[5 * d] == 0.0:
                     continue
                 row[at] = ratio * row[at] - moved / column[SCALE] * row[other]
-                row[4 * d + at] = ratio**2 * row[4 * d + at] + (moved / column[SCALE]) ** 2 * row[4 * d + other]
+                open = row[5 * d] if i == OPEN else 0.0  # its information is added when it ends
+                square = (moved / column[SCALE]) ** 2 * (row[4 * d + other] + open)
+                row[4 * d + at] = ratio**2 * (row[4 * d + at] + open) + square - open
                 _move(row + d, at, other, moved / kept[2 * j + 1], ratio)
                 if i == OPEN:
                     _move(row + 2 * d, at, other, moved / kept[2 * j + 1], ratio)

@@ -94,8 +94,7 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     cdef double total = progress[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
     cdef double since = m.units.table[p * TABLE + SINCE], size = factor * exp(-decay * log(total - since + offset))
     cdef double other, square, shrink, weight, share
-    if spec[CURVATURE] > 0.0:
-        take_gradient(m, g, tau)
+    cdef bint full = spec[CURVATURE] > 0.0 and take_gradient(m, g, tau)
     progress[TOTAL] = total
     for j in range(d):
         out[j] = size
@@ -129,7 +128,7 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
             progress[WIDTH] = tau
         if segment[d] >= progress[WIDTH]:
             end_segment(m)
-    if spec[CURVATURE] > 0.0:
+    if full:
         changed(m)
 
 
