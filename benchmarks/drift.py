@@ -131,10 +131,10 @@ def changes(name: str, quick: bool, full: int = RUNS) -> str:
 
 
 PARTS: dict[str, Callable[[bool], str]] = {
-    "ldp-asgd-1": partial(changes, "LDPASGD, eps=1", full=8),
-    "ldp-sgd-1": partial(changes, "LDPSGD, eps=1", full=8),
-    "ldp-asgd-4": partial(changes, "LDPASGD, eps=4", full=8),
-    "ldp-sgd-4": partial(changes, "LDPSGD, eps=4", full=8),
+    "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
+    "ldp_sgd_1": partial(changes, "LDPSGD, eps=1", full=8),
+    "ldp_asgd_4": partial(changes, "LDPASGD, eps=4", full=8),
+    "ldp_sgd_4": partial(changes, "LDPSGD, eps=4", full=8),
     "pan": partial(changes, "PanPrivate"),
     "shuffle": partial(changes, "Shuffle"),
     "windowed": partial(changes, "Windowed, 5,000 records"),

@@ -46,8 +46,8 @@ SHARED: Mapping[str, str] = {
     "classes": "The public labels, at least two; (False, True) if None. Any other label raises `SchemaError`.",
     "change": """
         "follow": a change of the stream is looked for in what was released, which spends nothing, and what was learned
-        before it is dropped (see `optim.change` and `optim.follow`); not by planned methods, and not with clock="records". "ignore": the average is over all of the
-        past.""",
+        before it is dropped (docs/proofs/change.md); not by planned methods, and not with clock="records". "ignore":
+        the average is over all of the past.""",
     "validation": """
         How records answer about the model's error before they are learned (see `quality`): {"share": 0.1}, in place of
         a gradient, or {"budget": "eps=0.5"}, beside it; regressors without declared bounds of the target need
