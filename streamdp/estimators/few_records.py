@@ -29,7 +29,7 @@ def too_few(model: Any) -> str | None:
     enough = asked + LIKELY * (least - asked)
     if known >= enough:
         return None
-    what = "reports" if hasattr(model, "n_users") else "records"
+    what = "people" if hasattr(model, "n_windows") else "reports" if hasattr(model, "n_users") else "records"
     advice = "or fewer columns, or more budget"
     if known < least:
         return (

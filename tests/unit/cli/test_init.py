@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -133,6 +134,15 @@ def test_a_file_that_is_no_utf8_table_gets_no_draft(tmp_path: Path, quick: Quick
     assert expected in err
     assert "\u00e9" not in err
     assert not (tmp_path / "job.yaml").exists()
+
+
+@pytest.mark.slow
+def test_five_hundred_rows_are_one_window_that_is_released_at_the_end_of_the_file(data: Path, quick: Quick) -> None:
+    (data / "rows.csv").write_text("a,y\n" + "".join(f"{i % 10},{i % 10 + i % 2}\n" for i in range(500)))
+    assert quick("init", "rows.csv", "--public", "--target", "y")[0] == 0
+    end = json.loads(quick.output("run", "job.yaml").splitlines()[-1])
+    assert (end["learned"], end["doubts"][0].partition(" ")[2][:10]) == (500, "people are")
+    assert "1 windows of 500 users" in quick.output("statement", "rows.db")
 
 
 @pytest.mark.parametrize("trust", ["nobody", "process", "window", "shuffler"])
