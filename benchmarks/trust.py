@@ -25,7 +25,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.shared.flights import COLUMNS, fitted
 from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, table
-from benchmarks.shared.real_data import JOBS, births, read
+from benchmarks.shared.real_data import JOBS, read
 from benchmarks.shared.simulation import SIGMA, expected_huber
 from streamdp.config.job import make_config
 from streamdp.data import datasets
@@ -348,7 +348,7 @@ def truth() -> str:
 
 WHICH = NOISE.with_name("which_estimator.md")
 FEW, MOST_HELD_OUT = 5_000, 50_000
-LARGE = ("is a flight late?", "delay of a flight, minutes", "girl or boy?")
+LARGE = ("is a flight late?", "delay of a flight, minutes")
 LEARNERS: dict[str, dict[str, Any]] = {
     "nobody: LDP-ASGD": {"trust": "nobody"},
     "process: PanPrivate": {"trust": "process"},
@@ -379,12 +379,6 @@ def linear(n: int, seed: int) -> pl.DataFrame:
 
 RARE = {**{f"x{j}": (0, 10_000) for j in range(4)}, **{f"f{j}": (0, 1) for j in range(4)}}
 LINEAR = {f"x{j}": (-5, 5) for j in range(4)}
-BIRTHS = {
-    "sector": ["Jewish", "Muslim", "Christian-Arab", "Druze"],
-    "year": (2010, 2024),
-    "letters": (1, 12),
-    "last": {"categories": list("אבגדהוזחטיכךלמםנןסעפףצץקרשת"), "other": True},
-}
 
 
 def _flights(column: str) -> pl.DataFrame:
@@ -414,7 +408,6 @@ SETS: dict[str, tuple[Callable[[], pl.DataFrame], str, Declared, dict[str, Any]]
         (0, 40_000),
         datasets.INSURANCE_SCHEMA["features"],
     ),
-    "girl or boy?": (lambda: births(1_000_000), "sex", ["F", "M"], BIRTHS),
 }
 
 
