@@ -130,7 +130,38 @@ def changes(name: str, quick: bool, full: int = RUNS) -> str:
     return table(["stream", "change=", "path", "end", "back", "noticed"], rows)
 
 
+COLUMNS_OF: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "normal": lambda rng, n: rng.normal(size=(n, COLUMNS)),
+    "normal, noise of Student's t_2": lambda rng, n: rng.normal(size=(n, COLUMNS)),
+    "correlated by .9": lambda rng, n: (
+        np.sqrt(0.9) * rng.normal(size=(n, 1)) + np.sqrt(0.1) * rng.normal(size=(n, COLUMNS))
+    ),
+    "uniform in [0, 1]": lambda rng, n: rng.random((n, COLUMNS)),
+    "5 % ones": lambda rng, n: (rng.random((n, COLUMNS)) < 0.05).astype(float),
+    "spreads from .1 to 3": lambda rng, n: rng.normal(size=(n, COLUMNS)) * np.geomspace(0.1, 3, COLUMNS),
+}
+
+
+def alarms(quick: bool) -> str:
+    """How many streams that do not change have a false alarm, for LDP-ASGD."""
+    runs, records, block, rows = (2, 20_000, 10_000, []) if quick else (25, 1_000_000, 100_000, [])
+    for name, columns in COLUMNS_OF.items():
+        for budget in ("eps=1", "eps=4"):
+            found = 0
+            for seed in range(runs):
+                rng = np.random.default_rng(5000 + seed)
+                theta, model = _unit(rng), LDPASGDRegressor(features=NAMES, budget=budget, seed=seed)
+                for _ in range(0, records, block):
+                    X = columns(rng, block)
+                    noise = rng.standard_t(2, size=block) if "t_2" in name else rng.normal(size=block)
+                    model.learn_arrays(X, X @ theta + noise)
+                found += model.n_changes > 0
+            rows.append([name, budget, f"{found} of {runs}"])
+    return table(["columns", "budget", "streams with a false alarm"], rows)
+
+
 PARTS: dict[str, Callable[[bool], str]] = {
+    "alarms": alarms,
     "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
     "ldp_sgd_1": partial(changes, "LDPSGD, eps=1", full=8),
     "ldp_asgd_4": partial(changes, "LDPASGD, eps=4", full=8),
