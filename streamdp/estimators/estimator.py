@@ -390,7 +390,8 @@ class Estimator(river_base.Estimator):
         Parameters
         ----------
         X
-            (n, p) floats, columns in the order of the declared features.
+            (n, p) floats: the columns that are learned, in their order. With declared bounds they are numbers in
+            [-1, 1] and indicators of categories, not raw values; `learn_many` takes raw ones.
         y
             (n,) floats; for a classifier the index of each class in `classes`.
         budgets
