@@ -852,8 +852,8 @@ class Estimator(river_base.Estimator):
             scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
             if self.intercept:
                 scores += blocks[:, -1]
-        np.clip(np.nan_to_num(scores, copy=False), -_LARGEST_SCORE, _LARGEST_SCORE, out=scores)  # of any finite record
-        return scores
+        scores[np.isnan(scores)] = 0.0
+        return np.clip(scores, -_LARGEST_SCORE, _LARGEST_SCORE, out=scores)  # of any finite record
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n,) predictions; of classes their indices, the first one of two that are equal.

@@ -235,8 +235,10 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         z = scores[:, 0]
         if variance := self.learner.noise_variance():
             z = moderated(z, self.learner.squares(X), variance)
-        p = scipy.special.expit(z)
-        return np.column_stack([1 - p, p])
+        both = np.empty((len(z), 2))
+        both[:, 1] = scipy.special.expit(z)
+        both[:, 0] = 1 - both[:, 1]
+        return both
 
     def _need_probabilities(self) -> None:
         if not self.probabilistic:
