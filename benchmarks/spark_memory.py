@@ -126,7 +126,7 @@ def lend(users: int) -> dict[str, float]:
     with TemporaryDirectory() as name, config("eps=1,delta=1e-8", f"{name}/job.db").open_store(NOTHING) as store:
         assert store.ledger is not None
         imports = peak()
-        loan = store.ledger.lend([f"subject-{i}" for i in range(users)], b"k" * 32)
+        loan = store.ledger.export_rows([f"subject-{i}" for i in range(users)], b"k" * 32)
         homes = np.arange(users) % SHARDS
         loads = [len(encode_load(None, *loan.rows(homes == lane))) for lane in range(SHARDS)]
         return {"person": peak() - imports, "load": sum(loads)}

@@ -233,13 +233,13 @@ CONTENDERS = (
     Contender(
         "pan-private Newton",
         "the operator, while a record passes",
-        lambda model: f"(1, 1e-6), one break-in; b from {model.learner.walk.batch:,}",
+        lambda model: f"(1, 1e-6), one break-in; b from {model.learner.batch_steps.batch:,}",
         lambda problem, seed: batched(problem, problem.kind("pan"), seed),
     ),
     Contender(
         "shuffled Newton",
         "a shuffler",
-        lambda model: f"(1, 1e-6); b from {model.learner.walk.batch:,}",
+        lambda model: f"(1, 1e-6); b from {model.learner.batch_steps.batch:,}",
         lambda problem, seed: batched(problem, problem.kind("shuffle"), seed),
     ),
     Contender(

@@ -97,7 +97,7 @@ class Truth:
     def now(self) -> np.ndarray:
         """The errors of the model that is asked about, and of the constant."""
         validator = self._model._validation.validator
-        task, reach = validator._task, validator._clock[2]
+        task, reach = validator._task, validator._progress[2]
         y, largest = task.clipped(self._y), task.largest(reach)
         predicted = self._model._decided(self._model._scores(self._X, validator.point))
         constant = np.full(len(y), task.constant(validator._fixed))

@@ -322,14 +322,14 @@ class HTTPSource:
             column = {} if letter.column is None else {"column": letter.column}
             calls[k].outcomes[i], calls[k].reasons[i] = DEAD, {"reason": letter.reason} | column
 
-        def told(admitted: np.ndarray | None) -> None:
+        def answer_callers(admitted: np.ndarray | None) -> None:
             outcomes = np.zeros(edges[-1] - start, dtype=np.uint8)
             codes = LEARNED if admitted is None else np.where(admitted, LEARNED, REFUSED)
             outcomes[batch.positions - start] = codes
             for edge, call in zip(edges, calls, strict=False):
                 call.outcomes |= outcomes[edge - start : edge - start + call.size]
 
-        return replace(batch, dead=dead, position=self.position, told=told)
+        return replace(batch, dead=dead, position=self.position, on_learned=answer_callers)
 
     def seek(self, position: Position) -> None:
         """See `Source.seek`: records are counted from there. Calls that were polled and not answered come again.
@@ -348,7 +348,7 @@ class HTTPSource:
         self._records, self._place = records, position.get("place")
 
     def commit(self, position: Position) -> None:
-        """See `Source.commit`; callers are told by `acknowledge`."""
+        """See `Source.commit`; `acknowledge` answers the callers."""
 
     def close(self) -> None:
         """Accept no calls any more; those in the queue are still polled."""

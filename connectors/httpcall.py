@@ -97,7 +97,7 @@ class Call:
         return Answered(self.digest, document)
 
     def complete(self, answer: Answered | Exception) -> None:
-        """Tell all callers that wait for it, unless they were told before."""
-        told, self.tell = self.tell, []
-        for tell in told:
+        """Answer all callers that wait for it, each once."""
+        waiting, self.tell = self.tell, []
+        for tell in waiting:
             tell(answer)

@@ -19,7 +19,7 @@ from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
 from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, explain_refusal
-from connectors.kafkagroup import Told
+from connectors.kafkagroup import OnChange
 from streamdp.errors import ConfigError
 
 try:
@@ -149,7 +149,7 @@ class FastGroup:
         if error.fatal() or error.code() in (Codes.DOWN, Codes.LOGIN):
             self._error = error
 
-    def subscribe(self, topic: str, assigned: Told, revoked: Told, lost: Told) -> None:
+    def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
         """See `GroupClient.subscribe`."""
         self._topic = topic
 
@@ -159,12 +159,12 @@ class FastGroup:
             consumer.assign([])  # `read_from` adds them
             assigned(set(self._partitions))
 
-        def leave(told: Told, _: Consumer, partitions: list[TopicPartition]) -> None:
+        def leave(notify: OnChange, _: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved, self._told = True, False
             self._next.clear()
             self._gone.clear()
             self._partitions.clear()  # all: no cooperative assignor is used
-            told({key.partition for key in partitions})
+            notify({key.partition for key in partitions})
 
         self._consumer.subscribe(
             [topic], on_assign=hold, on_revoke=partial(leave, revoked), on_lost=partial(leave, lost)

@@ -20,18 +20,18 @@ from kafka.structs import OffsetAndMetadata
 _CLOSE_S = 5.0
 
 
-Told = Callable[[set[int]], None]
+OnChange = Callable[[set[int]], None]
 """Is called within `GroupClient.poll` with the numbers of partitions; what it raises, `poll` raises."""
 
 
 class GroupClient(Protocol):
     """One member of a consumer group. All calls but those that read messages are made by one thread."""
 
-    def subscribe(self, topic: str, assigned: Told, revoked: Told, lost: Told) -> None:
+    def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
         """Join the group, for a topic that exists.
 
-        `assigned` is told of new partitions, which are held; `revoked` of partitions that go to other members when it
-        returns; `lost` of partitions that may have other owners already.
+        `assigned` is called with new partitions, which are held; `revoked` with partitions that go to other members
+        when it returns; `lost` with partitions that may have other owners already.
         """
 
     @property
@@ -91,7 +91,7 @@ class PythonGroup:
         self._topic = ""
         self._held: set[TopicPartition] = set()
 
-    def subscribe(self, topic: str, assigned: Told, revoked: Told, lost: Told) -> None:
+    def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
         """See `GroupClient.subscribe`."""
         self._topic = topic
 
@@ -102,9 +102,9 @@ class PythonGroup:
                 self._held.add(partition)
             assigned(_numbers(partitions))
 
-        def leave(told: Told, partitions: Iterable[TopicPartition]) -> None:
+        def leave(notify: OnChange, partitions: Iterable[TopicPartition]) -> None:
             self._held.difference_update(partitions)
-            told(_numbers(partitions))
+            notify(_numbers(partitions))
 
         self._consumer.subscribe([topic], listener=_Calls(hold, partial(leave, revoked), partial(leave, lost)))
 

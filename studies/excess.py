@@ -119,8 +119,8 @@ class Setting:
     def bounds(self, method: str, n: int) -> tuple[float, float]:
         """The plan's bound on the expected excess, and what it would be without privacy."""
         model = self.model(method, n)
-        public = replace(model.learner.walk.problem, noise=lambda batch: 0.0)
-        return model.learner.walk.plan[-1].excess, plan(public, n)[-1].excess
+        public = replace(model.learner.batch_steps.problem, noise=lambda batch: 0.0)
+        return model.learner.batch_steps.plan[-1].excess, plan(public, n)[-1].excess
 
     def measure(self, method: str, n: int, repetitions: int, seed: int = 0) -> np.ndarray:
         """The excess after n records, (repetitions,)."""

@@ -70,7 +70,7 @@ def plan_rows() -> list[list[str]]:
     for corollary, theorem, number, method, exponent in PLANS:
         found = []
         for n in USERS:
-            batch = SETTINGS[number].model(method, n).learner.walk.plan[-1].batch
+            batch = SETTINGS[number].model(method, n).learner.batch_steps.plan[-1].batch
             found.append(bits(batch, 6))
             rows.append([corollary, theorem, f"{n:,}", f"{batch:,}", f"{found[-1]:,.0f}", f"{n * found[-1]:.1e}"])
         grows = np.polyfit(np.log(USERS), np.log(found), 1)[0]
@@ -159,7 +159,7 @@ def planned_rows() -> list[list[str]]:
                 model: Any = setting.model(method, n, seed)
                 model.learn_cohort(*setting.draw(np.random.default_rng((seed, 1)), n), given)
                 found.append(setting.excess(model.theta))
-            run = model.learner.planned_run(n, given, model.learner.walk.problem.distance)
+            run = model.learner.planned_run(n, given, model.learner.batch_steps.problem.distance)
             sent = run.steps * model.learner._cohort_sum(n, run.steps).bits_per_user
             rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", rough(np.array(found))])
     return rows

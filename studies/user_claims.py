@@ -273,7 +273,7 @@ def learned(size: Size, runs: int = 12) -> np.ndarray:
 
 def bound(size: Size) -> float:
     """The plan's bound on the excess."""
-    return float(learner(linear(size.d), size, 0).learner.walk.plan[-1].excess)
+    return float(learner(linear(size.d), size, 0).learner.batch_steps.plan[-1].excess)
 
 
 LEARNED = (

@@ -155,7 +155,9 @@ def share(runs: Runs, population: Population, budget: Budget, contender: Contend
     shares = []
     for n, m in product(runs.sizes(), runs.items()):
         mean, error = mean_and_error(runs.of(population, budget, contender, n, m))
-        shares.append((mean + 2 * error) / contender.model(population, budget, n, m, 0).learner.walk.plan[-1].excess)
+        shares.append(
+            (mean + 2 * error) / contender.model(population, budget, n, m, 0).learner.batch_steps.plan[-1].excess
+        )
     return max(shares)
 
 

@@ -94,15 +94,15 @@ def alike(
     central = ApproxDP(budget.epsilon, delta) if isinstance(budget, PureDP) else budget
     model = kind(loss=loss, budget=central, features=[f"x{j}" for j in range(columns)])
     model.state_dict()  # which needs the columns
-    walk, known = model.learner.walk, 0.0
-    total = float(walk.least)
-    for batch, times in walk.runs():
-        each = batch / (1 + walk.least / batch)
+    steps, known = model.learner.batch_steps, 0.0
+    total = float(steps.least)
+    for batch, times in steps.runs():
+        each = batch / (1 + steps.least / batch)
         taken = min(times, max(1, math.ceil((needed - known) / each)))
         known, total = known + taken * each, total + taken * batch
         if known >= needed:
             break
-    window = (needed + math.sqrt(needed**2 + 2 * needed * walk.least)) / 2 + walk.least / 4
+    window = (needed + math.sqrt(needed**2 + 2 * needed * steps.least)) / 2 + steps.least / 4
     return Alike(min(records, int(total)), min(records, math.ceil(window)))
 
 

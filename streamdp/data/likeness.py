@@ -26,8 +26,8 @@ class Likeness:
 
         For NaN or values below 0, the column has no declared value.
         """
-        told = values >= 0 if self._levels else np.isfinite(values)
-        for group, rows in enumerate((values[told & kept], values[told & ~kept])):
+        known = values >= 0 if self._levels else np.isfinite(values)
+        for group, rows in enumerate((values[known & kept], values[known & ~kept])):
             if self._levels:
                 counts = np.bincount(rows.astype(np.int64), minlength=len(self._levels))
                 self._sums[group] += np.stack([np.full(len(counts), len(rows)), counts, counts])

@@ -154,7 +154,7 @@ class Batch:
         (n,) int64, when the source got each record, in milliseconds since 1970 (UTC); None if it does not know.
     reports
         n reports of devices in place of the records: X is (n, 0) then. None for records.
-    told
+    on_learned
         Called after the n records were learned, with the mask (n,) of those that were admitted, or None for all.
     times
         (n,) float64, the declared time of each record in seconds since 1970 (UTC); None if the schema has none.
@@ -170,7 +170,7 @@ class Batch:
     dead: list[DeadLetter] = field(default_factory=list)
     timestamps: np.ndarray | None = None
     reports: Sequence[Any] | None = None
-    told: Callable[[np.ndarray | None], None] | None = None
+    on_learned: Callable[[np.ndarray | None], None] | None = None
     times: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -297,7 +297,7 @@ class ShardedSource(Protocol):
         Parameters
         ----------
         listener
-            Is told about shards that are taken away.
+            Is called when shards are taken away.
 
         Raises `SourceUnavailableError` if the broker does not answer; then it may be called again.
         """
@@ -307,7 +307,7 @@ class ShardedSource(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether this worker has been told which shards it has, or that it has none; not while a group forms."""
+        """Whether this worker knows which shards it has, or that it has none; false while a group forms."""
 
     def awaited(self) -> str:
         """What a worker without shards waits for: words that end a sentence. They show no value of a record."""

@@ -2,7 +2,7 @@
 
 A private estimator counts its own spends. In a bagging of ten, each record is learned by ten of them, and each says
 what it alone has spent. `account` finds them all and composes their spends. `check_pipeline` finds what else sees the
-records. Both walk what the model holds: estimators of River, and lists, tuples, sets and mappings of them.
+records. Both visit everything that the model holds: estimators of River, and lists, tuples, sets and mappings of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _of_river(item: Any) -> bool:
     return type(item).__module__.startswith("river.")
 
 
-def _walk(model: Any) -> Iterator[Any]:
+def _contents(model: Any) -> Iterator[Any]:
     """Every object of a model, once, in the order in which it holds them."""
     seen: set[int] = set()
     left = [model]
@@ -103,11 +103,11 @@ def check_pipeline(model: Any) -> tuple[str, ...]:
     """
     found: dict[str, None] = {}
     inside: set[int] = set()  # parts of a part that is named as a whole, because nothing in it is private
-    for item in _walk(model):
+    for item in _contents(model):
         if id(item) in inside or _keeps_nothing(item):
             continue
         found[type(item).__name__] = None
-        parts = list(_walk(item))
+        parts = list(_contents(item))
         if not any(map(_is_private, parts)):
             inside |= set(map(id, parts))
     return tuple(found)
@@ -128,7 +128,7 @@ class Account:
     @property
     def estimators(self) -> tuple[Estimator, ...]:
         """The private estimators that the model holds now, each once."""
-        return tuple(filter(_is_private, _walk(self.model)))
+        return tuple(filter(_is_private, _contents(self.model)))
 
     @property
     def uncovered(self) -> tuple[str, ...]:

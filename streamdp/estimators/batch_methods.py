@@ -35,23 +35,23 @@ def batch(self: Any) -> tuple[int, int, int]:
 
     Raises `NotAvailableError` before the features are known.
     """
-    place: tuple[int, int, int] = self._learner(self.learns, "batch").walk.place
+    place: tuple[int, int, int] = self._learner(self.learns, "batch").batch_steps.place
     return place
 
 
 def phase(self: Any) -> Phase:
-    """The present phase of a planned walk: its batch size and steps.
+    """The present phase of a plan: its batch size and steps.
 
     Raises `NotAvailableError` before the features are known, and for a method without a plan.
     """
     learner = self._learner(self.learns, "phase")
-    if not isinstance(learner.walk, Planned):
+    if not isinstance(learner.batch_steps, Planned):
         raise NotAvailableError(f'phase: method="{learner.method}" has no plan')
-    return learner.walk.phase
+    return learner.batch_steps.phase
 
 
 def gather_part(self: Any, number: int, of: int) -> None:
-    """From now on take one part of the records of each batch, for `surrender`, and learn nothing.
+    """From now on take one part of the records of each batch, for `take_records`, and learn nothing.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def gather_part(self: Any, number: int, of: int) -> None:
     self.learner = GatheredPart(self._learner(Batches, "gather_part"), number, of)
 
 
-def surrender(self: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def take_records(self: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the raw records (n, p) and (n,) of each batch since `gather_part`, and forget them.
 
     They are counted in `n_seen`. Of them, only sums (`part`) that the process which calls `learn_parts` alone can read

@@ -314,7 +314,7 @@ class Estimator(river_base.Estimator):
             elif self._joins(subject, spend):
                 if spend is not self._counted:
                     self._count(spend)
-                self._meet(record.row, record.target, spend if budget is not None else None, None)
+                self._answer_or_learn(record.row, record.target, spend if budget is not None else None, None)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
             else:
@@ -489,7 +489,7 @@ class Estimator(river_base.Estimator):
         if len(X):
             spend = self._default_spend(amounts)
             self._count(spend if amounts is None else with_amount(spend, float(amounts.max())))
-            self._meet(X, y, None, amounts)
+            self._answer_or_learn(X, y, None, amounts)
 
     def _learn_once(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray | None:
         """As `_learn_admitted`, with a ledger: each subject once within a batch."""
@@ -563,7 +563,7 @@ class Estimator(river_base.Estimator):
         """All that a record without a budget of its own spends: on what is learned, and on its answer."""
         return self._budget if self._validation is None else self._validation.spend
 
-    def _meet(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+    def _answer_or_learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Ask and learn clean rows whose spends are counted; the budgets are as for `Learner.learn`."""
         validation, own = self._validation, budget is not None or amounts is not None
         if validation is None or (validation.own and own and self.learner.per_record_budgets):
@@ -581,12 +581,12 @@ class Estimator(river_base.Estimator):
             if asked.any():
                 if not validation.own:
                     self.learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
-                told = X[rows][asked]
+                answering = X[rows][asked]
                 try:
-                    predicted = self._decided(self._scores(told, validation.point)).astype(float)
+                    predicted = self._decided(self._scores(answering, validation.point)).astype(float)
                     validation.answer(questions, predicted, y[rows][asked], keep[rows] if len(keep) > 1 else keep)
                 finally:
-                    told[:] = 0
+                    answering[:] = 0
             if validation.own or not asked.any():
                 self.learner.learn(X[rows], y[rows], budget, each)
             elif not asked.all():

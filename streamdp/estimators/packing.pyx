@@ -250,13 +250,13 @@ cdef class Predictor:
     cdef Packer _packer
     cdef object _theta, _units
     cdef const double* _at
-    cdef const double* _frame
+    cdef const double* _unit_table
     cdef bint _raw, _intercept
 
     def __init__(self, Packer packer not None, cnp.ndarray theta not None, bint raw, bint intercept, units=None):
         self._packer, self._theta, self._units, self._raw, self._intercept = packer, theta, units, raw, intercept
         self._at = vector(theta)
-        self._frame = NULL if units is None else matrix(units)
+        self._unit_table = NULL if units is None else matrix(units)
         if cnp.PyArray_DIM(theta, 0) < packer._width + intercept or (
             units is not None and units.shape != (packer._width + 1, TABLE)
         ):
@@ -279,8 +279,8 @@ cdef class Predictor:
                 return False
             if kind:
                 total[0] += self._at[j] * value
-                if self._frame != NULL:
-                    inner = value * self._frame[j * TABLE + SLOPE] - self._frame[j * TABLE + SHIFT]
+                if self._unit_table != NULL:
+                    inner = value * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
                     square[0] += inner * inner
         return isfinite(total[0])  # what overflows is for `_scores`
 

@@ -76,7 +76,7 @@ class PanPrivateRegressor(Regressor):
     n_changes = of_learner(PanBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
-    surrender = methods.surrender
+    take_records = methods.take_records
     part = methods.part
     learn_parts = methods.learn_parts
 
@@ -120,7 +120,7 @@ class PanPrivateClassifier(Classifier):
     n_changes = of_learner(PanBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
-    surrender = methods.surrender
+    take_records = methods.take_records
     part = methods.part
     learn_parts = methods.learn_parts
 

@@ -29,12 +29,12 @@ from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim import change
 from streamdp.optim.ac_sa import Problem
+from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
-from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.scaling.batch_search import LEAST_SPREAD
@@ -104,7 +104,7 @@ class Batches(Learner):
     methods: ClassVar[tuple[str, ...]]
     """Its methods beside "auto"."""
     open: OpenBatch
-    walk: Walk
+    batch_steps: BatchSteps
     """Makes the steps."""
     spec: np.ndarray
     middle: np.ndarray
@@ -183,7 +183,7 @@ class Batches(Learner):
             vectors = Vectors(curvature.size, curvature.bound, curvature.sensitivity)
         self._sums(vectors)
         self.spec, box = problem.described(p)
-        self.walk = self._walk_from(self.region.project(self._first(box.shape[1])))
+        self.batch_steps = self._begin_steps(self.region.project(self._first(box.shape[1])))
         self.open.taken = 0
         self._begin_phase()
 
@@ -194,8 +194,8 @@ class Batches(Learner):
             first[-2:] = bounds[0] / 2 + bounds[1] / 2, bounds[1] / 2 - bounds[0] / 2
         return first
 
-    def _walk_from(self, start: np.ndarray) -> Walk:
-        """The walk of the method, which begins at a vector (d,)."""
+    def _begin_steps(self, start: np.ndarray) -> BatchSteps:
+        """Return the steps of the method; they begin at a vector (d,)."""
         plan = self.plan
         if self.curvature is None:
             return Planned(self._planning(start), start, self.region.project, plan.horizon, plan.batch_size)
@@ -218,17 +218,21 @@ class Batches(Learner):
         return Problem(bound, self.region.beta, self.region.convexity, reach, self._noise, accelerated, None)
 
     def _begin_phase(self) -> None:
-        """Prepare for the walk's next batches. It is called when their size changes, and when the walk was moved."""
+        """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
-        self.batch = self.walk.batch
-        if isinstance(self.walk, Planned) and math.isinf(self.region.beta) and self.walk.problem.accelerated:
-            self.spec[ENVELOPE] = 1 / self.walk.phase.beta
-        self.middle = self.walk.middle
+        self.batch = self.batch_steps.batch
+        if (
+            isinstance(self.batch_steps, Planned)
+            and math.isinf(self.region.beta)
+            and self.batch_steps.problem.accelerated
+        ):
+            self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
+        self.middle = self.batch_steps.middle
 
     def go(self, place: tuple[int, int, int]) -> None:
-        """Go to a batch, as `Walk.place` returns it; what was learned stays. Raises `ConfigError` if out of range."""
-        self.walk.go(place)
+        """Go to a batch, a `BatchSteps.place`; what was learned stays. Raises `ConfigError` if it is out of range."""
+        self.batch_steps.go(place)
         self._begin_phase()
 
     # -- boundaries --------------------------------------------------------------------------------------------------
@@ -247,10 +251,10 @@ class Batches(Learner):
         """See `Learner.boundary_within`."""
         if self.columns is None:
             return records
-        left = self.walk.batch - self.open.taken
+        left = self.batch_steps.batch - self.open.taken
         if left > records:
             return records
-        for batch, batches in self.walk.runs():
+        for batch, batches in self.batch_steps.runs():
             fit = min(batches, (records - left) // batch)
             left += fit * batch
             if fit < batches:
@@ -285,9 +289,9 @@ class Batches(Learner):
         """See `Learner.learn`; all rows spend the learner's budget."""
         while len(X) and self.room:
             if self.open.taken == 0:
-                if self.batch != self.walk.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
+                if self.batch != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
-                self.middle = self.walk.middle
+                self.middle = self.batch_steps.middle
                 self.discard()  # it may have been interrupted before
                 self._open()
             taken = min(len(X), self.batch - self.open.taken)
@@ -302,15 +306,15 @@ class Batches(Learner):
         records = self.open.taken
         total = self._close(records)
         self.discard()
-        self.move(total, self.walk.closed(records), records)
+        self.move(total, self.batch_steps.closed(records), records)
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """See `Walk.move`; then the next batch is prepared."""
-        before = self.walk.place[:2], self.walk.batch
-        self.walk.move(total, size, advance)
-        if (self.walk.place[:2], self.walk.batch) != before:
+        """See `BatchSteps.move`; then the next batch is prepared."""
+        before = self.batch_steps.place[:2], self.batch_steps.batch
+        self.batch_steps.move(total, size, advance)
+        if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
             self._begin_phase()
-        self.middle = self.walk.middle
+        self.middle = self.batch_steps.middle
 
     # -- batches whose records are in other processes: see `divided` --------------------------------------------------
 
@@ -347,36 +351,36 @@ class Batches(Learner):
             part[:] = 0
         total = self._close(records)
         self.discard()
-        self.move(total, self.walk.closed(records), planned)
+        self.move(total, self.batch_steps.closed(records), planned)
 
     # -- what was released -------------------------------------------------------------------------------------------
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
-        return self.walk.estimate, False
+        return self.batch_steps.estimate, False
 
     @property
     def n_changes(self) -> int:
         """How many changes of the stream were noticed in what was released (see `optim.change`)."""
-        return self.walk.changes if self.columns is not None else 0
+        return self.batch_steps.changes if self.columns is not None else 0
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:
         """See `Learner.place_of_target`; Newton's steps learn it."""
-        if isinstance(self.walk, Newton) and self.problem.target is not None:
-            return self.walk.target
+        if isinstance(self.batch_steps, Newton) and self.problem.target is not None:
+            return self.batch_steps.target
         return super().place_of_target
 
     @property
     def least_records(self) -> int | None:
         """See `Learner.least_records`; None for planned steps."""
-        return self.walk.least if self.columns is not None and self.seen[0] else None
+        return self.batch_steps.least if self.columns is not None and self.seen[0] else None
 
     @property
     def on_border(self) -> bool:
         """See `Learner.on_border`."""
-        return self.columns is not None and self.region.on_border(self.walk.estimate)
+        return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""
@@ -391,7 +395,7 @@ class Batches(Learner):
             once if capped else several,
             *([scaled] if self.free and self.columns is not None and self.columns.numeric.any() else []),
             *change.about(self.n_changes),
-            *(self.region.caveats(self.walk.estimate) if begun else []),
+            *(self.region.caveats(self.batch_steps.estimate) if begun else []),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",
         ]
@@ -422,17 +426,17 @@ class Batches(Learner):
 
     def learned(self) -> dict[str, Any]:
         """See `Learner.learned`."""
-        return self.walk.learned()
+        return self.batch_steps.learned()
 
     def read(self, state: Mapping[str, Any]) -> None:
         """See `Learner.read`."""
-        self.walk.read(state, lambda theta: self.region.check_theta(theta, self.p))
+        self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""
-        walks: Any = [part.walk for part in parts]
+        sequences: Any = [part.batch_steps for part in parts]
         if any(part.weight for part in parts):
-            self.walk.estimate[:] = average([walk.estimate for walk in walks])
-        self.walk.merge(walks, self.walk.estimate.copy())
+            self.batch_steps.estimate[:] = average([steps.estimate for steps in sequences])
+        self.batch_steps.merge(sequences, self.batch_steps.estimate.copy())
         self._begin_phase()

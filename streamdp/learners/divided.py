@@ -66,7 +66,7 @@ class GatheredPart(Learner):
     @property
     def batch(self) -> int:
         """How many places of the open batch are this process's."""
-        end = self._before + self._inner.walk.batch
+        end = self._before + self._inner.batch_steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of
 
     @property
@@ -78,8 +78,8 @@ class GatheredPart(Learner):
     def room(self) -> int:
         """See `Batches.room`."""
         while self.open.taken >= self.batch:
-            self._before += self._inner.walk.batch
-            self._inner.walk.skip()
+            self._before += self._inner.batch_steps.batch
+            self._inner.batch_steps.skip()
             self._batches.append([])
             self.open.clear()
         return self.batch - self.open.taken
@@ -166,7 +166,7 @@ def learn_parts(
     error of it or of `ask`, load a state.
     """
     learner.need_boundary()
-    with learner.walk.planned():
+    with learner.batch_steps.planned():
         missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
         for number, records in enumerate(learned):
             size = learner.begin_planned()
@@ -178,7 +178,7 @@ def learn_parts(
                 count()
                 learner.step(records, parts)
             else:
-                learner.walk.skip()
-        if isinstance(learner.walk, Growing):  # `GatheredPart` counts batches as full
-            learner.walk.records -= missing
+                learner.batch_steps.skip()
+        if isinstance(learner.batch_steps, Growing):  # `GatheredPart` counts batches as full
+            learner.batch_steps.records -= missing
     learner.begin_planned()

@@ -17,10 +17,10 @@ from streamdp.errors import BudgetError, ConfigError, check_choice, check_whole
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.ac_sa import Phase, rounds_of
+from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.optim.user_averages import gradients
-from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import Gaussian
@@ -109,9 +109,9 @@ class ShuffleBatches(Batches):
     def _usual(self) -> str:
         return super()._usual() if self.cohort is None else "ac-sa"
 
-    def _walk_from(self, start: np.ndarray) -> Walk:
+    def _begin_steps(self, start: np.ndarray) -> BatchSteps:
         if self.cohort is None:
-            return super()._walk_from(start)
+            return super()._begin_steps(start)
         problem = self._planning(start)
         run = rounds_of(problem, self.cohort.people, problem.distance, self._noises(*self.cohort))
         return Rounds(problem, start, self.region.project, run)
@@ -142,7 +142,7 @@ class ShuffleBatches(Batches):
         if self.cohort is not None:
             # A version that plans other rounds would go on with the noise of its own plan.
             model["plan"] = (
-                f"{self.cohort.people} people in each of {self.cohort_walk.phase.steps} rounds, {model['plan']}"
+                f"{self.cohort.people} people in each of {self.cohort_steps.phase.steps} rounds, {model['plan']}"
             )
         return model
 
@@ -157,7 +157,7 @@ class ShuffleBatches(Batches):
         if self.cohort is None:
             self.params = self._sum_of(self.batch)
         else:
-            self.params = self._cohort_sum(self.cohort.people, self.cohort_walk.phase.steps)
+            self.params = self._cohort_sum(self.cohort.people, self.cohort_steps.phase.steps)
 
     # -- one process -------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class ShuffleBatches(Batches):
 
     def go(self, place: tuple[int, int, int]) -> None:
         """See `Batches.go`. Raises `ConfigError` after the last round of a cohort, too."""
-        self.walk.go(place)
+        self.batch_steps.go(place)
         if self.finished:
             raise ConfigError("all rounds are done")
         self._begin_phase()
@@ -216,7 +216,7 @@ class ShuffleBatches(Batches):
     @property
     def finished(self) -> bool:
         """Whether all rounds of a cohort are done; False without a cohort."""
-        return self.cohort is not None and isinstance(self.walk, Rounds) and self.walk.finished
+        return self.cohort is not None and isinstance(self.batch_steps, Rounds) and self.batch_steps.finished
 
     def taken(self, shuffled: Shuffled) -> tuple[Budget, Callable[[], None]]:
         """Check the mixed bits of the next batch; return their spend, and what takes them in when it is counted.
@@ -258,7 +258,7 @@ class ShuffleBatches(Batches):
         """
         convexity, lipschitz = self.region.convexity, self.problem.loss.bound
         groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if convexity else 1
-        distance = self.cohort_walk.problem.distance
+        distance = self.cohort_steps.problem.distance
         for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
             run = self.planned_run(len(rows), rounds, distance)
             count()
@@ -269,7 +269,7 @@ class ShuffleBatches(Batches):
 
     def planned_run(self, users: int, rounds: int | None, distance: float) -> Phase:
         """The plan for so many users and rounds (None: planned), from a point at this distance of the best one."""
-        return rounds_of(self.cohort_walk.problem, users, distance, self._noises(users, rounds))
+        return rounds_of(self.cohort_steps.problem, users, distance, self._noises(users, rounds))
 
     def _noises(self, users: int, rounds: int | None) -> dict[int, float]:
         """By number of rounds, the variance of the average of a round: of this number, or of all that are compared."""
@@ -288,12 +288,12 @@ class ShuffleBatches(Batches):
         """Learn one group, whose spend is counted."""
         from streamdp.optim.loops import ENVELOPE
 
-        walk, params = self.cohort_walk, self._cohort_sum(len(X), run.steps)
-        sequence = type(walk.sequence)(walk.estimate, self.region.project)
+        steps, params = self.cohort_steps, self._cohort_sum(len(X), run.steps)
+        sequence = type(steps.sequence)(steps.estimate, self.region.project)
         self.seen[0] += len(X)
         local, analyzer = LocalRandomizer(params, self.rng), Analyzer(params)
         spec = self.problem.described(self.p)[0]
-        if walk.problem.accelerated and math.isinf(self.region.beta):
+        if steps.problem.accelerated and math.isinf(self.region.beta):
             spec[ENVELOPE] = 1 / run.beta
         for _ in range(run.steps):
             ones = np.zeros(params.d, dtype=np.int64)
@@ -301,8 +301,8 @@ class ShuffleBatches(Batches):
                 part = slice(begin, begin + _ROWS)
                 ones += local.counts(gradients(spec, sequence.middle, X[part], y[part])).sum(axis=0)
             sequence.move(analyzer.sum_of_counts(ones, len(X)) / len(X), run.modulus)
-        walk.sequence.points[:] = sequence.points[1]
-        self.middle = walk.middle
+        steps.sequence.points[:] = sequence.points[1]
+        self.middle = steps.middle
 
     def check_cohort(self) -> None:
         """Raise `ConfigError` unless `learn_cohort` has a method."""
@@ -310,11 +310,11 @@ class ShuffleBatches(Batches):
             raise ConfigError('learn_cohort: gradient descent over all rounds; it needs method="ac-sa" or "sgd"')
 
     @property
-    def cohort_walk(self) -> Planned:
-        """The walk that `learn_cohort` goes on with."""
+    def cohort_steps(self) -> Planned:
+        """The steps that `learn_cohort` continues."""
         self.check_cohort()
-        assert isinstance(self.walk, Planned)
-        return self.walk
+        assert isinstance(self.batch_steps, Planned)
+        return self.batch_steps
 
     def _cohort_sum(self, users: int, rounds: int) -> VectorSum:
         each, calibration, d = self.budget, self.calibration, len(self._ones) - 1
@@ -330,7 +330,7 @@ class ShuffleBatches(Batches):
         cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
         if self.cohort is not None and self.columns is not None:
             cohorts = (
-                f"the budget is for all {self.cohort_walk.phase.steps} rounds together in which the same "
+                f"the budget is for all {self.cohort_steps.phase.steps} rounds together in which the same "
                 f"{self.cohort.people:,} people answer, with the noise of the round in which the fewest answered; "
                 "another cohort of the same people spends anew"
             )

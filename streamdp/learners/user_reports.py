@@ -27,11 +27,11 @@ from streamdp.learners.user_answers import (
 )
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.asgd import Asgd, Reports
+from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.planned import Planned
 from streamdp.optim.steps import expected_distance
-from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import PrivUnit
@@ -142,7 +142,7 @@ class UserReports(Collector):
     default_domain = USUAL
     scales_columns = True
     rng: Entropy | SeededEntropy
-    walk: Walk
+    batch_steps: BatchSteps
     mean: UserMean
     """How the answers of the next batch are made and averaged."""
     spec: np.ndarray
@@ -184,7 +184,7 @@ class UserReports(Collector):
         self.spec, box = self.problem.described(len(columns))
         self._d = box.shape[1]
         self.search = self._search_of(columns)
-        self.walk = self._walk_from()
+        self.batch_steps = self._begin_steps()
         self._begin_phase()
 
     def _search_of(self, columns: Columns) -> UnitSearch:
@@ -204,7 +204,7 @@ class UserReports(Collector):
         """The units in which theta is learned."""
         return self.search.units
 
-    def _walk_from(self) -> Walk:
+    def _begin_steps(self) -> BatchSteps:
         plan, problem, region = self.plan, self.problem, self.region
         if self.method == "asgd":
             start = region.project(problem.loss.start(self._d))
@@ -247,13 +247,13 @@ class UserReports(Collector):
         return mean.variance + self._spread**2 * (1 / (batch - mean.coarse) - 1 / batch)
 
     def _begin_phase(self) -> None:
-        """Prepare for the walk's next batches. It is called when their size changes, and when the walk was moved."""
+        """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
-        if isinstance(self.walk, Planned) and math.isinf(self.region.beta):
-            self.spec[ENVELOPE] = 1 / self.walk.phase.beta
-        self.middle = self.walk.middle
-        self.mean = self._mean_of(self.walk.batch)
+        if isinstance(self.batch_steps, Planned) and math.isinf(self.region.beta):
+            self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
+        self.middle = self.batch_steps.middle
+        self.mean = self._mean_of(self.batch_steps.batch)
         self._begin_batch()
 
     def _begin_batch(self) -> None:
@@ -321,7 +321,7 @@ class UserReports(Collector):
 
     def _report(self, users: Users) -> None:
         """Let complete users answer, one after another."""
-        if self.mean.users != self.walk.batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
+        if self.mean.users != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
             self._begin_phase()
         done = 0
         try:
@@ -353,7 +353,7 @@ class UserReports(Collector):
         mean = self.mean
         if self._answered < mean.coarse:
             coordinates = (self._answered + np.arange(len(vectors))) % mean.padded
-            answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.walk.place), self.rng)
+            answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.batch_steps.place), self.rng)
             np.add.at(self._votes, coordinates, answers)
         else:
             answers = mean.answer_fine(vectors, self._centre, self.rng)
@@ -368,39 +368,39 @@ class UserReports(Collector):
         answered = self._answered + reports
         if answered < mean.users:
             if answered == mean.coarse:
-                self._centre = mean.centre(self._votes, mean.signs(self.walk.place))
+                self._centre = mean.centre(self._votes, mean.signs(self.batch_steps.place))
             self._answered = answered
         else:
             average = self._centre + self._total / (mean.users - mean.coarse)
             self._begin_batch()
-            before = self.walk.place[:2], self.walk.batch
-            self.walk.move(average, 1, mean.users)
-            if (self.walk.place[:2], self.walk.batch) != before:
+            before = self.batch_steps.place[:2], self.batch_steps.batch
+            self.batch_steps.move(average, 1, mean.users)
+            if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
                 self._begin_phase()
-            self.middle = self.walk.middle
+            self.middle = self.batch_steps.middle
             self._scale_columns()
 
     def _scale_columns(self) -> None:
         """Scale columns anew if it is time, between two batches."""
-        walk = self.walk
-        if not isinstance(walk, Asgd) or (found := self.search.rescaled(walk.information)) is None:
+        steps = self.batch_steps
+        if not isinstance(steps, Asgd) or (found := self.search.rescaled(steps.information)) is None:
             return
         search, restart = found
         old, new = self.units, search.units
         if not np.array_equal(old.columns, new.columns):
-            walk = walk.mapped(lambda theta: rebase(theta, old, new))
-            self._follow(walk, search)
+            steps = steps.mapped(lambda theta: rebase(theta, old, new))
+            self._follow(steps, search)
         if restart:
-            walk.forget()
+            steps.forget()
         # All on one line: an exception, such as Ctrl-C, must not leave theta in other units than the columns.
-        self.search, self.walk, self.middle = search, walk, walk.middle
+        self.search, self.batch_steps, self.middle = search, steps, steps.middle
 
-    def _follow(self, walk: Walk, search: UnitSearch) -> None:
-        """Tell a walk where the progress of columns began."""
-        if isinstance(walk, Asgd) and search.searched[1]:
+    def _follow(self, steps: BatchSteps, search: UnitSearch) -> None:
+        """Set where the progress of columns began."""
+        if isinstance(steps, Asgd) and search.searched[1]:
             blocks = self.problem.blocks(since := np.zeros(self._d), self.p)
             blocks[:, :-1] = search.since
-            walk.since = since
+            steps.since = since
 
     # -- reports of devices ------------------------------------------------------------------------------------------
 
@@ -428,7 +428,7 @@ class UserReports(Collector):
         if asked is not None and asked.column != self.p:  # of any batch: a bit about a column has no units
             stale = self.search.asking_target
         else:
-            stale = tuple(report.batch) != self.walk.place or (report.coordinate is not None) != coarse
+            stale = tuple(report.batch) != self.batch_steps.place or (report.coordinate is not None) != coarse
             stale = stale or (asked is not None) != self.search.asking_target
         if stale:
             raise SchemaError("report: it answers a question that is no longer open")
@@ -467,7 +467,7 @@ class UserReports(Collector):
     @property
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
-        return self.units.outward(self.walk.estimate), False
+        return self.units.outward(self.batch_steps.estimate), False
 
     @property
     def stays(self) -> bool:
@@ -495,13 +495,13 @@ class UserReports(Collector):
     @property
     def least_records(self) -> int | None:
         """Reports below which a model is about as good as a constant, with those that were a bit; None if not known."""
-        least = self.walk.least if self.columns is not None and self.seen[0] else None
+        least = self.batch_steps.least if self.columns is not None and self.seen[0] else None
         return None if least is None else self.n_asked + least
 
     @property
     def on_border(self) -> bool:
         """See `Learner.on_border`."""
-        return self.columns is not None and self.region.on_border(self.walk.estimate)
+        return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""
@@ -513,7 +513,7 @@ class UserReports(Collector):
             ]
         if begun:
             named = ", in units of the target's bounds," * (self.search.bounds is not None)
-            domain = self.region.caveats(self.walk.estimate, named)
+            domain = self.region.caveats(self.batch_steps.estimate, named)
         caveats = [
             f"there are {self.counts['n_users']:,} reports, each on up to {self.window.items} records of one user",
             "a record without a subject counts as a user of its own",
@@ -550,7 +550,7 @@ class UserReports(Collector):
     def learned(self) -> dict[str, Any]:
         """See `Learner.learned`."""
         return (
-            self.walk.learned()
+            self.batch_steps.learned()
             | self.search.learned()
             | {
                 "window_at": self.people.at,
@@ -564,9 +564,9 @@ class UserReports(Collector):
     def read(self, state: Mapping[str, Any]) -> None:
         """See `Learner.read`."""
         self.search.read(state)
-        self.walk.read(state, lambda theta: self.region.check_theta(theta, self.p))
+        self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
-        self._follow(self.walk, self.search)
+        self._follow(self.batch_steps, self.search)
         self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
         self._centre, self._total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
@@ -577,14 +577,14 @@ class UserReports(Collector):
     def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""
         self.search.merge([part.search for part in parts])
-        self._follow(self.walk, self.search)
+        self._follow(self.batch_steps, self.search)
         if any(part.weight for part in parts):
-            self.walk.estimate[:] = self.units.inward(average([part.point[0] for part in parts]))
-        walks: list[Any] = [part._mapped_to(self.units) for part in parts]  # noqa: SLF001 - the same class
-        self.walk.merge(walks, self.walk.estimate.copy())
+            self.batch_steps.estimate[:] = self.units.inward(average([part.point[0] for part in parts]))
+        sequences: list[Any] = [part._mapped_to(self.units) for part in parts]  # noqa: SLF001 - the same class
+        self.batch_steps.merge(sequences, self.batch_steps.estimate.copy())
         self._begin_phase()
 
-    def _mapped_to(self, units: Units) -> Walk:
-        """The walk, in other units."""
-        walk, own = self.walk, self.units
-        return walk.mapped(lambda theta: rebase(theta, own, units)) if isinstance(walk, Asgd) else walk
+    def _mapped_to(self, units: Units) -> BatchSteps:
+        """The steps, in other units."""
+        steps, own = self.batch_steps, self.units
+        return steps.mapped(lambda theta: rebase(theta, own, units)) if isinstance(steps, Asgd) else steps

@@ -266,7 +266,7 @@ class Ledger:
             self._find(subjects)
             self._n_prepared = len(subjects)
 
-    def lend(self, subjects: Sequence[Subject], key: bytes) -> Loan:
+    def export_rows(self, subjects: Sequence[Subject], key: bytes) -> Loan:
         """Return the rows of subjects, with which another process admits their records (see `loans`).
 
         Parameters

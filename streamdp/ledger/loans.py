@@ -26,7 +26,7 @@ from streamdp.privacy.guarantees import Budget
 
 
 class Loan:
-    """The rows of some subjects. `Ledger.lend` makes it; a rollback of the ledger ends it.
+    """The rows of some subjects. `Ledger.export_rows` makes it; a rollback of the ledger ends it.
 
     `slots` (n,) int64 are the places of the n subjects, of which several may be spellings of one person. The attribute
     `keys` (n, 2) uint64 has their hashes under `key`, 32 to 64 secret bytes of this loan; `mark` is that of the ledger.

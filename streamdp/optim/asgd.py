@@ -83,12 +83,12 @@ class Asgd(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        """See `Walk.middle`: a copy of theta."""
+        """See `BatchSteps.middle`: a copy of theta."""
         return self.state[: self._d].copy()
 
     @property
     def estimate(self) -> np.ndarray:
-        """See `Walk.estimate`: the average."""
+        """See `BatchSteps.estimate`: the average."""
         average: np.ndarray = self.state[self._d : -2]
         return average
 
@@ -98,7 +98,7 @@ class Asgd(Growing):
         return int(max(1.0, min(records / _PART, reports.bound / reports.largest * short)))
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """See `Walk.move`."""
+        """See `BatchSteps.move`."""
         d, state = self._d, self.state.copy()
         tau = advance * self._reports.information
         state[-2] += tau
@@ -118,7 +118,7 @@ class Asgd(Growing):
 
     @property
     def least(self) -> int:
-        """See `Walk.least`: the reports that hold the information I_0."""
+        """See `BatchSteps.least`: the reports that hold the information I_0."""
         return math.ceil(self._least / self._reports.information)
 
     def forget(self) -> None:
@@ -138,7 +138,7 @@ class Asgd(Growing):
         check(numbers[self._d : -2])
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """See `Walk.merge`: their numbers are weighted by information."""
+        """See `BatchSteps.merge`: their numbers are weighted by information."""
         states = np.array([part.state for part in parts])
         known, weights = states[:, -2:].sum(axis=0).tolist()
         state = np.concatenate([average, average, np.zeros(2)])

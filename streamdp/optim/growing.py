@@ -1,4 +1,4 @@
-"""A walk whose batches grow with the stream, so that no horizon is needed: what `Newton` and `Asgd` share."""
+"""Steps whose batches grow with the stream, so that no horizon is needed: the common base of `Newton` and `Asgd`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
-from streamdp.optim.walk import Place, Walk
+from streamdp.optim.batch_steps import BatchSteps, Place
 
 
-class Growing(Walk):
-    """The state of a walk, and its position in the sequence of batches.
+class Growing(BatchSteps):
+    """The state, and the position in the sequence of batches.
 
     A subclass says how large a batch is, and makes the steps. If `batch` is None, batches grow.
     """
@@ -33,14 +33,14 @@ class Growing(Walk):
 
     @property
     def batch(self) -> int:
-        """See `Walk.batch`."""
+        """See `BatchSteps.batch`."""
         return self._after(self.records)
 
     def _after(self, records: int) -> int:
         return self._size_after(records) if self._fixed is None else self._fixed
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """See `Walk.runs`."""
+        """See `BatchSteps.runs`."""
         if self._fixed is not None:
             yield self._fixed, MOST_RECORDS
         records = self.records + self.batch
@@ -51,19 +51,19 @@ class Growing(Walk):
 
     @property
     def place(self) -> Place:
-        """See `Walk.place`."""
+        """See `BatchSteps.place`."""
         return 0, 0, self.records
 
     def go(self, place: Place) -> None:
-        """See `Walk.go`."""
+        """See `BatchSteps.go`."""
         if place[:2] != (0, 0) or not 0 <= place[2] <= MOST_RECORDS:
             raise ConfigError("state: its place is out of range")
         self.records = place[2]
 
     def skip(self) -> None:
-        """See `Walk.skip`."""
+        """See `BatchSteps.skip`."""
         self.records += self.batch
 
     def closed(self, records: int) -> int:
-        """See `Walk.closed`: here its records."""
+        """See `BatchSteps.closed`: here its records."""
         return records

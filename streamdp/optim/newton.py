@@ -131,7 +131,7 @@ class Newton(Growing):
 
     @staticmethod
     def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
-        """Return `changes` of a walk whose `state` is numbers (size,)."""
+        """Return `changes` of steps whose `state` is numbers (size,)."""
         return int(numbers[curvature.size + 4])
 
     @staticmethod
@@ -154,12 +154,12 @@ class Newton(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        """See `Walk.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
+        """See `BatchSteps.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
         return np.append(Units(self._units).inward(self.estimate), self._units)
 
     @property
     def estimate(self) -> np.ndarray:
-        """See `Walk.estimate`: the query point."""
+        """See `BatchSteps.estimate`: the query point."""
         point: np.ndarray = self.state[: self.curvature.parameters]
         return point
 
@@ -222,7 +222,7 @@ class Newton(Growing):
 
     @property
     def least(self) -> int:
-        """See `Walk.least`: N_0."""
+        """See `BatchSteps.least`: N_0."""
         return math.ceil(self._noise / self.curvature.variance)
 
     def _size_after(self, records: int) -> int:
@@ -237,7 +237,7 @@ class Newton(Growing):
 
     @contextmanager
     def planned(self) -> Iterator[None]:
-        """See `Walk.planned`: a change of the stream leaves them."""
+        """See `BatchSteps.planned`: a change of the stream leaves them."""
         before, self._replans = self._replans, False
         try:
             yield
@@ -249,7 +249,7 @@ class Newton(Growing):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """See `Walk.move`."""
+        """See `BatchSteps.move`."""
         self.records += advance
         if self._searching:
             self._search(total, size)
@@ -423,7 +423,7 @@ class Newton(Growing):
             BatchSearch(*self._bounds).read(numbers[self._whole :])
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """See `Walk.merge`: their numbers are weighted by information.
+        """See `BatchSteps.merge`: their numbers are weighted by information.
 
         If their units differ, the averages begin anew, in the units of the part that knows most. Parts that still
         search for the target count only if all do; then the one with the most records goes on.

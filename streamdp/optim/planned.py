@@ -1,4 +1,4 @@
-"""A walk of AC-SA or averaged SGD along its plan: phases, and epochs of doubling length (see `ac_sa`)."""
+"""Steps of AC-SA or averaged SGD along a plan: phases, and epochs of doubling length (see `ac_sa`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.ac_sa import Accelerated, Averaged, Phase, Problem, plan
-from streamdp.optim.walk import Place, Walk
+from streamdp.optim.batch_steps import BatchSteps, Place
 
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
@@ -19,7 +19,7 @@ FIRST_EPOCH = 1024
 _MOST_EPOCHS = 50  # the last one has more records than any stream
 
 
-class Planned(Walk):
+class Planned(BatchSteps):
     """The sequences of AC-SA or averaged SGD, and their position in the plan.
 
     They begin at `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. `horizon` is the
@@ -62,12 +62,12 @@ class Planned(Walk):
 
     @property
     def middle(self) -> np.ndarray:
-        """See `Walk.middle`."""
+        """See `BatchSteps.middle`."""
         return self.sequence.middle
 
     @property
     def estimate(self) -> np.ndarray:
-        """See `Walk.estimate`."""
+        """See `BatchSteps.estimate`."""
         output: np.ndarray = self.sequence.points[1]
         return output
 
@@ -75,22 +75,22 @@ class Planned(Walk):
 
     @property
     def batch(self) -> int:
-        """See `Walk.batch`."""
+        """See `BatchSteps.batch`."""
         return self.phase.batch
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """See `Walk.runs`."""
+        """See `BatchSteps.runs`."""
         yield self.batch, self.phase.steps - self.sequence.step - 1
         for phase in self.plan[self.number + 1 :]:
             yield phase.batch, phase.steps
 
     @property
     def place(self) -> Place:
-        """See `Walk.place`."""
+        """See `BatchSteps.place`."""
         return self.epoch, self.number, self.sequence.step
 
     def go(self, place: Place) -> None:
-        """See `Walk.go`."""
+        """See `BatchSteps.go`."""
         epoch, number, step = place
         plan = [] if not 0 <= epoch < _MOST_EPOCHS else self.plan if epoch == self.epoch else self.plan_of(epoch)
         if not (0 <= number < len(plan) and 0 <= step < plan[number].steps):
@@ -99,7 +99,7 @@ class Planned(Walk):
         self.plan = plan
 
     def skip(self) -> None:
-        """See `Walk.skip`."""
+        """See `BatchSteps.skip`."""
         self.sequence.step += 1
         self._turn()
 
@@ -115,11 +115,11 @@ class Planned(Walk):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def closed(self, records: int) -> int:
-        """See `Walk.closed`: here as many as were planned."""
+        """See `BatchSteps.closed`: here as many as were planned."""
         return self.batch
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """See `Walk.move`."""
+        """See `BatchSteps.move`."""
         self.sequence.move(total / size, self.phase.modulus)
         self._turn()
 
@@ -134,14 +134,14 @@ class Planned(Walk):
             check(theta)
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """See `Walk.merge`: from their average, in the latest of their epochs."""
+        """See `BatchSteps.merge`: from their average, in the latest of their epochs."""
         self.sequence.points[:] = average
         self.epoch = max(part.epoch for part in parts)
         self.plan = self.plan_of(self.epoch)
 
 
 class Rounds(Planned):
-    """A walk over the same people in every step: it ends after the planned number of steps.
+    """Steps with the same people in every step: they end after the planned number of steps.
 
     `run` is the plan: the number of people as batch size, and the number of rounds as steps. The start and `project`
     are those of `Planned`.
@@ -163,7 +163,7 @@ class Rounds(Planned):
         return self.sequence.step >= self._run.steps
 
     def go(self, place: Place) -> None:
-        """See `Walk.go`; the step after the last one is the end."""
+        """See `BatchSteps.go`; the step after the last one is the end."""
         if place[:2] != (0, 0) or not 0 <= place[2] <= self._run.steps:
             raise ConfigError("state: its place in the plan is out of range")
         self.sequence.step = place[2]
@@ -172,6 +172,6 @@ class Rounds(Planned):
         """After the last step nothing follows."""
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """See `Walk.merge`: no round follows, because the people of the parts have answered."""
+        """See `BatchSteps.merge`: no round follows, because the people of the parts have answered."""
         super().merge(parts, average)
         self.sequence.step = self._run.steps

@@ -151,11 +151,11 @@ cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_
 cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil:
     """As `respond`."""
     cdef Py_ssize_t at = words[0]
-    cdef bint told
+    cdef bint truthful
     if at >= end:
         return -1
-    told = unit(words[at]) < keep
-    return truth == told if use_words(words, end, at, at + 1) else -1
+    truthful = unit(words[at]) < keep
+    return truth == truthful if use_words(words, end, at, at + 1) else -1
 
 
 def respond(truth, double keep, cnp.ndarray words not None):

@@ -102,10 +102,10 @@ class Agreement:
 
     def after(self, place: Place) -> Place:
         """The next batch."""
-        walk = self._go(place).learner.walk
+        steps = self._go(place).learner.batch_steps
         self._at = None
-        walk.skip()
-        following: Place = walk.place
+        steps.skip()
+        following: Place = steps.place
         return following
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:

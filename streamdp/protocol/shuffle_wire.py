@@ -20,7 +20,7 @@ from streamdp.errors import SchemaError, raise_alone
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 
 Place = tuple[int, int, int]
-"""A batch: (epoch, phase, step) of a planned walk, or (0, 0, records before it) of Newton's method."""
+"""A batch: (epoch, phase, step) of a plan, or (0, 0, records before it) of Newton's method."""
 
 NONCE_BYTES = 16
 PART_BYTES = 512 * 1024

@@ -34,8 +34,8 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
     seen, refused = estimator.n_seen, estimator.n_refused
     if len(batch):
         admitted = _learn_records(estimator, batch) if batch.reports is None else _absorb(estimator, batch)
-        if batch.told is not None:
-            batch.told(admitted)
+        if batch.on_learned is not None:
+            batch.on_learned(admitted)
     return Counts(
         counts.learned + estimator.n_seen - seen,
         counts.refused + estimator.n_refused - refused,

@@ -1,8 +1,8 @@
 """The search for units by noisy bits between gradients that are taken in batches.
 
 Bits, posteriors, schedule and rules are those of LDP-SGD (`schedule`, `unit_table`). Here all reports have the same
-budget, a batch of gradients has one theta and one unit of each column, and theta is kept by a walk. So columns are
-scaled anew between batches only, and the walk carries its numbers along.
+budget, a batch of gradients has one theta and one unit of each column, and `BatchSteps` keep theta. So columns are
+scaled anew between batches only, and the steps convert their numbers.
 
 Bits see spreads from 1/64 of the range that is searched. So a search for the target that ends with a spread below 1/16
 of its range begins anew, in a range of six spreads to either side of the centre that it found, until the spread is

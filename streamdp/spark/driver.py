@@ -199,7 +199,7 @@ class Driver:
         loan, homes = None, np.empty(0, np.int64)
         if ledger is not None and key is not None:
             people, homes = self._people(records, schema)
-            loan = _patiently(lambda: ledger.lend(people, key))
+            loan = _patiently(lambda: ledger.export_rows(people, key))
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         loads = []
         for lane in range(self._lanes):

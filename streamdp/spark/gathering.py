@@ -99,10 +99,10 @@ class Gather(ShardTask):
 def _batches(estimator: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the records of each batch or of the window, and how many each user has."""
     if issubclass(type(estimator).learns, Batches):
-        for X, y in estimator.surrender():
+        for X, y in estimator.take_records():
             yield X, y, np.ones(len(y), np.int64)
     else:
-        yield estimator.surrender()
+        yield estimator.take_records()
 
 
 def _blocks(sizes: np.ndarray, rows: int) -> Iterator[tuple[slice, slice]]:

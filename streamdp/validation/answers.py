@@ -1,8 +1,8 @@
 """One randomised answer about one number: the mechanism of private validation, and its variance.
 
 A record is asked for a number v in [-1, 1], such as its scaled error. v is rounded at random to -1 or 1, so that the
-mean stays v. The end is told truly with probability t = e^eps/(1 + e^eps), else the other one. The answer is what was
-told times a = 1/(2 t - 1), so its mean is v and its variance a^2 - v^2.
+mean stays v. The answer names this end with probability t = e^eps/(1 + e^eps), else the other one. The released value
+is the answer times a = 1/(2 t - 1), so its mean is v and its variance a^2 - v^2.
 
 Neighbours: replace one record. Trust: nobody if a person answers on their own side; here the process that calls
 `learn_one`. Claim: the answer keeps eps-DP for its record, against everyone who sees every answer; mu-GDP with t =
@@ -40,9 +40,9 @@ def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarra
     try:
         uniform = (words >> np.uint64(11)) * 2.0**-53
         upper = 2 * uniform[:, 0] - 1 < values
-        told = upper == (uniform[:, 1] < truthful(keep))
+        answered = upper == (uniform[:, 1] < truthful(keep))
         uniform[:] = upper[:] = 0
-        found: np.ndarray = factor(keep) * (2.0 * told - 1)
+        found: np.ndarray = factor(keep) * (2.0 * answered - 1)
         return found
     finally:
         values[:] = 0

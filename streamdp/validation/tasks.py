@@ -52,13 +52,13 @@ class Numbers:
         """The true answers (n,) about y (n,) as -1 or 1, by what is known; `first` counts the answers before."""
         return np.where(y <= known[self.CONSTANT], 1.0, -1.0)
 
-    def learned(self, told: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
-        """What is known, as a new array, after unbiased noisy answers `told` (n,); `first` counts those before.
+    def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
+        """What is known, as a new array, after unbiased noisy answers `noisy` (n,); `first` counts those before.
 
         `reach` is that of `largest`.
         """
         c, weight, average = known.tolist()
-        for t, bit in enumerate(told.tolist(), first + 20):
+        for t, bit in enumerate(noisy.tolist(), first + 20):
             c += _GAIN * reach * t**-_DECAY * (2 * self._tau - 1 - bit)
             c = min(max(c, self._low), self._high)
             weight += t
@@ -96,17 +96,17 @@ class Classes:
 
     def constant(self, known: np.ndarray) -> float:
         """See `Numbers.constant`: the most frequent class."""
-        asked, told = known.reshape(2, -1)
-        return float(np.argmax(told / np.maximum(asked, 1) - (asked == 0)))
+        asked, noisy = known.reshape(2, -1)
+        return float(np.argmax(noisy / np.maximum(asked, 1) - (asked == 0)))
 
     def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
         """See `Numbers.bits`: "is it class k?", for one class after the other."""
         return np.where(y == (first + np.arange(len(y))) % self._classes, 1.0, -1.0)
 
-    def learned(self, told: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
+    def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
         """See `Numbers.learned`."""
-        asked = (first + np.arange(len(told))) % self._classes
-        more = [np.bincount(asked, weights, self._classes) for weights in (None, told)]
+        asked = (first + np.arange(len(noisy))) % self._classes
+        more = [np.bincount(asked, weights, self._classes) for weights in (None, noisy)]
         found: np.ndarray = known + np.concatenate(more)
         return found
 

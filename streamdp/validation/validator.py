@@ -31,10 +31,10 @@ from streamdp.validation.tasks import Task
 _REACH = 2.5
 _SURE = 30.0
 _STRETCHES = 32
-# `clock`: records met; the number at which the block ends; the largest distance (0 before it is known); the answers
+# `progress`: records met; the number at which the block ends; the largest distance (0 before it is known); the answers
 # about the constant, and their information (see `unit_table`); alarms, and the records met at the last one.
 MET, END, REACH, CONSTANTS, INFORMATION, DRIFTS, DRIFT = range(7)
-CLOCK = 7
+PROGRESS = 7
 
 
 class Validator:
@@ -46,7 +46,7 @@ class Validator:
     def __init__(self, plan: Plan, task: Task, size: int, rng: Entropy | SeededEntropy | FreshWords) -> None:
         self.plan = plan
         self._task, self._rng = task, rng
-        self._clock = np.zeros(CLOCK)
+        self._progress = np.zeros(PROGRESS)
         self._known = task.start(0.0)
         self._total = np.zeros(sums.COLUMNS)
         self._halves = sums.Rows(_STRETCHES, drift.FIRST)
@@ -69,13 +69,13 @@ class Validator:
         spread of 0, records are not asked yet. `most` is half the width of the target's bounds.
         """
         self._end_block()
-        clock = self._clock.copy()
-        if clock[REACH] == 0 and scale > 0:
-            clock[REACH] = self.plan.bound or min(_REACH * scale, most)
+        progress = self._progress.copy()
+        if progress[REACH] == 0 and scale > 0:
+            progress[REACH] = self.plan.bound or min(_REACH * scale, most)
             self._known = self._task.start(middle)
         self.point, self._fixed = point.copy(), self._known
-        clock[END] = clock[MET] + min(max(clock[MET] // 16, 1), 512)
-        self._clock = clock
+        progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)
+        self._progress = progress
         self._ask()
 
     def _end_block(self) -> None:
@@ -85,25 +85,25 @@ class Validator:
             return
         self._total = self._total + block
         self._halves.add(block)
-        if self._window.add(block) and drift.risen(self._window, self._task.largest(self._clock[REACH])):
+        if self._window.add(block) and drift.risen(self._window, self._task.largest(self._progress[REACH])):
             self._window.clear()
             self._halves.clear()
-            clock = self._clock.copy()
-            clock[DRIFTS] += 1
-            clock[DRIFT] = clock[MET]
-            self._clock = clock
+            progress = self._progress.copy()
+            progress[DRIFTS] += 1
+            progress[DRIFT] = progress[MET]
+            self._progress = progress
 
     def _ask(self) -> None:
-        met, end = int(self._clock[MET]), int(self._clock[END])
-        if self._clock[REACH] == 0:
+        met, end = int(self._progress[MET]), int(self._progress[END])
+        if self._progress[REACH] == 0:
             self._questions = np.zeros(end - met, dtype=np.int64)
         else:
-            self._questions = questions(met, end - met, self.plan.share, self._clock[INFORMATION] < _SURE)
+            self._questions = questions(met, end - met, self.plan.share, self._progress[INFORMATION] < _SURE)
 
     def take(self, most: int) -> np.ndarray:
         """Return what the next records of the block, at most this many, are asked, and move past them."""
         asked, self._questions = self._questions[:most], self._questions[most:]
-        self._clock[MET] += len(asked)
+        self._progress[MET] += len(asked)
         return asked
 
     def answer(self, asked: np.ndarray, predicted: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
@@ -130,41 +130,41 @@ class Validator:
     def _on_constant(
         self, kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray
     ) -> None:
-        first, reach = int(self._clock[CONSTANTS]), float(self._clock[REACH])
-        told = answer(self._task.bits(y, self._fixed, first), keep, words)
-        clock = self._clock.copy()
-        clock[CONSTANTS] += len(told)
-        clock[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
-        self._clock = clock
-        self._known = self._task.learned(told, self._known, first, reach)
-        self._add(sums.OTHERS, told[:0], len(told))
+        first, reach = int(self._progress[CONSTANTS]), float(self._progress[REACH])
+        noisy = answer(self._task.bits(y, self._fixed, first), keep, words)
+        progress = self._progress.copy()
+        progress[CONSTANTS] += len(noisy)
+        progress[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
+        self._progress = progress
+        self._known = self._task.learned(noisy, self._known, first, reach)
+        self._add(sums.OTHERS, noisy[:0], len(noisy))
 
     def _on_error(self, kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         if kind == OTHER:
             predicted[:] = self._task.constant(self._fixed)
-        half = self._task.largest(self._clock[REACH]) / 2
+        half = self._task.largest(self._progress[REACH]) / 2
         values = self._task.errors(predicted, y, 2 * half)
         values /= half
         values -= 1
-        told = (answer(values, keep, words) + 1) * half
+        noisy = (answer(values, keep, words) + 1) * half
         if kind == OTHER:
-            self._add(sums.OTHERS, told, len(told))
+            self._add(sums.OTHERS, noisy, len(noisy))
         else:
-            self._add(sums.ERRORS, told, len(told), float(np.sum((factor(keep) * half) ** 2)))
+            self._add(sums.ERRORS, noisy, len(noisy), float(np.sum((factor(keep) * half) ** 2)))
 
-    def _add(self, first: int, told: np.ndarray, answers: int, ranges: float = 0.0) -> None:
+    def _add(self, first: int, noisy: np.ndarray, answers: int, ranges: float = 0.0) -> None:
         more = np.zeros(sums.COLUMNS)
-        more[first : first + 3] = len(told), told.sum(), np.square(told).sum()
+        more[first : first + 3] = len(noisy), noisy.sum(), np.square(noisy).sum()
         more[sums.ERROR_RANGE] = ranges
         more[sums.ANSWERS] = answers
         self._open = self._open + more
 
     def quality(self) -> Quality:
         """The quality of the model by the answers."""
-        reach = float(self._clock[REACH])
+        reach = float(self._progress[REACH])
         largest = self._task.largest(reach)
         recent = quality.stretch(self._halves.later_half() + self._open, largest)
-        drifts = int(self._clock[DRIFTS])
+        drifts = int(self._progress[DRIFTS])
         return Quality(
             self._task.measure,
             largest if reach else None,
@@ -172,7 +172,7 @@ class Validator:
             recent,
             quality.verdict(recent),
             drifts,
-            int(self._clock[DRIFT]) if drifts else None,
+            int(self._progress[DRIFT]) if drifts else None,
         )
 
     # -- state ------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Validator:
 
     def _numbers(self) -> dict[str, np.ndarray]:
         return {
-            "clock": self._clock,
+            "progress": self._progress,
             "known": self._known,
             "fixed": self._fixed,
             "point": self.point,
@@ -203,25 +203,25 @@ class Validator:
         for name, mine in self._numbers().items():
             if found[name].shape != mine.shape or not np.all(np.abs(found[name]) < 1e150):
                 raise ConfigError(f"state: validation.{name} is out of range")
-        clock = found["clock"]
-        if clock.min() < 0 or not 0 <= clock[END] - clock[MET] <= 512:
-            raise ConfigError("state: validation.clock is out of range")
+        progress = found["progress"]
+        if progress.min() < 0 or not 0 <= progress[END] - progress[MET] <= 512:
+            raise ConfigError("state: validation.progress is out of range")
         for name in ("halves", "window"):
             used, length = found[name][-1, :2]
             if not (0 <= used <= len(found[name]) - 2 and length >= 1):
                 raise ConfigError(f"state: validation.{name} is out of range")
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
-        self._clock, self._known, self._fixed, self.point = clock, found["known"], found["fixed"], found["point"]
+        self._progress, self._known, self._fixed, self.point = progress, found["known"], found["fixed"], found["point"]
         self._total, self._open = found["total"], found["open"]
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
         """Take over the answers about models of disjoint records. What is recent is the later half of each."""
-        clocks = np.stack([part._clock for part in parts])  # noqa: SLF001 - the same class
-        self._clock = clocks.sum(axis=0)
-        self._clock[REACH], self._clock[DRIFT] = clocks[:, REACH].max(), clocks[:, DRIFT].max()
-        self._clock[END] = self._clock[MET]
-        best = parts[int(np.argmax(clocks[:, INFORMATION]))]
+        all_progress = np.stack([part._progress for part in parts])  # noqa: SLF001 - the same class
+        self._progress = all_progress.sum(axis=0)
+        self._progress[REACH], self._progress[DRIFT] = all_progress[:, REACH].max(), all_progress[:, DRIFT].max()
+        self._progress[END] = self._progress[MET]
+        best = parts[int(np.argmax(all_progress[:, INFORMATION]))]
         self._known = self._fixed = best._known  # noqa: SLF001
         self._total = np.sum([part._total + part._open for part in parts], axis=0)  # noqa: SLF001
         later = np.sum([part._halves.later_half() + part._open for part in parts], axis=0)  # noqa: SLF001

@@ -107,20 +107,20 @@ class NewtonSteps(Method):
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`."""
-        walk = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, plan.deviation)
-        walk.state[:] = start
+        steps = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, plan.deviation)
+        steps.state[:] = start
         for number, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
-            total = users.curvatures(plan.curvature, walk.middle, grid)
+            total = users.curvatures(plan.curvature, steps.middle, grid)
             try:
                 noisy = noise.randomize(total, rng)
             finally:
                 total[:] = 0.0
             information = share * plan.information
-            walk.learn(noisy, plan.users, information, information, deviation, again=number > 0)
+            steps.learn(noisy, plan.users, information, information, deviation, again=number > 0)
         if self.follow:
-            walk.follow(_SURE)
-        return Release(walk.state, len(plan.shares) * plan.users)
+            steps.follow(_SURE)
+        return Release(steps.state, len(plan.shares) * plan.users)
 
     def changes(self, task: Task, state: np.ndarray) -> int:
         """As `Method.changes`."""
@@ -134,10 +134,10 @@ class NewtonSteps(Method):
         self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
         """As `Method.merge`: the sums of all, weighted by what they know."""
-        whole, *walks = (Newton(_curvature(task), average, project, 0.0) for _ in (None, *states))
-        for walk, state in zip(walks, states, strict=True):
-            walk.state[:] = state
-        whole.merge(walks, average)
+        whole, *sequences = (Newton(_curvature(task), average, project, 0.0) for _ in (None, *states))
+        for steps, state in zip(sequences, states, strict=True):
+            steps.state[:] = state
+        whole.merge(sequences, average)
         return whole.state
 
 

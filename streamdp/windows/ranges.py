@@ -153,14 +153,14 @@ class PrivateRange(Method):
 
     def run(self, plan: RangePlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`. Gradients of single users are overwritten after each step."""
-        mean, walk = plan.mean, Accelerated(start, users.project)
+        mean, steps = plan.mean, Accelerated(start, users.project)
         for phase, radius in zip(plan.phases, plan.radii, strict=True):
-            walk.restart()
+            steps.restart()
             for _ in range(phase.steps):
                 drawn = None if mean.rate == 1 else sample(mean.users, mean.rate, rng)
-                gradients = users.gradients(walk.middle, drawn, radius)
-                walk.move(mean.estimate(gradients, rng), phase.modulus)
-        return Release(walk.points[1].copy(), plan.queries)
+                gradients = users.gradients(steps.middle, drawn, radius)
+                steps.move(mean.estimate(gradients, rng), phase.modulus)
+        return Release(steps.points[1].copy(), plan.queries)
 
 
 def _rate(wanted: float) -> float:

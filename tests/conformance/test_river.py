@@ -112,7 +112,9 @@ every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 def numbers(model: Any) -> np.ndarray:
     """What the model has learned up to the last boundary."""
     state: np.ndarray = (
-        model.learner.walk.learned()["state"] if hasattr(model.learner, "walk") else model.learner.arrays.state
+        model.learner.batch_steps.learned()["state"]
+        if hasattr(model.learner, "batch_steps")
+        else model.learner.arrays.state
     )
     return state
 
@@ -282,7 +284,7 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "NOT PRIVATE" not in said
     assert "first record's names" in said
     assert model.at_boundary == (model.to_boundary == 0)
-    assert model.at_boundary or hasattr(model.learner, "walk")
+    assert model.at_boundary or hasattr(model.learner, "batch_steps")
     model.close_batch()
     assert model.at_boundary
 

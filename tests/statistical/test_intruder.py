@@ -220,7 +220,7 @@ IN_CODE = ("class", "constant of a function")
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
     """In each kind of place, at the estimator and deep within."""
-    for at in (lambda m: m, lambda m: m.learner.walk.problem):
+    for at in (lambda m: m, lambda m: m.learner.batch_steps.problem):
         model = HUBER.model()
         vars(at(model))["_planted"] = PLANTS[plant]()
         assert intruder.where(model, *NEEDLES, classes=plant in IN_CODE), plant
@@ -295,7 +295,7 @@ def differing(case: Case, taken: int, many: bool = False) -> set[str]:
 @pytest.mark.parametrize(("case", "many"), WAYS)
 def test_within_the_batch_only_the_sum_depends_on_its_records(case: Case, many: bool) -> None:
     """Afterwards only what the release changes: the points of the steps, and in a batch the sum at the new middle."""
-    steps = {".learner.walk.sequence.points", ".learner.middle"}
+    steps = {".learner.batch_steps.sequence.points", ".learner.middle"}
     assert differing(case, MINE * BATCH + PLACE, many) == set()
     for taken in range(PLACE + 1, BATCH):
         assert differing(case, MINE * BATCH + taken, many) == {".learner._total"}
@@ -373,7 +373,7 @@ def simulate(
     model = case.model()
     d = len(model.learner.total)
     X, y = (np.array(column) for column in zip(*case.stream(mine), strict=True))
-    points = np.repeat(model.learner.walk.sequence.points[None], count, axis=0)
+    points = np.repeat(model.learner.batch_steps.sequence.points[None], count, axis=0)
     seen = Runs([], [], [points])
     for batch in range(batches):
         alpha = 2.0 / (batch + 2)
@@ -538,7 +538,7 @@ class TakesCheckpointsAnywhere(PanPrivateRegressor):
         try:
             return super().state_dict()
         except NotAtBoundaryError:
-            return {"state": np.concatenate((self.learner.walk.sequence.points, self.learner.total[None]))}
+            return {"state": np.concatenate((self.learner.batch_steps.sequence.points, self.learner.total[None]))}
 
 
 class DrawsAhead(PanBatches):

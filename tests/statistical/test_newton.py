@@ -139,7 +139,7 @@ def sum_in(model: Any) -> np.ndarray:
     """The released sum of the first batch, from a state after it."""
     curvature = model.learner.curvature
     d = curvature.parameters
-    kept = averages(model.learner.walk)
+    kept = averages(model.learner.batch_steps)
     found = np.append(kept.gradient, kept.curvature) * 3
     found[d:] *= curvature.factor * (1.0 if isinstance(model.learner.problem.loss, Huber) else 4.0)
     return np.asarray(found)
@@ -255,7 +255,11 @@ def contents_after(loss: str, record: Record, taken: int) -> dict[str, Any]:
 @one
 def test_within_a_batch_only_the_sum_depends_on_its_records(loss: str) -> None:
     """Afterwards only what the release changes: the state of the walk, and the next query point."""
-    expected: dict[int, set[str]] = {1: set(), 2: {".learner._total"}, 4: {".learner.walk.state", ".learner.middle"}}
+    expected: dict[int, set[str]] = {
+        1: set(),
+        2: {".learner._total"},
+        4: {".learner.batch_steps.state", ".learner.middle"},
+    }
     for taken, paths in expected.items():
         a, b = (contents_after(loss, record, taken) for record in PAIRS[loss])
         assert a.keys() == b.keys()

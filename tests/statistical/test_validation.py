@@ -30,7 +30,7 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
     arrays, clock, out = (
         [array.copy() for array in arrays_of(model)],
-        validator._clock.copy(),
+        validator._progress.copy(),
         np.empty((trials, 2)),
     )
     X, y = np.full((1, 1), 2**0.5), np.array([label])
@@ -38,7 +38,7 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     for trial in range(trials):
         for array, before in zip(arrays_of(model), arrays, strict=True):
             array[:] = before
-        validator._clock, validator._questions = clock.copy(), asked
+        validator._progress, validator._questions = clock.copy(), asked
         validator._open = np.zeros_like(validator._open)
         model.learn_arrays(X, y)
         out[trial] = model.learner.arrays.state[0, 0], validator._open[TOLD]

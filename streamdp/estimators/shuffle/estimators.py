@@ -87,7 +87,7 @@ class ShuffleRegressor(Regressor):
     n_changes = of_learner(ShuffleBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
-    surrender = methods.surrender
+    take_records = methods.take_records
     part = methods.part
     learn_parts = methods.learn_parts
 
@@ -137,7 +137,7 @@ class ShuffleClassifier(Classifier):
     n_changes = of_learner(ShuffleBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
-    surrender = methods.surrender
+    take_records = methods.take_records
     part = methods.part
     learn_parts = methods.learn_parts
 

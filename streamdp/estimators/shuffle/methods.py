@@ -30,7 +30,7 @@ def randomizer(self: Any) -> ShuffleRandomizer:
         self._names,
         problem.intercept,
         learner.params,
-        learner.walk.place,
+        learner.batch_steps.place,
         rng,
         learner.curvature,
     )

@@ -54,7 +54,7 @@ def randomizer(self: Any) -> UserRandomizer:
         self._names,
         learner.problem.intercept,
         learner.mean,
-        learner.walk.place,
+        learner.batch_steps.place,
         learner.coordinate,
         learner.centre.copy(),
         int(learner.window.items),
@@ -92,7 +92,7 @@ def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> 
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-def surrender(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def take_records(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """End the open window without a release and hand over its raw records, for `users_of`.
 
     It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The records

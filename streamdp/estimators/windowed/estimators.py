@@ -98,7 +98,7 @@ class WindowedRegressor(Regressor):
     n_windows = of_learner(Windows, "n_windows")
     n_stopped = of_learner(Windows, "n_stopped")
     n_changes = of_learner(Windows, "n_changes")
-    surrender = methods.surrender
+    take_records = methods.take_records
     learn_users = methods.learn_users
 
     def __init__(
@@ -141,7 +141,7 @@ class WindowedClassifier(Classifier):
     n_windows = of_learner(Windows, "n_windows")
     n_stopped = of_learner(Windows, "n_stopped")
     n_changes = of_learner(Windows, "n_changes")
-    surrender = methods.surrender
+    take_records = methods.take_records
     learn_users = methods.learn_users
 
     def __init__(

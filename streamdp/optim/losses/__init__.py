@@ -55,7 +55,7 @@ def weighted_by_norm(loss: Loss) -> Loss:
 
 
 def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
-    """Return theta_0 (d,) of a walk of short steps.
+    """Return theta_0 (d,) for a sequence of short steps.
 
     If the target is `scaled`, that is learned in units of its own, Huber's scale begins at half this unit, the spread
     of the target. The spread of the residuals is less, and as long as Huber's scale is above it, gradients are as much

@@ -1,4 +1,4 @@
-"""Randomised response: one bit about a record, told truly with a probability that its budget fixes.
+"""Randomised response: one bit about a record, answered truthfully with a probability that its budget sets.
 
 Claim. The noisy bit keeps the budget of its record, for any two records and any question that does not depend on them.
 
@@ -40,6 +40,6 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
 def respond(bit: bool, keep: float, rng: Entropy | SeededEntropy) -> bool:
     """Return a noisy bit, which is the true one with the probability `keep`, from `truth`."""
     with rng.lock:
-        while (told := samplers.respond(bit, keep, rng.words)) < 0:
+        while (answer := samplers.respond(bit, keep, rng.words)) < 0:
             rng.refill()
-    return bool(told)
+    return bool(answer)

@@ -114,7 +114,7 @@ def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
     units = [part.learner.units[1:] for part in parts[:2]]
     assert units[0] != units[1]
     merged = parts[2].merged(*parts[:2])
-    weights = np.array([part.learner.walk.state[-2] for part in parts])
+    weights = np.array([part.learner.batch_steps.state[-2] for part in parts])
     expected = weights @ [part.theta for part in parts] / weights.sum()
     np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
     assert merged.learner.units[1:] in units
@@ -258,8 +258,8 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
         each.learn_arrays(X[2600:], y[2600:], subjects=people[2600:])
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
-    np.testing.assert_array_equal(other.learner.walk.since, model.learner.walk.since)
-    assert model.learner.walk.since.max() > 0
+    np.testing.assert_array_equal(other.learner.batch_steps.since, model.learner.batch_steps.since)
+    assert model.learner.batch_steps.since.max() > 0
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
         part.learn_arrays(X, y, subjects=people)
         parts.append(part)
     merged = parts[0].merged(parts[1])
-    weights = np.array([part.learner.walk.state[-2] for part in parts])
+    weights = np.array([part.learner.batch_steps.state[-2] for part in parts])
     np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
     assert merged.n_asked == sum(part.n_asked for part in parts)
     merged.learn_arrays(X, y, subjects=people)

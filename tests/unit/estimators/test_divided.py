@@ -43,7 +43,7 @@ class Processes:
             for mine in np.array_split(np.flatnonzero(homes == i), 3):
                 part.learn_arrays(X[mine], y[mine], None, None if subjects is None else [subjects[j] for j in mine])
             self.refused += part.n_refused
-            self.parts.append(part.surrender())
+            self.parts.append(part.take_records())
         longest = max(map(len, self.parts))
         self.sizes = [sum(len(part[t][1]) for part in self.parts if t < len(part)) for t in range(longest)]
 
@@ -108,7 +108,7 @@ def test_divided_streams_of_small_batches_go_on_as_in_one_process() -> None:
             part.load_state_dict(divided.state_dict())
             part.gather_part(i, 3)
             part.learn_arrays(X[rows][i::3], y[rows][i::3])
-        held = [part.surrender() for part in parts]
+        held = [part.take_records() for part in parts]
         sizes = [sum(len(part[t][1]) for part in held if t < len(part)) for t in range(max(map(len, held)))]
 
         def ask(t: int, state: dict[str, Any], held: Any = held) -> Iterator[np.ndarray]:
@@ -218,7 +218,7 @@ def test_records_that_were_gathered_do_not_leave_with_a_copy_or_a_state() -> Non
     twin = copy.deepcopy(part)
     assert (twin.n_seen, twin.at_boundary) == (0, True)
     assert isinstance(twin.learner, Batches)
-    ((found, _), *more) = part.surrender()
+    ((found, _), *more) = part.take_records()
     np.testing.assert_array_equal(np.concatenate([found, *(X for X, _ in more)]), X)
     assert part.at_boundary
     assert part.n_seen == 50

@@ -80,7 +80,7 @@ def held(model: Any) -> np.ndarray:
 
 def numbers(model: Any) -> np.ndarray:
     """What its walk has learned."""
-    state: np.ndarray = model.learner.walk.learned()["state"]
+    state: np.ndarray = model.learner.batch_steps.learned()["state"]
     return state
 
 
@@ -148,7 +148,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         curvature = Curvature(model.learner.problem.loss, 4)
         scale = math.sqrt(Gaussian(model._budget, curvature.bound, curvature.sensitivity).variance(1))
         assert model.learner.scale / model.learner.cells == pytest.approx(scale, rel=1e-4)
-        assert model.learner.walk._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
+        assert model.learner.batch_steps._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
     for make, calibration in ((MODELS["shuffle huber"], "tight"), (MODELS["shuffle logistic"], "paper")):
         model = make(calibration=calibration)
@@ -157,7 +157,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         assert (params.d, params.bound) == (curvature.size, curvature.bound)
         assert params.sensitivity == pytest.approx(curvature.sensitivity)
         deviation = math.sqrt(params.noise_variance / params.d)
-        assert model.learner.walk._deviation == pytest.approx(deviation, rel=0.1)
+        assert model.learner.batch_steps._deviation == pytest.approx(deviation, rel=0.1)
 
 
 @batched
@@ -181,10 +181,10 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
     for other in (single, frames, chunks):
         assert np.array_equal(numbers(other), numbers(whole))
         assert np.array_equal(held(other), held(whole))
-        assert (other.learner.open.taken, other.n_seen, other.learner.walk.place) == (
+        assert (other.learner.open.taken, other.n_seen, other.learner.batch_steps.place) == (
             whole.learner.open.taken,
             n,
-            whole.learner.walk.place,
+            whole.learner.batch_steps.place,
         )
         assert other.guarantee == whole.guarantee
 
@@ -194,8 +194,8 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
 def test_how_far_a_boundary_is_by_brute_force(make: Callable[..., Any], size: int | None) -> None:
     model = make(seed=1, batch_size=size)
     rng = np.random.default_rng(4)
-    records, boundaries = model.learner.walk.batch, [0, model.learner.walk.batch]
-    for batch, times in model.learner.walk.runs():
+    records, boundaries = model.learner.batch_steps.batch, [0, model.learner.batch_steps.batch]
+    for batch, times in model.learner.batch_steps.runs():
         for _ in range(min(times, 400)):
             records += batch
             boundaries.append(records)
@@ -223,13 +223,13 @@ def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> Non
         with pytest.raises(NotAtBoundaryError):
             model.state_dict()
         model.close_batch()
-        assert (model.at_boundary, model.n_seen, model.learner.walk.place) == (True, 20, (0, 0, 20))
-        walk = model.learner.walk
+        assert (model.at_boundary, model.n_seen, model.learner.batch_steps.place) == (True, 20, (0, 0, 20))
+        walk = model.learner.batch_steps
         d = walk.curvature.parameters
         assert averages(walk).information == pytest.approx(1 / (walk.curvature.variance / 20 + walk._noise / 400))
         assert walk._noise == pytest.approx(walk._deviation**2 * d)
         model.close_batch()
-        assert model.learner.walk.place == (0, 0, 20)
+        assert model.learner.batch_steps.place == (0, 0, 20)
 
 
 def test_there_is_no_plan() -> None:
@@ -278,20 +278,20 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
 def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], change: Any) -> None:
     model = make(batch_size=50, seed=1)
     model.learn_arrays(*stream(model, 120))
-    before = model.learner.walk.state.copy(), held(model).copy()
+    before = model.learner.batch_steps.state.copy(), held(model).copy()
     donor = make(batch_size=50, seed=1)
     donor.learn_arrays(*stream(donor, 100))
     good = donor.state_dict()
     with pytest.raises(ConfigError):
         model.load_state_dict(good | change)
     if "state" not in change:
-        size = model.learner.walk.curvature.size
+        size = model.learner.batch_steps.curvature.size
         for at, bad in ((0, np.nan), (size, -1.0), (size + 1, 1e300), (size + 4, -1.0), (-1, -1.0)):
             numbers = good["state"].copy()
             numbers[at] = bad
             with pytest.raises(ConfigError):
                 model.load_state_dict(good | {"state": numbers})
-    assert np.array_equal(model.learner.walk.state, before[0])
+    assert np.array_equal(model.learner.batch_steps.state, before[0])
     assert np.array_equal(held(model), before[1])
     assert (model.n_seen, model.learner.open.taken) == (120, 20)
     model.load_state_dict(good)
@@ -317,12 +317,12 @@ def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
     for seed, (part, n) in enumerate(zip(parts, (2000, 4010, 10), strict=True)):
         part.learn_arrays(*stream(part, n, seed))
     together = parts[0].merged(*parts[1:])
-    assert (together.n_seen, together.at_boundary, together.learner.walk.place) == (6000, True, (0, 0, 6000))
-    found = [averages(part.learner.walk) for part in parts]
+    assert (together.n_seen, together.at_boundary, together.learner.batch_steps.place) == (6000, True, (0, 0, 6000))
+    found = [averages(part.learner.batch_steps) for part in parts]
     weights = [part.weight for part in found]
     for name in ("point", "gradient", "curvature"):
         expected = np.average([getattr(part, name) for part in found], axis=0, weights=weights)
-        np.testing.assert_allclose(getattr(averages(together.learner.walk), name), expected, err_msg=name)
+        np.testing.assert_allclose(getattr(averages(together.learner.batch_steps), name), expected, err_msg=name)
     together.learn_arrays(*stream(together, 500))
     make(batch_size=500).load_state_dict(together.state_dict())
     with pytest.raises(ConfigError, match="merged"):
@@ -424,7 +424,7 @@ def test_devices_answer_announcements_of_growing_batches() -> None:
     sizes = []
     for _ in range(12):
         assert agreement.params(place) == learner.learner._sum_of(agreement.params(place).users)
-        learner.learner.walk.go(place)
+        learner.learner.batch_steps.go(place)
         learner.learner._begin_phase()
         assert agreement.params(place) == learner.randomizer.params
         announced = write_announcement(Agreement(learner).announcement(place, learner.randomizer.point))

@@ -139,33 +139,35 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
     model = make(mechanism="none", **options)
     n = 120 if options.get("batch_size") == 1 or isinstance(model.learner.problem.loss, Softmax) else 800
     X, y = stream(model, n)
-    plans = [model.learner.walk.plan_of(epoch) for epoch in range(3)]
+    plans = [model.learner.batch_steps.plan_of(epoch) for epoch in range(3)]
     theta, ag, at = naive(model, X, y, plans)
     model.learn_arrays(X[:at], y[:at])
     assert model.at_boundary
-    if model.learner.walk.sequence.step:  # else a phase has just begun, where theta is ag
-        assert model.learner.walk.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
-    assert model.learner.walk.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
-    assert np.array_equal(model._estimate(), model.learner.walk.sequence.points[1])
+    if model.learner.batch_steps.sequence.step:  # else a phase has just begun, where theta is ag
+        assert model.learner.batch_steps.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
+    assert model.learner.batch_steps.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
+    assert np.array_equal(model._estimate(), model.learner.batch_steps.sequence.points[1])
     model.learn_arrays(X[at:], y[at:])
     assert not model.at_boundary or at == n
-    assert np.array_equal(model._estimate(), model.learner.walk.sequence.points[1])
+    assert np.array_equal(model._estimate(), model.learner.batch_steps.sequence.points[1])
     assert model._estimate() == pytest.approx(ag, rel=1e-6, abs=1e-7)
 
 
 def test_the_plan_is_for_what_the_model_is() -> None:
     """The inputs of the plan: bound, smoothness, the largest distance of the optimum, both noises of a batch."""
     model = regressor(domain=Box(-1.0, 3.0), budget="mu=1")
-    assert model.learner.walk.problem.bound == Huber().bound
-    assert model.learner.walk.problem.smoothness == Huber().smoothness
-    assert model.learner.walk.problem.distance == pytest.approx(
+    assert model.learner.batch_steps.problem.bound == Huber().bound
+    assert model.learner.batch_steps.problem.smoothness == Huber().smoothness
+    assert model.learner.batch_steps.problem.distance == pytest.approx(
         math.sqrt(4 * 9 + (3 - 1) ** 2)
     )  # the scale from 0.1 to 3, at 1
     scale = Gaussian(GaussianDP(1), Huber().bound, Huber().sensitivity).rows(5)[0, samplers.SCALE]
-    assert model.learner.walk.problem.variance(10) == pytest.approx(Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100)
-    assert classifier(domain=L2Ball(3.0)).learner.walk.problem.distance == 3.0
-    assert classifier(smoothness=0.1).learner.walk.problem.smoothness == 0.1
-    assert math.isinf(classifier(loss="hinge").learner.walk.problem.smoothness)
+    assert model.learner.batch_steps.problem.variance(10) == pytest.approx(
+        Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100
+    )
+    assert classifier(domain=L2Ball(3.0)).learner.batch_steps.problem.distance == 3.0
+    assert classifier(smoothness=0.1).learner.batch_steps.problem.smoothness == 0.1
+    assert math.isinf(classifier(loss="hinge").learner.batch_steps.problem.smoothness)
     assert classifier(horizon=50_000).phase.batch != classifier(horizon=500).phase.batch
 
 
@@ -175,7 +177,7 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     steps = []
     for low in range(0, 700, 10):
         model.learn_arrays(X[low : low + 10], y[low : low + 10])
-        steps.append((model.learner.walk.epoch, model.learner.walk.sequence.step))
+        steps.append((model.learner.batch_steps.epoch, model.learner.batch_steps.sequence.step))
     assert steps[8:11] == [(0, 9), (1, 0), (1, 1)]
     assert [steps.index((epoch, 0)) + 1 for epoch in (1, 2, 3)] == [10, 30, 70]
     assert model.n_seen == 700
@@ -207,19 +209,19 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
 def test_better_than_without_phases_where_the_loss_is_strongly_convex() -> None:
     """The bound that decides the number of phases, for the same stream."""
     flat, curved = (classifier(strong_convexity=c, horizon=10**6) for c in (0.0, 0.1))
-    assert len(curved.learner.walk.plan) > 1
-    assert curved.learner.walk.plan[-1].excess < flat.learner.walk.plan[-1].excess
+    assert len(curved.learner.batch_steps.plan) > 1
+    assert curved.learner.batch_steps.plan[-1].excess < flat.learner.batch_steps.plan[-1].excess
 
 
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
     """Each phase starts at the distance that the bound of the last one gives."""
     model = classifier(strong_convexity=0.1, horizon=200_000)
-    distance = model.learner.walk.problem.distance
+    distance = model.learner.batch_steps.problem.distance
     for epoch in range(3):
-        expected = plan(model.learner.walk.problem, 200_000 * 2**epoch, None, distance)
-        assert model.learner.walk.plan_of(epoch) == expected
+        expected = plan(model.learner.batch_steps.problem, 200_000 * 2**epoch, None, distance)
+        assert model.learner.batch_steps.plan_of(epoch) == expected
         distance = min(distance, math.sqrt(2 * expected[-1].excess / 0.1))
-        assert distance < model.learner.walk.problem.distance / 2
+        assert distance < model.learner.batch_steps.problem.distance / 2
 
 
 # --- noise
@@ -268,14 +270,14 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
         return noise
 
     gradients: list[np.ndarray] = []
-    move = model.learner.walk.sequence.move
+    move = model.learner.batch_steps.sequence.move
 
     def moved(gradient: np.ndarray, modulus: float) -> None:
         gradients.append(gradient.copy())
         move(gradient, modulus)
 
     monkeypatch.setattr(model.learner, "noises", noises)
-    monkeypatch.setattr(model.learner.walk.sequence, "move", moved)
+    monkeypatch.setattr(model.learner.batch_steps.sequence, "move", moved)
     X, y = stream(model, 3)
     for i in range(2):
         model.learn_arrays(X[i : i + 1], y[i : i + 1])
@@ -420,7 +422,7 @@ def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
         step = ahead if rng.random() < 0.7 else size
         model.learn_arrays(X[at : at + step], y[at : at + step])
         at += step
-    assert np.array_equal(model.learner.walk.sequence.points, behind.learner.walk.sequence.points)
+    assert np.array_equal(model.learner.batch_steps.sequence.points, behind.learner.batch_steps.sequence.points)
 
 
 def test_the_last_boundary_of_an_epoch_is_found() -> None:
@@ -436,7 +438,7 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
 def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
     """Also if smaller batches follow, which would already fit."""
     model = classifier(mechanism="none")
-    model.learner.walk.plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
+    model.learner.batch_steps.plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
     model.learner._begin_phase()
     for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
         assert model.boundary_within(size) == expected
@@ -481,15 +483,15 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     model = regressor(batch_size=10, mechanism="none")
     X, y = stream(model, taken)
     model.close_batch()
-    assert (model.learner.walk.sequence.step, model.n_seen) == (0, 0)
+    assert (model.learner.batch_steps.sequence.step, model.n_seen) == (0, 0)
     model.learn_arrays(X, y)
-    start, total = model.learner.walk.sequence.points[0].copy(), model.learner.total.copy()
+    start, total = model.learner.batch_steps.sequence.points[0].copy(), model.learner.total.copy()
     model.close_batch()
     moved = model.learner.region.project(start - total / model.learner.cells / 10 / model.phase.modulus)
-    assert model.learner.walk.sequence.points[0] == pytest.approx(moved)
-    assert (model.at_boundary, model.learner.walk.sequence.step, model.n_seen) == (True, 1, taken)
+    assert model.learner.batch_steps.sequence.points[0] == pytest.approx(moved)
+    assert (model.at_boundary, model.learner.batch_steps.sequence.step, model.n_seen) == (True, 1, taken)
     model.close_batch()
-    assert model.learner.walk.sequence.step == 1
+    assert model.learner.batch_steps.sequence.step == 1
     noisy = regressor(batch_size=10, seed=2)
     noisy.learn_arrays(X, y)
     draws: list[int] = []
@@ -519,7 +521,7 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     model.learn_one(dict(zip(NAMES, X[0].tolist(), strict=True)), float(y[0]))
     held = model.learner.total.tobytes()
     written = pickle.dumps(model)
-    assert model.learner.walk.sequence.points.tobytes() in written
+    assert model.learner.batch_steps.sequence.points.tobytes() in written
     assert model.learner.total.any()
     numbers = [held[i : i + 8] for i in range(0, len(held), 8)]
     numbers += [value.tobytes() for row in X for value in row] + [value.tobytes() for value in y]
@@ -574,10 +576,10 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str,
     model = regressor(batch_size=10, seed=1)
     X, y = stream(model, 13)
     model.learn_arrays(X, y)
-    before = (model.learner.walk.sequence.points.copy(), model.learner.total.copy())
+    before = (model.learner.batch_steps.sequence.points.copy(), model.learner.total.copy())
     with pytest.raises((ConfigError, BudgetError), match=match):
         model.load_state_dict(state)
-    assert np.array_equal(model.learner.walk.sequence.points, before[0])
+    assert np.array_equal(model.learner.batch_steps.sequence.points, before[0])
     assert np.array_equal(model.learner.total, before[1])
     assert (model.n_seen, model.learner.open.taken) == (13, 3)
     fresh = PanPrivateRegressor(batch_size=10, method="ac-sa")
@@ -621,7 +623,7 @@ def test_merged_is_the_average_of_the_boundaries() -> None:
     assert together.theta == pytest.approx(parts[0].theta * 40 / 140 + parts[1].theta * 100 / 140)
     assert together.n_seen == 140
     assert together.at_boundary
-    assert (together.learner.walk.epoch, together.learner.walk.sequence.step) == (1, 0)
+    assert (together.learner.batch_steps.epoch, together.learner.batch_steps.sequence.step) == (1, 0)
     assert [part.n_seen for part in parts] == [45, 100, 7]
     assert together.guarantee.private
     assert together.guarantee.budgets == (ApproxDP(1, 1e-6),)
@@ -683,7 +685,7 @@ def test_a_column_of_budgets() -> None:
     assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items())
     plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
     plain.learn_arrays(X[mask], y[mask])
-    assert np.array_equal(plain.learner.walk.sequence.points, model.learner.walk.sequence.points)
+    assert np.array_equal(plain.learner.batch_steps.sequence.points, model.learner.batch_steps.sequence.points)
     assert np.array_equal(plain.learner.total, model.learner.total)
 
 
@@ -692,7 +694,7 @@ def test_budgets_that_all_allow_enough_change_nothing() -> None:
     X, y = stream(one, 25)
     assert one.learn_arrays(X, y, np.linspace(1, 5, 25)) is None
     assert other.learn_arrays(X, y) is None
-    assert np.array_equal(one.learner.walk.sequence.points, other.learner.walk.sequence.points)
+    assert np.array_equal(one.learner.batch_steps.sequence.points, other.learner.batch_steps.sequence.points)
     none = one.learn_arrays(X, y, np.full(25, 0.5))
     assert none is not None
     assert not none.any()
@@ -852,7 +854,7 @@ def test_theta_stays_in_the_domain() -> None:
         model = classifier(domain=domain, batch_size=1, budget="mu=0.1")
         for _ in range(50):
             model.learn_arrays(*stream(model, 1))
-            for theta in model.learner.walk.sequence.points:
+            for theta in model.learner.batch_steps.sequence.points:
                 assert theta == pytest.approx(domain.project(theta), abs=1e-12)
     huber = regressor(domain=L2Ball(0.7), batch_size=1, budget="mu=0.1")
     for _ in range(50):
@@ -906,14 +908,18 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     without a break-in both noises protect the record.
     """
     model = watched(budget="mu=1", seed=1)
-    direction, start = towards(model), model.learner.walk.sequence.points.copy()
+    direction, start = towards(model), model.learner.batch_steps.sequence.points.copy()
     before, after, saved = (np.empty((2, 4_000, len(direction))) for _ in range(3))
     finish = model.learner._finish
     sums: list[np.ndarray] = []
     model.learner._finish = lambda: sums.append(model.learner.total.copy()) or finish()  # type: ignore[method-assign,func-returns-value]
     for which, record in enumerate(RECORDS):
         for i in range(4_000):
-            model.learner.walk.sequence.points[:], model.learner.walk.sequence.step, model.learner.middle = (
+            (
+                model.learner.batch_steps.sequence.points[:],
+                model.learner.batch_steps.sequence.step,
+                model.learner.middle,
+            ) = (
                 start,
                 0,
                 start[0],
@@ -924,7 +930,9 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             after[which, i] = sums.pop() / model.learner.cells
             # theta moved by G / M, and G is divided by the batch size
             saved[which, i] = (
-                (start[0] - model.learner.walk.sequence.points[0]) * model.learner.walk.plan[0].modulus * 3
+                (start[0] - model.learner.batch_steps.sequence.points[0])
+                * model.learner.batch_steps.plan[0].modulus
+                * 3
             )
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
         assert 0.6 * most < mu_lower_bound(*(seen @ direction)) <= most

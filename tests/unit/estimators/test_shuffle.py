@@ -277,7 +277,7 @@ def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
         learner.learn_arrays(X, y)
         learner.close_batch()
         assert learner.at_boundary
-        moves.append(learner.learner.walk.sequence.points[0])
+        moves.append(learner.learner.batch_steps.sequence.points[0])
     params = learner.learner.params
     expected = params.noise_variance / 3 / (1000 * learner.phase.modulus) ** 2
     assert np.var(moves, axis=0) == pytest.approx(np.full(3, expected), rel=0.35)

@@ -37,7 +37,7 @@ def test_without_noise_it_is_averaged_sgd_on_users_averages(monkeypatch: pytest.
     learner.learn_arrays(X, y, subjects=subjects)
     loss, theta, clock, weights = Logistic(weighting="norm"), np.zeros(3), 0.0, 0.0
     average = np.zeros(3)
-    cut, tau = math.sqrt(2) / 4, 10 * learner.learner.walk._reports.information
+    cut, tau = math.sqrt(2) / 4, 10 * learner.learner.batch_steps._reports.information
     for t in range(3):
         rows = slice(40 * t, 40 * t + 40)
         gradients = [loss.gradient(theta, np.append(x, 1.0), k) for x, k in zip(X[rows], y[rows], strict=True)]
@@ -53,9 +53,9 @@ def test_without_noise_it_is_averaged_sgd_on_users_averages(monkeypatch: pytest.
 def test_auto_is_averaged_sgd_unless_something_is_set_that_only_plans_use() -> None:
     options: dict[str, Any]
     for options in ({}, {"domain": L2Ball(3.0)}, {"batch_size": 7}, {"spread": 0.1}, {"loss": "hinge"}):
-        assert isinstance(model(**options).learner.walk, Asgd)
+        assert isinstance(model(**options).learner.batch_steps, Asgd)
     for options in ({"horizon": 100}, {"smoothness": 0.4}, {"strong_convexity": 0.01}, {"centre": "asked"}):
-        assert isinstance(model(**options).learner.walk, Planned)
+        assert isinstance(model(**options).learner.batch_steps, Planned)
         with pytest.raises(ConfigError, match=next(iter(options))):
             model(method="asgd", **options)
     with pytest.raises(ConfigError, match="method"):

@@ -62,7 +62,7 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
     mean, batch = learner.learner.mean, learner.phase.batch
     assert mean.users == batch
     assert 0 < mean.coarse <= batch // 2
-    assert learner.learner.walk.problem.variance(batch) == pytest.approx(
+    assert learner.learner.batch_steps.problem.variance(batch) == pytest.approx(
         2 / 4000 / (batch - mean.coarse) + mean.variance
     )
     bound = learner.phase.excess
@@ -77,7 +77,7 @@ def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
         mean = learner.learner.mean
         assert (mean.coarse, mean.radius) == (0, pytest.approx(math.sqrt(2 / items)))
         assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
-        assert learner.learner.walk.problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
+        assert learner.learner.batch_steps.problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
         asked = model(items_per_user=items, horizon=1000, centre="asked").learner.mean
         assert (asked.coarse, asked.radius) == (0, pytest.approx(math.sqrt(2)))
     assert model(items_per_user=16, spread=0.05).learner.mean.radius == 0.05
@@ -91,7 +91,7 @@ def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
 def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     """From n = 4/3 (1 + v) users on the steps of a plan together can cross D: see the module."""
     learner = model(items_per_user=10_000, budget="eps=4,delta=1e-6", horizon=10_000)
-    mean, phase, D = learner.learner.mean, learner.phase, learner.learner.walk.problem.distance
+    mean, phase, D = learner.learner.mean, learner.phase, learner.learner.batch_steps.problem.distance
     v = mean.fine.variance(3) / mean.radius**2
     length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
     assert length == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)

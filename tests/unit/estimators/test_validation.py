@@ -175,7 +175,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
     model = classifier(BUDGET)
     model.learn_arrays(*records(300))
     before = model.quality
-    for name, value in (("total", np.full(8, np.nan)), ("clock", np.full(7, -1.0)), ("halves", np.zeros(3))):
+    for name, value in (("total", np.full(8, np.nan)), ("progress", np.full(7, -1.0)), ("halves", np.zeros(3))):
         state = model.state_dict()
         state["answers"][name] = value
         with pytest.raises(ConfigError, match="state"):

@@ -23,7 +23,7 @@ CAP_TEXT = "eps=3"
 
 
 def carried(ledger: Ledger, people: list[str], chosen: np.ndarray | None = None) -> tuple[CarriedRows, Ledger, object]:
-    loan = ledger.lend(people, KEY)
+    loan = ledger.export_rows(people, KEY)
     cap: Cap = parse_cap(CAP_TEXT)
     rows = CarriedRows(cap, *loan.rows(np.ones(len(people), dtype=np.bool_) if chosen is None else chosen), loan.mark)
     return rows, Ledger.over(rows, cap, KEY), loan
@@ -99,7 +99,7 @@ def test_a_rollback_ends_a_loan_and_a_commit_keeps_it(tmp_path: Path) -> None:
 def test_what_is_lent_holds_neither_subjects_nor_the_hashes_of_the_store() -> None:
     with Ledger(CAP_TEXT) as lender:
         lender.admit("ann", PureDP(1))
-        first, second = lender.lend(["ann"], KEY), lender.lend(["ann"], b"q" * 32)
+        first, second = lender.export_rows(["ann"], KEY), lender.export_rows(["ann"], b"q" * 32)
         stored = lender._rows.cache.keys[0]
         assert not np.array_equal(first.keys[0], second.keys[0])
         assert not np.array_equal(first.keys[0], stored)
@@ -107,4 +107,4 @@ def test_what_is_lent_holds_neither_subjects_nor_the_hashes_of_the_store() -> No
 
 def test_a_cap_that_renews_is_not_lent() -> None:
     with Ledger("eps=3 per 30 days") as ledger, pytest.raises(NotAvailableError):
-        ledger.lend(["ann"], KEY)
+        ledger.export_rows(["ann"], KEY)

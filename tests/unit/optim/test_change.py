@@ -235,7 +235,7 @@ def test_batches_in_several_processes_keep_the_sizes_that_were_planned(kind: str
     part, driver = regressor(kind), regressor(kind)
     part.gather_part(0, 1)
     part.learn_arrays(X, y)
-    batches = part.surrender()
+    batches = part.take_records()
 
     def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
         holder = regressor(kind)

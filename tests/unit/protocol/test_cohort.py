@@ -480,7 +480,7 @@ def test_a_cohort_learns_no_raw_records() -> None:
 def test_rounds_are_planned_as_in_one_process() -> None:
     learner = model(cohort={"people": 2000})
     alone = model(cohort=None, method="ac-sa")
-    assert learner.phase == alone.learner.planned_run(2000, None, alone.learner.walk.problem.distance)
+    assert learner.phase == alone.learner.planned_run(2000, None, alone.learner.batch_steps.problem.distance)
     assert learner.learner.params == alone.learner._cohort_sum(2000, learner.phase.steps)
 
 

@@ -200,7 +200,7 @@ def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:
     learner.learn_one({"a": 1.0, "b": 1.0}, 1.0, subject="ann")
     with pytest.raises(NotAtBoundaryError):
         learner.learn_users(users, 10_000, 10_000, 0)
-    X, y, sizes = learner.surrender()
+    X, y, sizes = learner.take_records()
     assert (X.tolist(), y.tolist(), sizes.tolist()) == ([[1.0, 1.0]], [1.0], [1])
     assert learner.at_boundary
     other = WindowedRegressor(features=["a", "b"], method="private-range", budget="eps=8,delta=1e-6")

@@ -1,4 +1,4 @@
-"""What the batched learners ask of a walk: where gradients are taken, how large a batch is, and the state."""
+"""The interface of the steps that batched learners make: the point of the gradients, the size of a batch, the state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from streamdp.data.floats import finite_array
 
 Place = tuple[int, int, int]
-"""A batch of a walk: (epoch, phase, step) of a plan, or (0, 0, records before) of a walk without one."""
+"""A batch: (epoch, phase, step) of a plan, or (0, 0, records before it) without a plan."""
 
 
-class Walk(ABC):
+class BatchSteps(ABC):
     """Steps with the noisy sums of batches."""
 
     @property
@@ -67,7 +67,7 @@ class Walk(ABC):
 
     @contextmanager
     def planned(self) -> Iterator[None]:
-        """While it is open, the sizes of batches stay as they were planned."""
+        """While this is open, the sizes of batches stay as they were planned."""
         yield
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Walk(ABC):
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """Start from what other walks know: at least one, of disjoint records, made with the same parameters.
+        """Start from what other parts have learned: at least one, of disjoint records, made with the same parameters.
 
         `average` (d,) is that of the answers of these parts, weighted by records.
         """
