@@ -160,7 +160,34 @@ def alarms(quick: bool) -> str:
     return table(["columns", "budget", "streams with a false alarm"], rows)
 
 
+def intervals(quick: bool) -> str:
+    """How many limits of LDP-ASGD at 95 % hold the true coefficients and the intercept, and how wide they are."""
+    runs, half, rows = 4 if quick else 60, 30_000, []
+    for flips in (False, True):
+        held, widths, given = 0, [], 0
+        for seed in range(runs):
+            rng = np.random.default_rng(7000 + seed)
+            theta, model = _unit(rng), LDPASGDRegressor(features=NAMES, budget="eps=4", seed=seed)
+            for part in (1, -1 if flips else 1):
+                X = rng.normal(size=(half, COLUMNS))
+                model.learn_arrays(X, X @ (part * theta) + rng.normal(size=half))
+            limits = model.interval()[: COLUMNS + 1]
+            truth = np.append(part * theta, 0.0)
+            known = np.isfinite(limits).all(axis=1)
+            held += int(np.sum((limits[:, 0] <= truth) & (truth <= limits[:, 1]) & known))
+            given += int(known.sum())
+            widths += (limits[known, 1] - limits[known, 0]).tolist()
+        shown = (
+            f"{given} of {runs * (COLUMNS + 1)}",
+            f"{held / max(given, 1):.1%}",
+            f"{np.mean(widths or [np.nan]):.3f}",
+        )
+        rows.append(["flip after 30,000 records" if flips else "no change", *shown])
+    return table(["60,000 records, eps=4", "limits given", "hold the truth", "mean width"], rows)
+
+
 PARTS: dict[str, Callable[[bool], str]] = {
+    "intervals": intervals,
     "alarms": alarms,
     "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
     "ldp_sgd_1": partial(changes, "LDPSGD, eps=1", full=8),
