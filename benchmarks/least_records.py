@@ -2,7 +2,7 @@
 
 The first table has the least number from which on all of 12 draws were better than the constant, at this and at every
 larger number of `GRID`. The second counts the draws that beat the constant when the gradients hold a certain number of
-times the information I_0 of `optim.steps`; from it follows `few_records.LIKELY`. The measure is the expected loss under
+times the information I_0 of `optim.steps`; from it follows `doubts.LIKELY`. The measure is the expected loss under
 the true model, or that of held-out records. Seeds are fixed. Both are in docs/explanations/noise.md. Ten minutes on one
 core.
 """

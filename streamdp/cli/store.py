@@ -77,7 +77,7 @@ def weights(
     """The weights of the committed model, with confidence intervals if the estimator has them."""
     from dataclasses import asdict
 
-    from streamdp.estimators.few_records import too_few
+    from streamdp.reading.doubts import too_few
     from streamdp.serving.publish import committed, needs
     from streamdp.serving.publish import weights as list_weights
 

@@ -10,7 +10,6 @@ from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.config.trust import usual_delta
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators.few_records import LIKELY
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
@@ -20,6 +19,7 @@ from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
+from streamdp.reading.doubts import LIKELY
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig

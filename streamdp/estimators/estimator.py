@@ -37,7 +37,6 @@ from streamdp.errors import (
     check_whole,
 )
 from streamdp.estimators.features import Features, SchemaWarning, features_of
-from streamdp.estimators.few_records import too_few
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.packing import Predictor, RecordLearner
 from streamdp.estimators.validation import Validation
@@ -59,6 +58,7 @@ from streamdp.privacy.guarantees import (
     with_amount,
 )
 from streamdp.privacy.statement import statement
+from streamdp.reading.doubts import too_few
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
 

@@ -15,7 +15,7 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
-from streamdp.optim.moderation import moderated
+from streamdp.reading.moderation import moderated
 from streamdp.validation.tasks import Classes, Numbers, Task
 
 

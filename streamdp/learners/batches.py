@@ -27,7 +27,6 @@ from streamdp.errors import NotAtBoundaryError, check_choice, check_whole
 from streamdp.learners.learner import Learner, OpenBatch
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
-from streamdp.optim import change
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -37,6 +36,7 @@ from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.reading import change
 from streamdp.scaling.batch_search import LEAST_SPREAD
 from streamdp.scaling.units import free_units
 
@@ -54,7 +54,7 @@ class BatchPlan:
     smoothness, strong_convexity
         Constants of the loss, for planned steps.
     change
-        "follow" or "ignore", see `optim.change`.
+        "follow" or "ignore", see `streamdp.reading.change`.
 
     Raises `ConfigError` for parameters out of range.
     """
@@ -362,7 +362,7 @@ class Batches(Learner):
 
     @property
     def n_changes(self) -> int:
-        """How many changes of the stream were noticed in what was released (see `optim.change`)."""
+        """How many changes of the stream were noticed in what was released (see `streamdp.reading.change`)."""
         return self.batch_steps.changes if self.columns is not None else 0
 
     @property

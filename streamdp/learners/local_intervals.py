@@ -9,9 +9,9 @@ import numpy as np
 from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
-from streamdp.optim.inference import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
+from streamdp.reading.intervals import LEAST_TIMES, UNPAIRED, path_intervals
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
 

@@ -20,11 +20,8 @@ from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim import follow, loops, odds
 from streamdp.optim.arrays import Arrays
-from streamdp.optim.change import CHANGE, about
-from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, absorb_bit, learn
 from streamdp.optim.losses import first_theta, weighted_by_norm
-from streamdp.optim.moderation import UNKNOWN, Noise, noise_at
 from streamdp.optim.steps import EACH, Steps, expected_distance, rarity
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -32,6 +29,9 @@ from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
+from streamdp.reading.change import CHANGE, about
+from streamdp.reading.intervals import SEGMENTS
+from streamdp.reading.moderation import UNKNOWN, Noise, noise_at
 from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin

@@ -22,12 +22,12 @@ from streamdp.learners.user_answers import sensitivity_of_average
 from streamdp.learners.user_reports import UserWindow
 from streamdp.learners.window_buffer import Gathering
 from streamdp.learners.window_scales import Scales
-from streamdp.optim import change
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.statement import WINDOW, Unit
+from streamdp.reading import change
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
@@ -391,7 +391,7 @@ class Windows(Collector):
 
     @property
     def n_changes(self) -> int:
-        """How many changes of the stream between windows were noticed in what was released (see `optim.change`)."""
+        """How many changes of the stream were noticed between windows, see `streamdp.reading.change`."""
         return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
 
     @property

@@ -1,1 +1,1 @@
-"""Losses, domains, step sizes, compiled loops; smoothing, accelerated descent, confidence intervals, planning."""
+"""Losses, domains, step sizes, compiled loops; smoothing, accelerated descent, planning."""

@@ -24,7 +24,7 @@ class Arrays(NamedTuple):
     state
         (3, d): theta, and in original units the answer and the average, if there is one.
     segments
-        (`inference.SEGMENTS`, d + 1 + 2 (p + 1)): those of `path`.
+        (`intervals.SEGMENTS`, d + 1 + 2 (p + 1)): those of `path`.
     blocks
         (`follow.ROWS`, 5 d + 2) sums of noisy gradients, from which a change of the stream is noticed.
     units

@@ -84,7 +84,7 @@ cdef enum:
 
 
 cdef void _step(Model* m, const double* g, double information, double* out) noexcept nogil:
-    """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch."""
+    """One step with a noisy gradient (see `steps`), its average, and the sums of `path`. `out` is scratch."""
     cdef const double* spec = m.spec
     cdef double* theta = m.theta
     cdef double* progress = m.units.progress

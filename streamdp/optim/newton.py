@@ -57,11 +57,11 @@ import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
-from streamdp.optim import change
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
 from streamdp.optim.shrinkage import shrunk
+from streamdp.reading import change
 from streamdp.scaling.batch_search import SPREADS, BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units

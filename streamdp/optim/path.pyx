@@ -1,4 +1,4 @@
-"""The path of theta, from which `inference` finds confidence intervals.
+"""The path of theta, from which `streamdp.reading.intervals` finds confidence intervals.
 
 A segment has the d sums of the iterates, in original units and with their weights tau, and its length, the sum of tau.
 It ends when it is as long as the others, and when columns are scaled, because then steps change. When it ends, what

@@ -1,7 +1,7 @@
 """Noisy bits about pairs of columns: do two lie on the same side of their centres?
 
 If columns are correlated, theta is slow in a direction that no path of one parameter shows, and confidence intervals
-need to know it (`inference`). The next bit is about the pair with the least information. Of pairs whose mean answer is
+need to know it (`intervals`). The next bit is about the pair with the least information. Of pairs whose mean answer is
 above .2 in absolute value, as at a correlation of .31, a fifth counts: their correlations are needed more exactly. A
 pair whose information counts as 40 is not asked about any more.
 """

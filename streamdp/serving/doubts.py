@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdp.estimators.few_records import too_few
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
+from streamdp.reading.doubts import too_few
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts

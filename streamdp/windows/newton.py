@@ -57,7 +57,7 @@ class NewtonSteps(Method):
     growth
         By which factor the share of the budget grows from round to round, from 1 to 10.
     follow
-        Whether a change of the stream between windows is looked for (see `optim.change`).
+        Whether a change of the stream between windows is looked for (see `streamdp.reading.change`).
 
     Raises `ConfigError` for numbers out of range.
     """

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdp.optim import change
 from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
+from streamdp.reading import change
 
 
 class Averages(NamedTuple):

@@ -75,7 +75,7 @@ def unresolved(self: Any) -> list[str]:
 
 
 def interval(self: Any, level: float = 0.95) -> np.ndarray:
-    """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
+    """Return the (d, 2) confidence limits of theta from its path (see `streamdp.reading.intervals`); nothing is spent.
 
     A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
     interval would say no more than what was expected of the parameter. More records settle it. So is a coefficient of a
@@ -97,7 +97,7 @@ def settles_at(self: Any) -> np.ndarray:
     """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
     An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
-    parameter has an interval if it moved for `inference.LEAST_TIMES`, and the clock by `unit_table.SHORTEST`.
+    parameter has an interval if it moved for `intervals.LEAST_TIMES`, and the clock by `unit_table.SHORTEST`.
 
     Raises `NotAvailableError` before the second record and after `merged`.
     """

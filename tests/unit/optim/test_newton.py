@@ -12,10 +12,10 @@ from scipy.special import expit
 
 from streamdp import Huber, Logistic
 from streamdp.errors import ConfigError
-from streamdp.optim import change
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
+from streamdp.reading import change
 from tests.support.newton import averages, with_averages
 
 LOGISTIC, HUBER = Curvature(Logistic(), 4), Curvature(Huber(), 4)

@@ -8,8 +8,8 @@ import pytest
 
 from streamdp import LDPASGDClassifier, LDPSGDClassifier
 from streamdp.errors import ConfigError
-from streamdp.estimators.few_records import too_few
 from streamdp.optim import loops
+from streamdp.reading.doubts import too_few
 from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
 

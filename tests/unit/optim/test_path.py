@@ -6,7 +6,7 @@ import pytest
 from streamdp import LDPASGDRegressor
 from streamdp.errors import ConfigError
 from streamdp.optim import loops
-from streamdp.optim.inference import UNPAIRED, path_intervals
+from streamdp.reading.intervals import UNPAIRED, path_intervals
 from streamdp.scaling import location_scale
 from streamdp.scaling import unit_table as k
 

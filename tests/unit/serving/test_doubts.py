@@ -18,7 +18,7 @@ from streamdp import (
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
 )
-from streamdp.estimators.few_records import too_few
+from streamdp.reading.doubts import too_few
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.store.snapshot import Counts

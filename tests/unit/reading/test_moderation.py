@@ -9,8 +9,8 @@ import pytest
 import scipy
 
 from streamdp import L2Ball, LDPASGDClassifier, LDPSGDClassifier, datasets
-from streamdp.optim.moderation import moderated, noise_at
 from streamdp.optim.steps import Steps
+from streamdp.reading.moderation import moderated, noise_at
 
 
 @pytest.mark.parametrize(("total", "offset"), [(20.0, 10.0), (2000.0, 10.0), (200.0, 400.0)])

@@ -17,7 +17,7 @@ from streamdp import (
     WindowedRegressor,
 )
 from streamdp.errors import ConfigError
-from streamdp.optim import change
+from streamdp.reading import change
 
 NAMES = ["a", "b", "c", "d"]
 D, Z, BATCH = 3, 4.0, 100
