@@ -1,4 +1,7 @@
-"""Confidence intervals of LDP-ASGD from the path of its iterates: what is computed from released numbers only."""
+"""What `streamdp.reading.intervals` is given of a local learner: its path, steps and noise, in original units.
+
+The model and what it promises: docs/proofs/intervals.md.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
-from streamdp.reading.intervals import LEAST_TIMES, UNPAIRED, path_intervals
+from streamdp.reading.intervals import UNPAIRED, path_intervals, records_to_settle
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
 
@@ -64,8 +67,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     for block in (limits, times):  # how fast such coefficients move is not known
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
             block[start + np.array(arrays.units.unresolved, dtype=int)] = np.nan
-    more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - learner.steps.alpha, 0.1))
-    return limits, seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
+    return limits, records_to_settle(times, seen, float(segments[:, -1].sum()), learner.steps.alpha)
 
 
 def _ended(learner: LocalReports) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

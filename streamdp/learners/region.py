@@ -14,6 +14,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss
+from streamdp.reading.doubts import ON_BORDER
 
 USUAL = L2Ball(5.0)
 """The domain of planned steps."""
@@ -162,8 +163,8 @@ class Region:
         """
         if isinstance(self.problem.domain, RealSpace):
             return []
-        border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
-        return [f"theta{units} is kept in {self.problem.domain}" + border * self.on_border(theta)]
+        border = f"; {ON_BORDER}" if self.on_border(theta) else ""
+        return [f"theta{units} is kept in {self.problem.domain}{border}"]
 
 
 def _smoothness(loss: Loss, given: float | None) -> float:

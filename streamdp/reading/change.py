@@ -27,6 +27,7 @@ The first steps of a learner are long, and the Hessian is not the same along the
 to pass |A (pbar_2 - pbar_1)|_j as well, and for Huber's scale also the loss that this way explains.
 
 Claim: the test and all that follows from it spend nothing. Proof: docs/proofs/curvature.md.
+LDP learners look for changes in single reports: docs/proofs/change.md.
 """
 
 from __future__ import annotations

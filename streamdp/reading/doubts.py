@@ -1,8 +1,10 @@
-"""Whether a model has enough records to predict better than a constant: from their number, budgets and columns only.
+"""Reasons to doubt a model, from what it released and public numbers only: few records, wide bounds, a border.
 
 `least_records` of a model is the number of records that answered about scale, and of as many gradients as hold the
 information I_0 of `optim.steps`, below which a model knows little. The counts of draws that beat a constant, by
-multiples of I_0, are in docs/explanations/noise.md.
+multiples of I_0, are in docs/explanations/noise.md. Which doubts a run ends with: `streamdp.serving.doubts`.
+
+All is post-processing of what the learner's page in docs/proofs says is released, so nothing is spent.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from typing import Any
 
 LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
+ON_BORDER = "theta sits on the border of its domain: a larger domain may hold a better theta"
+_LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 
 def too_few(model: Any) -> str | None:
@@ -34,14 +38,45 @@ def too_few(model: Any) -> str | None:
     if known < least:
         return (
             f"{known:,} {what} are too few: their noise hides what the columns tell, and the model is close to a "
-            f"constant or worse; it takes at least about {_rounded(least)} {what}, {advice}"
+            f"constant or worse; it takes at least about {rounded(least):,} {what}, {advice}"
         )
     return (
         f"{known:,} {what} are few: the model may or may not predict better than a constant; from about "
-        f"{_rounded(enough)} {what} on that is likely, {advice}"
+        f"{rounded(enough):,} {what} on that is likely, {advice}"
     )
 
 
-def _rounded(number: float) -> str:
-    """In two digits."""
-    return f"{int(float(f'{number:.1e}')):,}"
+def unresolved(names: list[str]) -> str | None:
+    """Return the doubt about the columns of these names that have no scale; None if there are none."""
+    if not names:
+        return None
+    return (
+        f"the declared bounds of {', '.join(map(repr, names))} may be 50 times as wide as the spread of the values,"
+        " or any number of times more, or nearly all values are the same, as far as these were learned: such a "
+        "weight may stay near 0, and it has no interval; narrower bounds need fewer records"
+    )
+
+
+def loose(looseness: float | None, near: float | None) -> str | None:
+    """Return the doubt about a target whose bounds are `looseness` times as wide as its spread; None if they are not.
+
+    Most values lie near the bound `near`, if that is not None. A `looseness` of None is not known.
+    """
+    if looseness is None or looseness <= _LOOSE:
+        return None
+    if near is not None:
+        return (
+            f"most values of the target lie near its bound {near:g}, as far as these were learned, or beyond it, where "
+            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can "
+            "be. If most of them are the same, as for rare claims, a constant may be better: a holdout tells"
+        )
+    return (
+        f"the declared bounds of the target are {min(looseness, _RESOLVED):,.0f} times as wide as the spread of most "
+        "of its values or more, as far as these were learned: narrower bounds need fewer records, and a holdout tells "
+        "whether a constant is better"
+    )
+
+
+def rounded(number: float) -> int:
+    """Return a number of records in two digits, as it is shown if it is estimated."""
+    return int(float(f"{number:.1e}"))

@@ -105,6 +105,16 @@ def path_intervals(
     return limits, times
 
 
+def records_to_settle(times: np.ndarray, seen: int, length: float, alpha: float) -> np.ndarray:
+    """Return (d,) about how many records settle each parameter, NaN if not known, from the `times` that they moved.
+
+    So far `seen` records were learned and the clock moved by `length`; the steps are T^-alpha. It is an extrapolation:
+    the number of relaxation times grows as n^(1 - alpha).
+    """
+    more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - alpha, 0.1))
+    return np.asarray(seen * np.maximum(more, SHORTEST / max(length, 1e-9)))
+
+
 class _Fit:
     """Restricted likelihoods of paths for each k, given what is public: (2 + 2 K,) numbers.
 

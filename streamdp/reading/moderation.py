@@ -15,7 +15,8 @@ number that depends on F C0/sqrt(d), alpha, T_0 and T. Left out: columns that we
 
 Source: MacKay, "The evidence framework applied to classification networks", Neural Computation 1992, section 4.
 
-Privacy. V follows from public numbers and the scales, so the probabilities are post-processing.
+Privacy. V follows from public numbers and the scales, so the probabilities are post-processing of what is
+released: docs/proofs/local_reports.md.
 """
 
 from __future__ import annotations

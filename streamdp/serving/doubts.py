@@ -7,12 +7,10 @@ from typing import Any
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
-from streamdp.reading.doubts import too_few
+from streamdp.reading.doubts import ON_BORDER, loose, too_few
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
-
-_LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 
 def doubts(estimator: Any, counts: Counts) -> list[str]:
@@ -29,9 +27,10 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         done, rounds = estimator.batch[2], estimator.phase.steps
         found.append(f"{done} of the cohort's {rounds} rounds are made: theta is on its way")
     if getattr(estimator, "on_border", False):
-        found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
-    if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
-        found.append(_about_bounds(loose, estimator.near_bound))
+        found.append(ON_BORDER)
+    wide = loose(getattr(estimator, "looseness", None), getattr(estimator, "near_bound", None))
+    if wide is not None:
+        found.append(wide)
     if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
         found.append(few)
     if counts.learned:
@@ -50,17 +49,3 @@ def _begins_at_zero(estimator: Any) -> bool:
     """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
     local = isinstance(estimator.learner, LocalReports | UserReports)
     return local and isinstance(estimator, Regressor) and estimator.target is None
-
-
-def _about_bounds(loose: float, near: float | None) -> str:
-    if near is not None:
-        return (
-            f"most values of the target lie near its bound {near:g}, as far as these were learned, or beyond it, where "
-            "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can "
-            "be. If most of them are the same, as for rare claims, a constant may be better: a holdout tells"
-        )
-    return (
-        f"the declared bounds of the target are {min(loose, _RESOLVED):,.0f} times as wide as the spread of most of "
-        "its values or more, as far as these were learned: narrower bounds need fewer records, and a holdout tells "
-        "whether a constant is better"
-    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, StoreError
+from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import snapshots as stored_snapshots
 from streamdp.store.snapshot import Snapshot
@@ -67,7 +68,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
         if not math.isnan(low):
             out.append(Weight(name, value, low, high, True, label))
         else:
-            enough = None if math.isnan(needed) else int(float(f"{needed:.1e}"))
+            enough = None if math.isnan(needed) else rounded(needed)
             out.append(Weight(name, value, None, None, False, label, enough))
     return out
 
@@ -88,15 +89,8 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
 def needs(estimator: Any, shown: Sequence[Weight]) -> list[str]:
     """Say what the weights of an `estimator` that have no interval need: narrower bounds of columns, and records."""
     blind = getattr(estimator, "unresolved", [])
-    found = []
-    if blind:
-        found.append(
-            f"the declared bounds of {', '.join(map(repr, blind))} may be 50 times as wide as the spread of the values,"
-            " or any number of times more, or nearly all values are the same, as far as these were learned: such a "
-            "weight may stay near 0, and it has no interval; narrower bounds need fewer records"
-        )
-    needed = unsettled([w for w in shown if w.name not in blind])
-    return found if needed is None else [*found, needed]
+    found = [unresolved(blind), unsettled([w for w in shown if w.name not in blind])]
+    return [doubt for doubt in found if doubt is not None]
 
 
 def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:
