@@ -37,7 +37,7 @@ class ByteStream:
         self.name = "standard input" if path == "-" else path
         """What messages call the file."""
         self._follow = follow
-        self._head: bytes | None = b""  # the first bytes, until they tell what the file is
+        self._head: bytes | None = b""  # the first bytes, until they show what the file is
         self._first = b""  # those of a plain file, which are not given yet
         self._unpacker: Unpacker | None = None
         self._file: io.BufferedReader

@@ -313,7 +313,7 @@ class HTTPSource:
         return self._noted(batch, calls, start)
 
     def _noted(self, batch: Batch, calls: list[Call], start: int) -> Batch:
-        """The batch without the records that are known; it tells the calls what becomes of the others."""
+        """The batch without the records that are known; it notes in the calls what becomes of the others."""
         edges = list(accumulate((call.size for call in calls), initial=start))
         dead = [letter for letter in batch.dead if letter.reason != _KNOWN.reason]
         for letter in dead:

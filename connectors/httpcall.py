@@ -74,7 +74,7 @@ class Call:
     ids: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     # None for records; else the reports that passed their checks, each with its subject or None; others are in `dead`
     reports: dict[int, tuple[Any, Any]] | None = None
-    # by index: the flaws of records or reports that are dead already
+    # by index: the flaws of records or reports that are known to be unusable
     dead: dict[int, Flaw] = field(default_factory=dict)
     # each is called once with the answer or the error, in any thread: the caller's, and those of callers who sent the
     # same key meanwhile
@@ -82,11 +82,11 @@ class Call:
     # for reports of a topic: its position after them, which is committed with them
     place: Mapping[str, Any] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))  # of each record, (size,)
-    # of each dead record, by index: its reason and maybe its column
+    # of each unusable record, by index: its reason and maybe its column
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def answer(self, version: int) -> Answered:
-        """The answer after a commit, `version`: numbers, and index, reason and maybe column of each dead record."""
+        """The answer after a commit, `version`: numbers, and index, reason and maybe column of each unusable one."""
         numbers = np.bincount(self.outcomes, minlength=DEAD).tolist()
         document = {
             "version": version,
@@ -99,5 +99,5 @@ class Call:
     def complete(self, answer: Answered | Exception) -> None:
         """Answer all callers that wait for it, each once."""
         waiting, self.tell = self.tell, []
-        for tell in waiting:
-            tell(answer)
+        for answer_caller in waiting:
+            answer_caller(answer)

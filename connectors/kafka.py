@@ -56,8 +56,9 @@ class KafkaSource:
     Raises the errors of `kafkaclient.connect` and of `kafkafast.FastGroup`, and `ConfigError` for another value of
     `client`, `start` or `on_missing`.
 
-    A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The id tells the topic
-    from another one of the same name. Brokers before Kafka 2.8 give none, and positions of earlier versions have none.
+    A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The id distinguishes the
+    topic from another one of the same name. Brokers before Kafka 2.8 give none, and positions of earlier versions have
+    none.
     """
 
     def __init__(

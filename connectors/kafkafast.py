@@ -124,7 +124,7 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
 class FastGroup:
     """A `kafkagroup.GroupClient` by confluent-kafka, with the settings of `fast_settings`.
 
-    A broker was reached with the same bootstrap_servers, group and options, which tells what is wrong with them in
+    A broker was reached with the same bootstrap_servers, group and options, which shows what is wrong with them in
     words. Raises `ConfigError` if librdkafka does not accept the options.
     """
 

@@ -130,7 +130,7 @@ def check_texts(**texts: Any) -> None:
 
 
 class PrivacyWarning(UserWarning):
-    """What is done with a private estimator tells more of the records than its statement says."""
+    """What is done with a private estimator reveals more about the records than its statement says."""
 
 
 class StreamDPError(Exception):

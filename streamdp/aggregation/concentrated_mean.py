@@ -104,7 +104,7 @@ class ConcentratedMean:
     """The parameters of a run, fixed before the first query; public. Make one by `planned`.
 
     All tests and answers together spend the budget. `queries` is T, `distance` is tau, and `bound` is the largest l2
-    norm of a vector (d,). The selection tells which users count in a mean.
+    norm of a vector (d,). The selection says which users count in a mean.
     """
 
     budget: ApproxDP

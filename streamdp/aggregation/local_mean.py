@@ -160,7 +160,7 @@ class UserMean:
         if not 1e-60 <= self.spread <= self.bound * (1 + 1e-9):
             raise ConfigError(f"spread: expected from 1e-60 to the bound {self.bound:g}, got {self.spread}")
         if not 0 <= self.coarse <= self.users // 2 or (self.coarse and self.intervals < 2):
-            raise ConfigError("coarse: expected at most half of the users, and two intervals to tell apart")
+            raise ConfigError("coarse: expected at most half of the users, and two different intervals")
         if self.cut is not None and (self.coarse or not 1e-60 <= self.cut <= self.bound):
             raise ConfigError(f"cut: expected from 1e-60 to the bound {self.bound:g}, and no coarse question")
         assert self.fine is not None  # what cannot be calibrated is an error now
@@ -293,7 +293,7 @@ class UserMean:
     def centre(self, votes: np.ndarray, signs: np.ndarray) -> np.ndarray:
         """The centre (d,): the middles of the most named intervals, rotated back by the signs.
 
-        It is projected onto the ball of radius `bound`. `votes` (D, t) tells how often each interval was named.
+        It is projected onto the ball of radius `bound`. `votes` (D, t) counts how often each interval was named.
         """
         from streamdp.aggregation.user_kernels import transform
 

@@ -84,8 +84,8 @@ class LocalRandomizer:
     def messages(self, vectors: np.ndarray) -> np.ndarray:
         """What users send: packed bits (uint8) of shape (d, w) or (m, d, w), w = `row_bytes`.
 
-        A row holds the g + b one-bit messages of a coordinate, ones first. Their order tells no more than their number,
-        because the shuffler removes it. Errors as in `counts`.
+        A row holds the g + b one-bit messages of a coordinate, ones first. Their order has no more information than
+        their number, because the shuffler removes it. Errors as in `counts`.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ def status(store: Place, as_json: AsJSON = False) -> None:
     for before, start in earlier:
         typer.echo(f"         {before} since {at(start)}")
     if found.older is None:
-        typer.echo(f"people:  {found.people:,}, of whom {found.own_caps:,} have a cap of their own")
+        typer.echo(f"people:  {found.people:,}, {found.own_caps:,} of them with a cap of their own")
     else:
         typer.echo(f"people:  {found.people:,} in the present period; {found.own_caps:,} have a total of their own")
         typer.echo(f"         {found.older:,} rows of people in other periods are kept")

@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     outcome
         "learned", "refused" (the person's cap) or "dead".
     reason
-        Why it is dead (see docs/reports.md); empty otherwise.
+        Why it is unusable (see docs/reports.md); empty otherwise.
     """
 
     outcome: str

@@ -116,7 +116,7 @@ def unended(names: Sequence[str]) -> list[str]:
 def first_block(job: JobConfig) -> list[str]:
     """Check the first records of a job before it runs, unless its source cannot be read twice; return warnings.
 
-    They tell only which records do not fit and why, which the guarantee calls public.
+    They show only which records do not fit and why, which the guarantee calls public.
 
     Raises `NothingLearnedError` if no record fits, and the errors of `inspect`.
     """

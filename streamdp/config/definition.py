@@ -196,7 +196,7 @@ class Definition(Settings):
         return Terms(kept.fingerprint(), kept.text())
 
     def quality(self, estimator: Any) -> Quality | None:
-        """What private answers tell about a model, in the unit of the target column; None without `validation`.
+        """What private answers say about a model, in the unit of the target column; None without `validation`.
 
         Parameters
         ----------

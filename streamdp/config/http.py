@@ -67,7 +67,7 @@ class HTTPSourceConfig(CallsConfig):
     ----------
     shards
         How many services may learn the job at the same time, if its store is on a server. Each has a shard of its own,
-        and the model is their average. Further services stand by.
+        and the model is their average. Further services wait for a shard.
     """
 
     type: Literal["http"]

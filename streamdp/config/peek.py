@@ -13,7 +13,7 @@ from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.errors import SourceError
 
 ROWS = 10_000
-"""How many rows tell the types of columns."""
+"""How many rows are read to find the types of columns."""
 
 _DELIMITERS = ",;\t|"
 
@@ -44,7 +44,7 @@ def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[
     else:
         frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows)
     if not frame.height:
-        raise SourceError(f"{path} has no records: expected at least one, to tell the types of the columns")
+        raise SourceError(f"{path} has no records: expected at least one, to find the types of the columns")
     return [DraftColumn(name, frame.get_column(name)) for name in frame.columns]
 
 

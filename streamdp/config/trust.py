@@ -47,7 +47,7 @@ WHOLE_FILE = 2**20
 
 
 def trust_of(estimator: str) -> Trust:
-    """Return whom people must trust with an estimator, by its name."""
+    """Return the trust that an estimator needs, by its name."""
     stem = estimator.removesuffix("Classifier").removesuffix("Regressor")
     return next(trust for trust, stems in _FAMILIES.items() if stem in stems)
 

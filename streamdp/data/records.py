@@ -254,7 +254,7 @@ class Source(Protocol):
         """
 
     def commit(self, position: Position) -> None:
-        """Note that the store has committed a position. A source may tell its broker.
+        """Note that the store has committed a position. A source may commit it to its broker.
 
         Parameters
         ----------
@@ -371,7 +371,7 @@ class ShardedSource(Protocol):
         """End `pause`."""
 
     def commit(self, positions: Mapping[Shard, Position]) -> None:
-        """Note that the store has committed positions. A source may tell its broker.
+        """Note that the store has committed positions. A source may commit it to its broker.
 
         Parameters
         ----------

@@ -65,14 +65,14 @@ _is_float = re.compile(FLOAT_TEXT.encode()).match
 _float_line = re.compile(FLOAT_TEXT.replace("^", "\n", 1).replace("$", "\n")).search  # with a first byte to search for
 
 SPELLING = (
-    "people are told apart by their subjects, which are compared as text in Unicode's form NFC, a whole number as its "
+    "people are identified by their subjects, which are compared as text in Unicode's form NFC, a whole number as its "
     "decimal text; every other spelling is another person"
 )
 """Which subjects are one person; a phrase for statements."""
 
 
 def subject_bytes(subject: Subject | None) -> bytes | None:
-    """Return the bytes by which the ledger tells subjects apart: text in the form NFC as UTF-8, None for None.
+    """Return the bytes by which the ledger identifies subjects: text in the form NFC as UTF-8, None for None.
 
     See the rule at the head of this module. Bytes that are not UTF-8 stay as they are, and so does a `Dated` subject.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """What tells a database from others: enough to read it."""
+    """What identifies a database: enough to read it."""
 
     name: str  # the kind of database, for messages and for PostgreSQL's `format` table
     application_id: int  # in the header of an SQLite file

@@ -170,12 +170,12 @@ class Estimator(river_base.Estimator):
 
     @property
     def trust(self) -> str:
-        """Whom people must trust, and with what."""
+        """The party that must be trusted, and with what."""
         return self.learner.trust
 
     @property
     def neighbours(self) -> str:
-        """The streams between which the guarantee does not tell."""
+        """The streams that the guarantee makes hard to distinguish."""
         return self.learner.neighbours
 
     @property
@@ -672,7 +672,7 @@ class Estimator(river_base.Estimator):
 
     @property
     def quality(self) -> Quality | None:
-        """What private answers tell about the model; it spends nothing. None without `validation`.
+        """What private answers say about the model; it spends nothing. None without `validation`.
 
         Errors are in the unit of the target that was given to `learn_one`.
         """
@@ -728,7 +728,7 @@ class Estimator(river_base.Estimator):
         if bounds and of_database and self.ledger is None:
             caveats.append(
                 "the caps are those of the commit that is read here: if the cap of the database was raised since, "
-                "other jobs may have charged more, which `streamdp ledger status` tells"
+                "other jobs may have charged more, which `streamdp ledger status` shows"
             )
         caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self.learner.unit.several))
         if bounds or isinstance(self.learner, Collector):

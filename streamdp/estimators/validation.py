@@ -157,7 +157,7 @@ class Validation:
 
     @property
     def quality(self) -> Quality:
-        """What the answers tell."""
+        """What the answers say."""
         return self.validator.quality()
 
     def caveats(self) -> list[str]:

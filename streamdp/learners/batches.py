@@ -1,6 +1,6 @@
 """Learning batch by batch: the open batch, its boundaries, and the steps that its noisy sum makes.
 
-A walk says which batch comes next, where its vectors are taken, and what it makes of their noisy sum: `Newton`, which
+`BatchSteps` set the next batch, the point of its vectors and the step that their noisy sum makes: `Newton`, which
 learns from gradients and curvature without a plan, or `Planned`, the papers' AC-SA and averaged SGD.
 
 Within a batch the state holds contributions that are not released yet; between batches it holds only what was released.

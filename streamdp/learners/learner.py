@@ -342,5 +342,5 @@ class Collector(Learner):
         X, y, people
             (n, p), (n,), and n subjects; None: a subject of its own.
         admission
-            Asked and told before rows are taken.
+            Called before rows are taken.
         """

@@ -43,7 +43,7 @@ _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
-_MOST_PAIRED = 32  # of more columns there are more pairs than most streams can tell about
+_MOST_PAIRED = 32  # more columns have more pairs than most streams have information about
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class LocalReports(Learner):
     averaged
         Whether the answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD).
     change
-        "follow" or "ignore" a change of the stream (see `optim.follow`). A clock of records ignores it.
+        "follow" or "ignore" a change of the stream (see `optim.follow`). `clock="records"` ignores it.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """

@@ -59,7 +59,7 @@ def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds |
 
 
 def chance_of_truth(budget: Budget) -> float:
-    """Return with which probability a user with a budget tells a bit as it is."""
+    """Return the probability that a user with a budget answers with the true bit."""
     return float(truth(budget, np.array([amount(budget)]))[0])
 
 

@@ -28,7 +28,7 @@ def create_ledger(connection: Connection, fingerprint: bytes | None = None) -> N
 
 
 def read_mark(connection: Connection) -> str:
-    """Return the mark of a ledger, which tells it from others."""
+    """Return the mark of a ledger, which identifies it."""
     return bytes(connection.execute(select(LEDGER.c.mark)).scalar_one()).hex()
 
 

@@ -1,6 +1,6 @@
 """Rows of subjects that go to other machines for one batch of records, and come back with what was admitted there.
 
-The ledger that lends stays the only one that commits. A loan holds hashes under a key of its own, so that neither the
+Only the ledger that exports the rows commits. A loan holds hashes under a key of its own, so that neither the
 subject key nor a subject leaves the process of the ledger. What comes back is checked before it changes a row: every
 subject was lent, its spends did not fall, its own cap is the same, and its row is within the cap.
 """

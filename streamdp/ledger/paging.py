@@ -57,7 +57,7 @@ class PagedRows:
     """The rows of subjects, over the spends in a database; in memory, they are in `cache`.
 
     `errors` turns the database's errors into `StoreError`s. The subjects' own caps must be of the kind of the total of
-    the ledger's cap. If it is `alone`, no other process may write to the database. `mark` tells the ledger from others.
+    the ledger's cap. If it is `alone`, no other process may write to the database. `mark` identifies the ledger.
     `refresh`, `find`, `mark_committed` and `rollback` change the cache.
     """
 

@@ -230,6 +230,6 @@ def promises(cap: Cap, several: str = "records") -> list[str]:
         f"in any span of {length}, wherever it begins, the {several} of a person spend at most the budgets of two"
         f" periods, {cap.in_span()} together; what a person spends over all time {total}",
         f"a record whose time is more than {in_units(cap.late)} past or more than {in_units(cap.ahead)} ahead is not"
-        f" learned; who gives false times can spend the budgets of at most {cap.forged} periods in {length} by the"
+        f" learned; a sender of false times can spend the budgets of at most {cap.forged} periods in {length} by the"
         " clock",
     ]

@@ -28,7 +28,7 @@ class Arrays(NamedTuple):
     blocks
         (`follow.ROWS`, 5 d + 2) sums of noisy gradients, from which a change of the stream is noticed.
     units
-        The units of columns and target, and the clocks.
+        The units and the progress of columns and target.
     """
 
     spec: np.ndarray

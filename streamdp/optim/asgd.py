@@ -1,13 +1,13 @@
 """Averaged stochastic gradient descent on noisy reports that all have the same noise, in batches that grow.
 
-Everything here is about accuracy. The steps and the average are those of `steps` in the clock of information: with tau
+Everything here is about accuracy. The steps and the average are those of `steps` by information: with tau
 the information of a report, D the expected distance from the start to the best theta and C the bound of a vector, a
 batch of b reports at one theta makes the step of b reports,
 
     theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
 
 C0 being the bound of the loss, I_0 = 4 d C/C0, and T_0 = I_0 or 2 I_0 as in `steps`. Its iterate has the weight b tau
-sqrt(T) in the average, which is the answer. A coordinate whose clock began at T_j (`unit_table`) has T - T_j for T
+sqrt(T) in the average, which is the answer. A coordinate whose progress began at T_j (`unit_table`) has T - T_j for T
 in its steps.
 
 I_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
@@ -18,7 +18,7 @@ Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + I_0)^alpha 
 stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
 reports one by one.
 
-Source: Shi et al. 2025, eq. 3.3; the clock and the batches are streamdp's.
+Source: Shi et al. 2025, eq. 3.3; the information and the batches are streamdp's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reports:
 
     `information` is tau of a report in units of 1 / C^2, 1 / (E||report||^2 / C^2), above 0 and at most 1. `bound` is
     C, the largest norm of a vector before noise, `largest` C0 >= C, that of a gradient, and `distance` D, expected from
-    the start to the best theta. `classes` tells whether the target is a class.
+    the start to the best theta. `classes` says whether the target is a class.
     """
 
     information: float

@@ -2,7 +2,7 @@
 
 A block has sums of noisy gradients S and of iterates Q. For each way to divide the blocks, the gradients of the last
 ones are carried to the average of the first ones with a lower bound of the curvature, which is learned from the blocks
-before. If the sum is too large for its noise, the stream has changed: clocks go back to the information of the last
+before. If the sum is too large for its noise, the stream has changed: progress goes back to the information of the last
 ones, and the average begins anew. If it is large, but not too large, recent iterates are mixed into the answer.
 
 Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md.
@@ -192,7 +192,7 @@ cdef bint changed(Model* m) noexcept nogil:
 
 
 cdef void _begin_anew(Model* m, Py_ssize_t first, Py_ssize_t used) noexcept nogil:
-    """Set the clocks back to the information of the blocks from `first` on, and empty average, path and blocks."""
+    """Set the progress back to the information of the blocks from `first` on, and empty average, path and blocks."""
     cdef Py_ssize_t d = m.d, n = block_width(d), i, j
     cdef double* known = row_of(m, KNOWN)
     cdef double* numbers = row_of(m, NUMBERS)

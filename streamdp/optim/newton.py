@@ -84,7 +84,7 @@ class Newton(Growing):
 
     The first query point is `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. `deviation`
     is z >= 0, the standard deviation of the noise of a sum, on each coordinate. If `batch` is None, batches grow.
-    If `wide`, Huber's sigma may begin far too large, at half the width of the target's bounds. `scaled` (p,) tells
+    If `wide`, Huber's sigma may begin far too large, at half the width of the target's bounds. `scaled` (p,) says
     which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
     change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
     devices know them from the job alone.

@@ -1,4 +1,4 @@
-"""Bits about the class: where the intercept of a model of two classes begins, and how fast its clock is.
+"""Bits about the class: the start of the intercept of a model of two classes, and the speed of its progress.
 
 One class is often rare. An intercept that begins at 0 takes thousands of records to reach its log odds b, and until
 then probabilities are far worse than those of a constant. So the first records answer "is it the class 1?" if columns
@@ -13,15 +13,15 @@ which is exact if all records have the same budget. The prior has the density 1/
 classes are about as frequent as each other, and then 0 is a good start. The intercept is the log odds of the expected
 probability p, which is the choice with the least expected log loss.
 
-Bits end when I/(1 - I t^2/n) >= 8 + 100 (cosh b - 1) at the b that is chosen. With J the left side, which is what bits
-tell about t, the error of p makes the log loss of a constant larger by about 1/(8 J p (1 - p)): .003 of .1 if one in
+Bits end when I/(1 - I t^2/n) >= 8 + 100 (cosh b - 1) at the b that is chosen. With J the left side, the information of
+bits about t, the error of p makes the log loss of a constant larger by about 1/(8 J p (1 - p)): .003 of .1 if one in
 fifty is of the class.
 
 Clock. At p the curvature of the loss is p (1 - p), and 4 p (1 - p) = cosh(b/2)^-2 of the largest one; and the
 information that is worth as much as knowing theta before is the inverse square of the curvature (`steps`). Gradients
-with columns move a rare class's theta by noise long before they tell anything. So the clocks of all parameters begin
-at -(cosh(b/2)^3 - 1) T_0: the first steps are as short as if that information had come. The power would be 4 for a
-predictor of spread 0; 3 is better by measurement, because the curvature rises with theta (`benchmarks/learning.md`,
+with columns move a rare class's theta by noise long before they carry information. So the progress of all parameters
+begins at -(cosh(b/2)^3 - 1) T_0: the first steps are as short as if that information had come. The power would be 4 for
+a predictor of spread 0; 3 is better by measurement, because the curvature rises with theta (`benchmarks/learning.md`,
 probabilities).
 
 This is for accuracy only: whether a bit is asked follows from released bits (`local_learning`).
@@ -75,7 +75,7 @@ cdef double _expected(double total, double information, double bits) noexcept no
 
 
 cdef void _place(Model* m) noexcept nogil:
-    """Put the intercept, and the clocks, where the bits say."""
+    """Set the intercept and the progress from the bits."""
     cdef const double* progress = m.units.progress
     cdef double since
     cdef Py_ssize_t p = m.units.p, j

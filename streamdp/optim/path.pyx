@@ -2,8 +2,9 @@
 
 A segment has the d sums of the iterates, in original units and with their weights tau, and its length, the sum of tau.
 It ends when it is as long as the others, and when columns are scaled, because then steps change. When it ends, what
-steps and scales were follows from the clock T. Column j has the steps T_j^-alpha with T_j = T - SINCE + T_0 (`unit_table`),
-and in original units a step moves the coefficient by 1/scale^2 times that, and noise by 1/scale. So over the segment
+steps and scales were follows from the information T. Column j has the steps T_j^-alpha with T_j = T - SINCE + T_0
+(`unit_table`), and in original units a step moves the coefficient by 1/scale^2 times that, and noise by 1/scale. So
+over the segment
 
     rate_j = integral of T_j^-alpha dT / scale^2,   noise_j = integral of T_j^(-2 alpha) dT / scale^2.
 
@@ -26,7 +27,7 @@ cdef double _integral(double low, double high, double power) noexcept nogil:
 
 
 cdef void _measure(Model* m, double* segment, double end) noexcept nogil:
-    """Write the rates and the noises of a segment at whose end the clock showed `end`."""
+    """Write the rates and the noises of a segment at whose end the information was `end`."""
     cdef double* rates = segment + m.d + 1
     cdef double decay = m.spec[DECAY], since, low, high, factor
     cdef const double* column

@@ -3,8 +3,8 @@
 Let t be coefficients over sigma, in units in which columns have a spread of about 1, and t-hat = t + e their estimate
 with normal noise e of a known covariance. The prior is t ~ N(0, tau^2 I) for the slopes, flat for the intercept, with
 ln tau uniform on a grid from ln .05 to ln 2. With C the block of the slopes, the answer for the slopes is the mean of
-t-hat - C (tau^2 I + C)^-1 t-hat over the posterior of tau. The intercept moves by what the noise of the slopes tells of
-its own. So an estimate that is all noise becomes about that of a constant, and one with little noise stays.
+t-hat - C (tau^2 I + C)^-1 t-hat over the posterior of tau. The intercept moves by what the noise of the slopes says
+about its own. So an estimate that is all noise becomes about that of a constant, and one with little noise stays.
 
 Everything here is computed from noisy sums and public numbers, so it is post-processing and spends nothing. It is about
 accuracy only.

@@ -1,10 +1,10 @@
 """Step sizes and averages of stochastic gradient descent on noisy reports.
 
-Two clocks:
+The parameter `clock` says what measures progress:
 
 * "information". Budgets are public, so the second moment G_i^2 of report i is known: (C0/m_i)^2 for `PrivUnit`, whose
   answers all have this length, and noise variance + C0^2 for additive noise. The information of a report is tau_i =
-  1/G_i^2, and the clock shows T_i = tau_1 + ... + tau_i. Step i is
+  1/G_i^2, and the progress is T_i = tau_1 + ... + tau_i. Step i is
 
       eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha.
 
@@ -18,7 +18,7 @@ Two clocks:
   the step h D/(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. So T_0 is I_0. With shorter T_0 the first
   steps are too long if d is large: theta follows the noise, and the model is worse than a constant
   (`benchmarks/learning.md`). So it would be for twenty columns and classes whose predictor has a spread of 1: for
-  classes T_0 is 2 I_0; where one of two classes is rare, clocks begin before 0 (`odds`).
+  classes T_0 is 2 I_0; where one of two classes is rare, progress begins before 0 (`odds`).
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The
@@ -70,7 +70,7 @@ class Steps:
     clock
         "information" or "records".
 
-    Raises `ConfigError` for what is no number or out of range, or if there is no such clock.
+    Raises `ConfigError` for what is no number or out of range, or for another `clock`.
 
     >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0, d=6)
     (0.2, 0.5, 0.0)
@@ -98,7 +98,7 @@ class Steps:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.
 
         `distance` is D, expected from the first theta to the best one, `bound` is C0, that of a gradient, d is the
-        number of parameters, for I_0, and `classes` tells whether the target is a class.
+        number of parameters, for I_0, and `classes` says whether the target is a class.
         """
         offset = EACH * d * (_LATER if classes else 1.0)
         if self.clock == "records":

@@ -23,7 +23,7 @@ class Learner:
     """Continues at the position in its store.
 
     After an error, such as an unavailable broker, make a new one. The estimator is new; its state comes from `store`,
-    the job's `Store`. The store counts records as learned, and as dead messages that are no part of a batch of this
+    the job's `Store`. The store counts records as learned, and as `dead` messages that are no part of a batch of this
     job. Each function of `publish` is called with the committed snapshot, at the start and after every commit, before
     the next announcement. Raises `StoreMismatchError` if the store was written under another agreement, `SourceError`
     if it has read another topic of the same name.

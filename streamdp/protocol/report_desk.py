@@ -158,9 +158,9 @@ class ReportDesk:
     ) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[str, bytes]], dict[int, str]]:
         """Read and check reports, JSON values `items`.
 
-        What was learned under its id is not dead when it comes again, also if it would be stale now: so the id and the
-        text of every report with an id are returned. Returns by index: each report that passed, with its subject; the
-        id and the text of each that has an id; and the reason of each that did not pass.
+        A report that was learned under its id is not unusable when it comes again, also if it would be stale now: so
+        the id and the text of every report with an id are returned. Returns by index: each report that passed, with its
+        subject; the id and the text of each that has an id; and the reason of each that did not pass.
         """
         received: dict[int, tuple[Any, Any]] = {}
         ids: dict[int, tuple[str, bytes]] = {}

@@ -37,7 +37,7 @@ def too_few(model: Any) -> str | None:
     advice = "or fewer columns, or more budget"
     if known < least:
         return (
-            f"{known:,} {what} are too few: their noise hides what the columns tell, and the model is close to a "
+            f"{known:,} {what} are too few: their noise hides the signal of the columns, and the model is close to a "
             f"constant or worse; it takes at least about {rounded(least):,} {what}, {advice}"
         )
     return (
@@ -68,7 +68,7 @@ def loose(looseness: float | None, near: float | None) -> str | None:
         return (
             f"most values of the target lie near its bound {near:g}, as far as these were learned, or beyond it, where "
             "they are clipped to it: `streamdp check` counts those; values need bounds around them, as narrow as can "
-            "be. If most of them are the same, as for rare claims, a constant may be better: a holdout tells"
+            "be. If most of them are the same, as for rare claims, a constant may be better: a holdout shows it"
         )
     return (
         f"the declared bounds of the target are {min(looseness, _RESOLVED):,.0f} times as wide as the spread of most "

@@ -33,7 +33,7 @@ class _Display:
     warning: str | None = None
     """What the last measures on a public holdout warn of."""
     quality: Quality | None = None
-    """What private answers tell about the committed model."""
+    """What private answers say about the committed model."""
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -50,7 +50,7 @@ class _Display:
             self._live.stop()
 
     def judged(self, quality: Quality | None) -> None:
-        """After a commit: what private answers tell about the model.
+        """After a commit: what private answers say about the model.
 
         A new drift is an event of its own. None: the model has no validation.
         """

@@ -15,7 +15,7 @@ from streamdp.store.snapshot import Counts
 
 
 def total(counts: Counts) -> int:
-    """The number of records that were counted: each is learned, refused or dead."""
+    """The number of records that were counted: each is learned, refused or unusable (`dead`)."""
     return counts.learned + counts.refused + counts.dead
 
 

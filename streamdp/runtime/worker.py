@@ -470,7 +470,9 @@ class Worker:
                 if lane.position is None:
                     lane.position = lane.origin
                 elif lane.origin is not None:
-                    self._source.commit({shard: lane.origin})  # the previous owner may not have told the broker
+                    self._source.commit(
+                        {shard: lane.origin}
+                    )  # the previous owner may not have committed it to the broker
             del self._shards.to_start[shard]
 
     def revoked(self, shards: set[Shard]) -> None:
@@ -531,7 +533,7 @@ class Worker:
             observer.on_retry(kind, str(error))
 
     def _tell_source(self, message: str) -> None:
-        """Tell that the source has failed, unless the same was told a short time ago."""
+        """Report that the source has failed, unless the same was reported a short time ago."""
         if self._clock() - self._source_told.get(message, -REPORT_AFTER_S) >= REPORT_AFTER_S:
             self._source_told[message] = self._clock()
             self._tell("source", message)

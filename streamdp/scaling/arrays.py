@@ -54,7 +54,7 @@ class UnitArrays(NamedTuple):
 
     @property
     def unresolved(self) -> list[int]:
-        """The columns whose spread may be below the finest one that bits tell from others, by two deviations."""
+        """The columns whose spread may be below the finest one that bits can distinguish, by two deviations."""
         summary = self.summary
         low = summary[:, location_scale.REACH] - 2.0 * np.sqrt(summary[:, location_scale.REACH_VARIANCE])
         found: list[int] = summary[low <= _FINEST, k.COLUMN].astype(int).tolist()

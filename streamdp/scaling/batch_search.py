@@ -1,6 +1,6 @@
 """The centre and the spread of a target within declared bounds, from noisy sums of batches with all slopes 0.
 
-While all slopes are 0, the gradients of Huber's loss at the intercept b and the scale sigma tell the means of a and of
+While all slopes are 0, the gradients of Huber's loss at the intercept b and the scale sigma give the means of a and of
 a^2, a = clip((y - b) / sigma, -c, c). For a normal target with centre m and spread s both have closed forms in (m - b)
 / sigma and s / sigma (`moments`). With n records and z the deviation of the noise of a sum, they are known to
 sqrt(z^2 + n) / n and sqrt(4 z^2 + n) / n.

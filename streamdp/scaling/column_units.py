@@ -31,7 +31,7 @@ START, LEAST = 3**-0.5, 2.0**-7
 def narrowed(units: np.ndarray, scaled: np.ndarray, hessian: np.ndarray, variance: float) -> np.ndarray | None:
     """Return new units (2, p), or None if they stay.
 
-    `scaled` (p,) tells which columns may change. `hessian` (p + 1, p + 1) is A in the present units, the intercept
+    `scaled` (p,) says which columns may change. `hessian` (p + 1, p + 1) is A in the present units, the intercept
     last, and `variance` v, that of the noise of an entry of A.
     """
     base, noise = float(hessian[-1, -1]), math.sqrt(variance)

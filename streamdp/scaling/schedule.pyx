@@ -12,7 +12,7 @@ error of a scale, the next record answers with a bit
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
   than .22 (`unit_table`);
 * else about the column with this error, if b < .15 min(1, e/.08) (u - 30 c);
-* else about a pair of columns, if the bits about pairs have less than .04 u and the clock of gradients is at least at
+* else about a pair of columns, if the bits about pairs have less than .04 u and the information of gradients is at least at
   `SHORTEST`; otherwise with a gradient.
 
 The error is Var ln s + (E ln r - E ln s)^2: the expected square of ln(scale/s) for the scale that `unit_table` would choose,

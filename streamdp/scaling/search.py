@@ -107,7 +107,7 @@ class UnitSearch:
 
     @property
     def since(self) -> np.ndarray:
-        """(p,) where the clock of each column began (`unit_table`): a view."""
+        """(p,) where the progress of each column began (`unit_table`): a view."""
         since: np.ndarray = self.arrays.table[:-1, k.SINCE]
         return since
 

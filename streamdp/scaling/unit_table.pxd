@@ -20,7 +20,7 @@ cpdef enum:
     PROGRESS = 12
 
 # `table`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
-# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SINCE is T when the clock of the column shows 0; in the last row, when
+# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SINCE is T when the progress of the column is 0; in the last row, when
 # that of all parameters without a column does. RESTARTED is SCALE at the last restart of the average, and SLOT is the
 # index of the posterior, or -1. SLOPE and SHIFT follow from the others. The first LEARNED are learned.
 cpdef enum:

@@ -124,10 +124,10 @@ cdef bint scale_columns(Units* u, double* theta, Py_ssize_t blocks) noexcept nog
     A scale becomes r (`tails`) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
     centre moves along, or if it is off by half a scale and by three deviations of m.
 
-    The clock of a column shows T - SINCE. It began at minus the SINCE of the last row, and the rest is the information
+    The progress of a column is T - SINCE. It began at minus the SINCE of the last row, and the rest is the information
     of gradients. If the spread is s < scale, gradients have s^2/scale^2 times their information about the coefficient.
     If s > scale, records far away had small weights, or there were none, and noise moved the coefficient s/scale times
-    as far. So a new scale changes the clock by the factor new^2/scale^2 or its inverse, the smaller: the steps of a
+    as far. So a new scale changes the progress by the factor new^2/scale^2 or its inverse, the smaller: the steps of a
     column whose scale was ten times too large or too small begin almost anew, and those of one that was nearly right
     go on.
 

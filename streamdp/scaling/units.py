@@ -128,7 +128,7 @@ def free_units(
 def scaling_of(asked: str | None, usual: str, bounds: bool, needs: Mapping[str, Mapping[str, bool]]) -> str:
     """Return which of `SCALINGS` is meant: the one that was asked for, or the usual one where that is possible.
 
-    `bounds` tells whether there are declared ones. `needs` has what must hold for a scaling, by its name. Raises
+    `bounds` says whether there are declared ones. `needs` has what must hold for a scaling, by its name. Raises
     `ConfigError` if what was asked for is not possible.
     """
     scaling = asked or usual

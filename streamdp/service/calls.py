@@ -95,7 +95,7 @@ def of_reports(
 
     `caller`, `body` and `key` are as for `of_records`. The others go by index: `received` has each report that passed
     its checks, as the estimator absorbs it, and its subject or None; `ids` the id of each report that has one, and its
-    text; `dead` the reason why each other report is dead.
+    text; `dead` the reason why each other report is unusable.
 
     Ids of reports are not apart by caller, because a report may also come by a topic, which names none. A device
     chooses them at random, so that no other party can send them first.

@@ -51,7 +51,7 @@ def description(job: Job) -> dict[str, Any]:
 
 
 def validation(job: Job) -> dict[str, Any]:
-    """What private answers tell about a model, under `validation`. Empty without them."""
+    """What private answers say about a model, under `validation`. Empty without them."""
     quality = job.model.quality
     return {} if quality is None else {"validation": quality.document()}
 

@@ -46,7 +46,7 @@ class Job:
         self.name = config.job
         self._trouble: str | None = None
         self._calls = Calls()  # on a thread that a silent database may keep: no request and no stop waits for it
-        # how often each reason of a dead record was answered since the service started
+        # how often each reason of an unusable record was answered since the service started
         self.reasons: Counter[str] = Counter()
         # the same at earlier times: seconds since 1970 (UTC), and the counts then
         self.reasons_over_time: deque[tuple[float, dict[str, int]]] = deque(maxlen=_MOST_TIMES)
@@ -56,7 +56,7 @@ class Job:
         """The version and the text of the last event."""
         self.lag: int | None = None
         self.lag_asked_at = float("-inf")
-        """What `service.lag.lag` was told last, and when."""
+        """The last answer of `service.lag.lag`, and its time."""
         self.features = RecordReader(config.schema_)
         """Reads the records of calls."""
         self.snapshot = first_snapshot(config)
@@ -100,13 +100,13 @@ class Job:
         return self._model
 
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
-        """Show another committed snapshot and its `measures` on the holdout (None without one); tell the listeners."""
+        """Show another committed snapshot and its `measures` on the holdout (None without one); call the listeners."""
         self.snapshot, self.measures = snapshot, measures
         for listener in tuple(self.listeners):
             listener(snapshot, measures)
 
     def note_reasons(self, reasons: Iterable[str]) -> None:
-        """Count the `reasons` of dead records, one of each."""
+        """Count the `reasons` of unusable records, one of each."""
         before = self.reasons.total()
         self.reasons.update(reasons)
         times = self.reasons_over_time
@@ -123,7 +123,7 @@ class Job:
 
     @property
     def waiting(self) -> int:
-        """How many records of calls wait for their commit. An alert tells of these if nothing is committed."""
+        """How many records of calls wait for their commit. An alert names them if nothing is committed."""
         return 0
 
     @property

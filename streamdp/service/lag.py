@@ -18,7 +18,7 @@ ASK_S = 5.0
 def lag(job: Job) -> int | None:
     """The number of messages after the last commit, at most `ASK_S` old. Any thread may call it; it waits for a broker.
 
-    Returns None if the job reads no topic, or if the brokers do not tell of all partitions.
+    Returns None if the job reads no topic, or if the brokers do not answer for all partitions.
     """
     source = job.config.source
     if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):

@@ -1,8 +1,8 @@
 """A job that learns from requests: its learner runs in a thread of its own, and commits many calls together.
 
 Several services may share a job whose store is on a server. Each has a shard of its own, and all show the average of
-what all have committed. `service.shard` says how a shard is held. If all shards are held, a service stands by: it shows
-what the others commit, refuses calls that learn, and waits for a shard.
+what all have committed. `service.shard` says how a shard is held. If all shards are held, a service waits for one: it
+shows what the others commit, and refuses calls that learn.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ RETRY_S = 1.0
 """The time between a failed commit and the next attempt to use the store, in seconds."""
 
 _NOT_OPEN = "the store is not open yet"
-_STANDS_BY = "other services learn this job, and this one stands by; repeat the call there, with the same key"
+_WAITS = "other services learn this job, and this one waits for a shard; repeat the call there, with the same key"
 
 
 class LearningJob(Job):
@@ -123,7 +123,7 @@ class LearningJob(Job):
         """Show what other services commit, every `FOLLOW_S`."""
         while True:
             found = await self.look(self._follower)
-            self.show(found if self._refusal == _STANDS_BY else found._replace(trouble=self.trouble))
+            self.show(found if self._refusal == _WAITS else found._replace(trouble=self.trouble))
             await asyncio.sleep(FOLLOW_S)
 
     def give_up(self, why: str) -> None:
@@ -263,7 +263,7 @@ class LearningJob(Job):
                     if not opened.done():
                         opened.set_result(None)
                     self._learn(store, shard, answers, self._source)
-            except Exception as error:  # noqa: BLE001 - the callers are told, and the next attempt begins at the last commit
+            except Exception as error:  # noqa: BLE001 - the callers get it, and the next attempt begins at the last commit
                 if self._source is not None:
                     self._source.fail()
                 if isinstance(error, StoreBusyError) and self.config.store_on_server:
@@ -322,7 +322,7 @@ class LearningJob(Job):
             self._reading.cancel()
 
     def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
-        """Take a shard, and stand by until one is free; None after the stop."""
+        """Take a shard, and wait until one is free; None after the stop."""
         if store.joined_note is not None:
             _log.info("job %r: %s", self.name, store.joined_note)
         if not self.config.store_on_server:
@@ -339,7 +339,7 @@ class LearningJob(Job):
         """Wait until the next attempt to take a shard."""
 
         def note() -> None:
-            self._refusal = _STANDS_BY
+            self._refusal = _WAITS
             self._end_reading()
 
         self._mine = None
@@ -374,7 +374,7 @@ class LearningJob(Job):
                 dead_letters.close()
 
     def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
-        """Show a commit, then answer its calls: who has the answer sees at least this version."""
+        """Show a commit, then answer its calls: after the answer, a caller sees at least this version."""
         self._show(snapshot, measures)
         if self._source is not None:
             self._source.acknowledge(self._version)

@@ -34,7 +34,7 @@ class Model:
 
     @property
     def quality(self) -> Quality | None:
-        """What private answers tell about the model, in the unit of the target column; None without `validation`."""
+        """What private answers say about the model, in the unit of the target column; None without `validation`."""
         return self.definition.quality(self.estimator)
 
     def statement(self) -> str:

@@ -1,4 +1,4 @@
-"""The driver's half: it lends spends and states to the executors, and commits what they learned in one transaction.
+"""The driver's half: it sends spends and states to the executors, and commits what they learned in one transaction.
 
 LDP* and UserLevelLDP* learn in shards: each shard has a model of its own, and an executor learns its records. For
 PanPrivate*, Shuffle* and Windowed* (`streamdp.spark.gathering`) a shard is a part of the records, and there is one

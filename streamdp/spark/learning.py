@@ -179,7 +179,7 @@ class StreamLearner:
     def _learn(self, frame: DataFrame, batch: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
-            raise SourceError("Spark does not tell the query of a batch; this version of Spark is not supported")
+            raise SourceError("Spark does not name the query of a batch; this version of Spark is not supported")
         before = self._driver.position
         known = before.get("query")
         if known not in (None, query):

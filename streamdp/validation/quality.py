@@ -1,4 +1,4 @@
-"""What private answers tell about a model: its error beside that of the best constant, and a sentence."""
+"""What private answers say about a model: its error beside that of the best constant, and a sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MATTERS = 0.05
 _SENTENCES = {
     BETTER: "the model is better than the best constant",
     NO_BETTER: "the model is no better than the best constant",
-    UNKNOWN: "it is not known yet whether the model is better than the best constant: more records tell",
+    UNKNOWN: "it is not known yet whether the model is better than the best constant: more records will show it",
 }
 
 

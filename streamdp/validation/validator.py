@@ -114,12 +114,12 @@ class Validator:
         """
         words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
         try:
-            for kind, tell in ((CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error)):
+            for kind, count in ((CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error)):
                 rows = asked == kind
                 if rows.any():
                     own = self._task.clipped(y[rows]), predicted[rows], words[rows]
                     try:
-                        tell(kind, *own, keep[rows])
+                        count(kind, *own, keep[rows])
                     finally:
                         for raw in own:
                             raw[:] = 0

@@ -27,7 +27,7 @@ from streamdp.windows.task import Method, Release, Rng, Task, Users
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
-_SURE = 16  # a change is told from so many times the users whose noise is their own spread
+_SURE = 16  # a change is detected with so many times the users whose noise is their own spread
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class ConvolutionSmoothing(Method):
         return high
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """As `Method.run`. `queries` is the expected number, because the true number would tell who was drawn."""
+        """As `Method.run`. `queries` is the expected number: the true one would reveal which users were drawn."""
         theta, h = np.array(start, dtype=float), self.regulariser
 
         def gradient(run: Run, theta: np.ndarray) -> np.ndarray:

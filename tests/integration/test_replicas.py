@@ -336,7 +336,7 @@ def test_a_standby_shows_what_is_committed_and_takes_over_with_all_answers(url: 
         assert one == other
         refused = learn(second.http, "k", record(1, id="a"))
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert "stands by" in refused.json()["detail"]
+        assert "waits for a shard" in refused.json()["detail"]
         assert second.http.get("/readyz").status_code == 200
         assert (learning(first.http), learning(second.http)) == ("1.0", "0.0")
 

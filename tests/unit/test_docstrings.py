@@ -222,6 +222,26 @@ def test_no_document_names_a_file_that_is_not_there() -> None:
     assert not [found for found in named if not (ROOT / found[1]).exists()]
 
 
+FIGURES = re.compile(
+    r"\b(told|tells? (of|about|nothing|from|apart)|whom|whoever|swallow\w*|stands? by|mend(s|ed)?|stray|surrender\w*"
+    r"|lends?|gets over|for who|(a|the|no) bell|dead (records?|reports?|rows?|messages?)"
+    r"|(learned|refused) (and|or) dead)\b|(^|[.:;] )who (has|reads|sends|gives|adds)\b",
+    re.IGNORECASE,
+)
+"""Figures of speech and constructions that cost a reader time; the message of the test says what to write instead."""
+
+
+def test_texts_use_plain_technical_english() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in [*FILES, *pages]
+        for number, line in enumerate(text(path).splitlines(), 1)
+        if (match := FIGURES.search(line))
+    ]
+    assert found == [], "say it in the terms of a textbook: information, shows, identifies, unusable, waits, fix"
+
+
 def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     path = tmp_path / "sample.py"
     path.write_text(

@@ -65,11 +65,11 @@ def absorb(self: Any, report: Report | Answer, *, subject: Subject | None = None
 
 
 def unresolved(self: Any) -> list[str]:
-    """Columns that may be spread by any amount below 1/64 of half their declared bounds, as far as bits tell.
+    """Columns that may be spread by any amount below 1/64 of half their declared bounds, as far as bits show.
 
-    The scale of such a column is too large by an unknown factor. Gradients tell the less about its coefficient: it may
-    stay at 0 however many records come, and it has no interval. Columns of which nearly all values are the same belong
-    to them.
+    The scale of such a column is too large by an unknown factor. Gradients have less information about its coefficient:
+    it may stay at 0 however many records come, and it has no interval. Columns of which nearly all values are the same
+    belong to them.
     """
     return [] if self._features is None else [self._names[j] for j in self.learner.arrays.units.unresolved]
 
@@ -97,7 +97,8 @@ def settles_at(self: Any) -> np.ndarray:
     """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
     An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
-    parameter has an interval if it moved for `intervals.LEAST_TIMES`, and the clock by `unit_table.SHORTEST`.
+    parameter has an interval if it moved for `intervals.LEAST_TIMES`, and the information grew by
+    `unit_table.SHORTEST`.
 
     Raises `NotAvailableError` before the second record and after `merged`.
     """

@@ -57,7 +57,7 @@ def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> No
     assert "holds 'again', 'late', and not 'none'" in quick.error(4, "statement", "people.db", "--job", "none")
     out = quick.silent("ledger", "status", "people.db")
     assert "cap:     eps=8 since 20" in out
-    assert "people:  50, of whom 0 have a cap of their own" in out
+    assert "people:  50, 0 of them with a cap of their own" in out
     assert "50 spent 90% to 100% of their cap" in out
     assert "job late: 300 records learned, 0 refused, 0 dead; last commit 20" in out
     assert "job again: 100 records learned, 200 refused, 0 dead; last commit 20" in out

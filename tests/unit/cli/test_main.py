@@ -92,7 +92,7 @@ def test_status_statement_weights(trained: Path, quick: Quick) -> None:
 def test_weights_status_and_statement_doubt_a_model_of_few_records(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text(rows(300))
     quick.output("run", "data.csv", *FLAGS, *PEOPLE, folder=tmp_path)
-    doubt = "too few: their noise hides what the columns tell, and the model is close to a constant or worse"
+    doubt = "too few: their noise hides the signal of the columns, and the model is close to a constant or worse"
     for command in ("weights", "status", "statement"):
         assert doubt in " ".join(quick.output(command, "data.db", folder=tmp_path).split()), command
 
