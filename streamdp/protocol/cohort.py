@@ -81,7 +81,7 @@ class CohortDevice:
 
 
 class CohortSimulator:
-    """Plays the devices of all people in a source: each answers once in every round.
+    """Acts as the devices of all people in a source: each answers once in every round.
 
     It holds all records in memory. The source has one record for each person. `notes` say which rounds these people
     have answered. The messages of the last round are in a file beside it, `<notes>.messages`, until all are sent, so

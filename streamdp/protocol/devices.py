@@ -168,7 +168,7 @@ class Announcements:
 
 
 class DeviceSimulator:
-    """Plays the devices of all people in a source: each record waits for a batch and answers once.
+    """Acts as the devices of all people in a source: each record waits for a batch and answers once.
 
     `per_batch` of these people answer in one batch; None: as many as the batch takes. If the source has budgets of
     records, a record declines that allows less than it spends if no more people answer than the agreement demands.

@@ -1,7 +1,7 @@
 """What a mechanism can produce: a gradient that passes could have been drawn by an honest device.
 
-A liar can send any report that passes. Each of them may be an honest one, so a liar moves the model no further than one
-honest report may.
+A malicious sender can send any report that passes. Each of them may be an honest one, so it moves the model no further
+than one honest report may.
 
 Additive noise. The numbers are multiples of the grid. The norms are limited so that an honest report passes with a
 probability of at least 1 - 1e-26. With t = 60 and noise Z of scale s on d coordinates:

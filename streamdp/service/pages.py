@@ -125,7 +125,7 @@ async def static(request: Request, name: str) -> Response:
 
 @router.get("/page/job/{job}")
 async def about(request: Request, job: JobName) -> Response:
-    """What the live page shows beside the model: commits, what waits, what died of what, the best constant."""
+    """What the live page shows beside the model: commits, what waits, why records were unusable, the best constant."""
     found = job_for(request, job, "read")
     return documents.answer(
         {

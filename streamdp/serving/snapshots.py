@@ -60,7 +60,9 @@ def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:
             f"alone can open, and the driver adds the noise, once to each sum; {repeated}"
         ]
     if isinstance(estimator.learner, Batches):
-        roles = ". The machines play the devices, and the driver the shuffler" if estimator.learner.shuffled else ""
+        roles = (
+            ". The machines act as the devices, and the driver as the shuffler" if estimator.learner.shuffled else ""
+        )
         return [
             f"{trusted}{roles}. While a batch is learned, people must trust the driver's memory, too: it opens a sum "
             f"over the records of each machine, adds it and forgets it; {repeated}"
