@@ -153,8 +153,10 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
         snapshot = combined(Store.snapshots(config.store_path, config.job))
         if snapshot.seq == shown:
             return
+        model = restore(snapshot)
         if config.validation is not None:
-            display.judged(restore(snapshot).quality)
+            display.judged(model.quality)
+        display.followed(model.estimator)
         publisher(snapshot)
         shown = snapshot.seq
 

@@ -42,6 +42,7 @@ def plot(
     model = committed(store, job)
     figure = draw(model, Store.history(store, job=job), measured(lines), level)
     verdict = [] if model.quality is None else [model.quality.sentence()]
+    verdict += [] if model.change is None else [model.change]
     below = [*verdict, *doubts(model.estimator, model.snapshot.counts), model.statement()]
     write(figure, output, "\n".join(below))
     say(f"wrote {output}")

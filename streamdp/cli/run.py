@@ -193,6 +193,8 @@ def _run_file(
         display = stack.enter_context(_display(config, source))
         if (before := store.load()) is not None:
             display.resumed(before)
+        else:
+            display.followed(estimator)
         runner = Runner(
             source,
             estimator,
@@ -202,6 +204,7 @@ def _run_file(
             dead_letters=dead_letters,
             publish=[
                 lambda snapshot: display.judged(config.quality(estimator)),
+                lambda snapshot: display.followed(estimator),
                 Publisher(config.publish, holdout, (display.committed,)),
             ],
             on_progress=display.progress,

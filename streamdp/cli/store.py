@@ -44,6 +44,8 @@ def status(
     quality = model.quality
     if quality is not None:
         rows["validation"] = quality.document() if as_json else quality.sentence()
+    if model.change is not None:
+        rows["change"] = model.change
     if kafka is not None:
         from streamdp.cli.kafka_job import lags
         from streamdp.store.reading import snapshots

@@ -58,6 +58,7 @@ from streamdp.privacy.guarantees import (
     with_amount,
 )
 from streamdp.privacy.statement import statement
+from streamdp.reading.change import about
 from streamdp.reading.doubts import too_few
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
@@ -697,6 +698,21 @@ class Estimator(river_base.Estimator):
         centre, unit, _ = self.learner.place_of_target
         return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
 
+    @property
+    def n_changes(self) -> int:
+        """See `Learner.n_changes`: to look for changes spends nothing."""
+        return self.learner.n_changes
+
+    @property
+    def last_change(self) -> int | None:
+        """See `Learner.last_change`."""
+        return self.learner.last_change
+
+    @property
+    def change_note(self) -> str | None:
+        """What was noticed of changes of the stream, as a sentence without a full stop; None: nothing."""
+        return about(self.n_changes, self.last_change)
+
     def statement(self, cap: Cap | None = None) -> str:
         """Return the guarantee in words. A cap in it is one under which records were charged (see `ledger.charged`).
 
@@ -736,8 +752,8 @@ class Estimator(river_base.Estimator):
         validation = self._validation if self._features is not None else None
         caveats += self.learner.caveats(self._spent, bool(bounds), validation is not None and not validation.own)
         caveats += [] if validation is None else validation.caveats()
-        if (few := too_few(self)) is not None:
-            caveats.append(f"about the use of the model, not about privacy: {few}")
+        notes = [note for note in (self.change_note, too_few(self)) if note is not None]
+        caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
         caveats.append(
             f"this statement covers {alone}; it does not cover further models (streamdp.account), further passes, and "
             "steps of a pipeline that learn (streamdp.preprocessing.check_pipeline)"

@@ -16,7 +16,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators import batch_methods as methods
-from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
@@ -73,7 +72,6 @@ class PanPrivateRegressor(Regressor):
     learns = PanBatches
     _make_learner = _pan
     _words = _fresh_words
-    n_changes = of_learner(PanBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
     take_records = methods.take_records
@@ -117,7 +115,6 @@ class PanPrivateClassifier(Classifier):
     learns = PanBatches
     _make_learner = _pan
     _words = _fresh_words
-    n_changes = of_learner(PanBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
     take_records = methods.take_records

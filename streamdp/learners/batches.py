@@ -362,8 +362,13 @@ class Batches(Learner):
 
     @property
     def n_changes(self) -> int:
-        """How many changes of the stream were noticed in what was released (see `streamdp.reading.change`)."""
+        """See `Learner.n_changes`."""
         return self.batch_steps.changes if self.columns is not None else 0
+
+    @property
+    def last_change(self) -> int | None:
+        """See `Learner.last_change`."""
+        return self.batch_steps.last_change if self.columns is not None else None
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:
@@ -394,7 +399,6 @@ class Batches(Learner):
         return [
             once if capped else several,
             *([scaled] if self.free and self.columns is not None and self.columns.numeric.any() else []),
-            *change.about(self.n_changes),
             *(self.region.caveats(self.batch_steps.estimate) if begun else []),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",

@@ -264,6 +264,19 @@ class Learner(ABC):
         """With fewer records a model is about as good as a constant; None if it is not known."""
         return None
 
+    @property
+    def n_changes(self) -> int:
+        """How many changes of the stream were noticed in what was released; 0 for a learner that looks for none."""
+        return 0
+
+    @property
+    def last_change(self) -> int | None:
+        """The records that were learned when the last change was noticed; None if there was none, or it is not known.
+
+        It is not known for windows, and if shards were merged.
+        """
+        return None
+
     def noise_variance(self) -> float:
         """The variance by noise of a coordinate of `point`, for `moderation`; 0 if it is not known."""
         return 0.0

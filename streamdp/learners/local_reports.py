@@ -29,7 +29,7 @@ from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
-from streamdp.reading.change import CHANGE, about
+from streamdp.reading.change import CHANGE
 from streamdp.reading.intervals import SEGMENTS
 from streamdp.reading.moderation import UNKNOWN, Noise, noise_at
 from streamdp.scaling import pair_bits, schedule
@@ -368,8 +368,13 @@ class LocalReports(Learner):
 
     @property
     def n_changes(self) -> int:
-        """How many changes of the stream were noticed."""
+        """See `Learner.n_changes`."""
         return 0 if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.ALARMS])
+
+    @property
+    def last_change(self) -> int | None:
+        """See `Learner.last_change`."""
+        return None if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.NOTICED]) or None
 
     @property
     def least_records(self) -> int | None:
@@ -429,7 +434,7 @@ class LocalReports(Learner):
             )
             seen = int(self.seen[0])
             notes.append(f"of the {seen:,} records, {asked}, and the others on {others}; which ones is public")
-        return [*notes, *about(self.n_changes)]
+        return notes
 
     # -- state -------------------------------------------------------------------------------------------------------
 

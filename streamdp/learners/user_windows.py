@@ -391,7 +391,7 @@ class Windows(Collector):
 
     @property
     def n_changes(self) -> int:
-        """How many changes of the stream were noticed between windows, see `streamdp.reading.change`."""
+        """See `Learner.n_changes`."""
         return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
 
     @property
@@ -416,7 +416,6 @@ class Windows(Collector):
             f"released by {self.method.name}; {n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
             *(self._scales.caveats(self._scaled_columns[2]) if begun else []),
-            *change.about(self.n_changes),
             *domain,
             "after a crash the open window is read again; nothing of it has left memory",
         ]

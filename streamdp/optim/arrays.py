@@ -75,7 +75,8 @@ class Arrays(NamedTuple):
         kept = [follow.KNOWN, follow.NUMBERS]
         self.blocks[kept] = sum(part.blocks[kept] for part in parts)
         numbers = self.blocks[follow.NUMBERS]
-        numbers[follow.MIXED], numbers[follow.ALARMS] = 0.0, max(p.blocks[follow.NUMBERS, follow.ALARMS] for p in parts)
+        numbers[[follow.MIXED, follow.NOTICED]] = 0.0  # the records of one part are not those of all
+        numbers[follow.ALARMS] = max(p.blocks[follow.NUMBERS, follow.ALARMS] for p in parts)
         information, d = numbers[follow.FOLLOWED], len(theta)
         if information > 0:
             self.blocks[0, d : 2 * d], self.blocks[0, 4 * d : -1] = information * theta, information

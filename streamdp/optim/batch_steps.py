@@ -38,6 +38,11 @@ class BatchSteps(ABC):
         """How many changes of the stream were noticed."""
         return 0
 
+    @property
+    def last_change(self) -> int | None:
+        """The number of records when the last change was noticed; None: there was none, or in a part of a merge."""
+        return None
+
     # -- batches -----------------------------------------------------------------------------------------------------
 
     @property

@@ -19,14 +19,15 @@ cpdef enum:
     LEVELS = 13
 
 # The numbers: the information of gradients in all, and since the last change that was noticed; how many changes were
-# noticed; the share of recent iterates in the answer; and the
-# information of all gradients at the last look.
+# noticed; the share of recent iterates in the answer; the information of all gradients at the last look; and the records
+# learned when the last change was noticed, 0 if that is not known.
 cpdef enum:
     EVER = 0
     FOLLOWED = 1
     ALARMS = 2
     MIXED = 3
     LOOKED = 4
+    NOTICED = 5
 
 
 cdef inline Py_ssize_t block_width(Py_ssize_t d) noexcept nogil:

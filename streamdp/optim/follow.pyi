@@ -13,3 +13,4 @@ FOLLOWED: int
 ALARMS: int
 MIXED: int
 LOOKED: int
+NOTICED: int

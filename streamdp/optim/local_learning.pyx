@@ -14,6 +14,7 @@ cimport numpy as cnp
 from streamdp.optim cimport odds
 from streamdp.optim.follow cimport (
     FOLLOWED,
+    NOTICED,
     NUMBERS,
     carry_blocks,
     changed,
@@ -83,8 +84,11 @@ cdef enum:
     FEW = 16  # so few records are learned without releasing the interpreter's lock, which takes longer
 
 
-cdef void _step(Model* m, const double* g, double information, double* out) noexcept nogil:
-    """One step with a noisy gradient (see `steps`), its average, and the sums of `path`. `out` is scratch."""
+cdef void _step(Model* m, const double* g, double information, int64_t seen, double* out) noexcept nogil:
+    """One step with a noisy gradient (see `steps`), its average, and the sums of `path`. `out` is scratch.
+
+    `seen` are the records learned with this one.
+    """
     cdef const double* spec = m.spec
     cdef double* theta = m.theta
     cdef double* progress = m.units.progress
@@ -128,8 +132,8 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
             progress[WIDTH] = tau
         if segment[d] >= progress[WIDTH]:
             end_segment(m)
-    if full:
-        changed(m)
+    if full and changed(m):
+        row_of(m, NUMBERS)[NOTICED] = seen
 
 
 cdef void _rescale(Model* m) noexcept nogil:
@@ -246,7 +250,7 @@ cdef Py_ssize_t _learn(
         if at > end or not use_words(words, end, start, at):
             return done
         seen[0] += 1
-        _step(m, g, numbers[INFORMATION], side)
+        _step(m, g, numbers[INFORMATION], seen[0], side)
         if (m.units.c > 0 or due.pair != GRADIENT) and _count(m, numbers[KEEP]):
             due = _due(m)
     return X.n
@@ -339,7 +343,7 @@ def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep
         raise TypeError("expected a gradient with as many entries as theta")
     cdef double* out = scratch(m.d)
     count[0] += 1
-    _step(&m, noisy, information, out)
+    _step(&m, noisy, information, count[0], out)
     if m.units.c > 0:
         _count(&m, keep)
     settle(&m)

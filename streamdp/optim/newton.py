@@ -188,6 +188,11 @@ class Newton(Growing):
         return self.changes_in(self.curvature, self.state)
 
     @property
+    def last_change(self) -> int | None:
+        """See `BatchSteps.last_change`."""
+        return int(self._sums[2]) or None
+
+    @property
     def _first_units(self) -> np.ndarray:
         return self._seen_units * (not self._wide)
 

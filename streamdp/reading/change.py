@@ -58,14 +58,15 @@ class Change(NamedTuple):
     scale_alone: bool
 
 
-def about(changes: int) -> list[str]:
-    """Return what a statement says about a number of changes that were noticed."""
+def about(changes: int, record: int | None) -> str | None:
+    """Say that the stream has changed, without a full stop; None if it has not.
+
+    The last of these `changes` was noticed after so many records, None: not known.
+    """
     if not changes:
-        return []
-    return [
-        "about the use of the model, not about privacy: the stream has changed, as far as released numbers tell; the "
-        "model is learned from what came since"
-    ]
+        return None
+    noticed = "" if record is None else f" after record {record:,}"
+    return f"the stream has changed, as noticed{noticed} from released numbers; the model follows since"
 
 
 def width(d: int) -> int:

@@ -34,6 +34,9 @@ class _Display:
     """What the last measures on a public holdout warn of."""
     quality: Quality | None = None
     """What private answers say about the committed model."""
+    change: str | None = None
+    """What the learner noticed of changes of the stream; None: nothing."""
+    _changes: int | None = None
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -59,10 +62,22 @@ class _Display:
         if quality is not None and quality.drifts > before and not first:
             self._write("drift", {"records": quality.last_drift, "drifts": quality.drifts})
 
+    def followed(self, estimator: Any) -> None:
+        """After a commit, and before the first one: which changes of the stream the `estimator` has noticed.
+
+        A new one is an event of its own. It spends nothing, because it was noticed in released numbers.
+        """
+        before, self._changes = self._changes, estimator.n_changes
+        self.change = estimator.change_note
+        if before is not None and self._changes > before:
+            records = estimator.last_change or estimator.n_seen
+            self._write("change", {"records": records, "changes": self._changes, "message": self.change})
+
     def conclusions(self) -> list[str]:
-        """What the last measures and the last private answers say, as lines."""
-        warning = [] if self.warning is None else [f"warning: {self.warning}"]
-        return warning + ([] if self.quality is None else [f"validation: {self.quality.sentence()}"])
+        """What the last measures, the last private answers and the learner say, as lines."""
+        found = [] if self.warning is None else [f"warning: {self.warning}"]
+        found += [] if self.quality is None else [f"validation: {self.quality.sentence()}"]
+        return found + ([] if self.change is None else [f"change: {self.change}"])
 
     def table(self) -> Table:
         """The present state as a table."""
@@ -148,6 +163,7 @@ class RunnerDisplay(_Display):
         """
         self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
         judged: dict[str, Any] = {} if self.quality is None else {"validation": self.quality.sentence()}
+        judged |= {} if self.change is None else {"change": self.change}
         more: dict[str, Any] = {"waiting": waiting} if waiting else {}
         self._waits = f"{waiting:,} records, for those that fill their batch or window" if waiting else ""
         self._count("end", counts, {"reason": reason} | more | judged | ({"doubts": [*doubts]} if doubts else {}))
@@ -171,6 +187,7 @@ class RunnerDisplay(_Display):
             rows["done"] = f"{100 * share:.0f} %"
         rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()} | self._facts
         rows |= {} if self.quality is None else {"validation (private)": self.quality.sentence()}
+        rows |= {} if self.change is None else {"change": self.change}
         rows |= {"waiting": self._waits} if self._waits else {}
         if self._following and self._state == "done":
             rows["next"] = self._following
@@ -261,10 +278,17 @@ class WorkerDisplay(_Display, Observer):
             self._notes["validation, all shards"] = quality.sentence()
             self._write("validation", quality.document())
 
+    def followed(self, estimator: Any) -> None:
+        """See `_Display.followed`; here of the model of all shards."""
+        super().followed(estimator)
+        if self.change is not None:
+            self._notes["change, all shards"] = self.change
+
     def finished(self, records: int, reason: str) -> None:
         """At the end of the run: how many `records` were committed, and the `reason` of the end."""
         self._state = f"{reason}, {records:,} records"
         judged = {} if self.quality is None else {"validation": self.quality.sentence()}
+        judged |= {} if self.change is None else {"change": self.change}
         self._write("end", {"records": records, "reason": reason} | judged)
 
     def table(self) -> Table:

@@ -91,6 +91,7 @@ class Metrics(Observer):
         self._retries = Counter(
             "streamdp_troubles", "Transient faults after which the worker retried", ("kind",), registry=registry
         )
+        self._changes = Counter("streamdp_model_changes", "Noticed changes of the stream", shard, registry=registry)
         self._shards = Gauge("streamdp_shards", "Shards that this worker has", registry=registry)
 
     def serve(self, port: int) -> int:
@@ -134,10 +135,16 @@ class Metrics(Observer):
                 with contextlib.suppress(KeyError):
                     self._lags.remove(*map(str, shard))
 
+    def changed(self, shard: Shard, changes: int) -> None:
+        """As `Observer.changed`."""
+        self._changes.labels(*shard).inc(changes)
+
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """As `Observer.assigned`: remove the lags, and count new shards from their last commit."""
         self._lags.clear()
         self._shards.set(len(shards))
+        for shard in shards:
+            self._changes.labels(*shard)  # 0 is shown, so that the first change is an increase
         self._seen = dict(shards)
         self._waiting = {shard: learned for shard, learned in self._waiting.items() if shard in shards}
 

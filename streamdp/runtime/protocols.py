@@ -18,6 +18,10 @@ class Estimator(Protocol):
     n_refused: int
 
     @property
+    def n_changes(self) -> int:
+        """How many changes of the stream it has noticed in what it released."""
+
+    @property
     def commits_at_every_boundary(self) -> bool:
         """See `Estimator`."""
 
@@ -109,6 +113,9 @@ class Observer:
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         """Parts of shards were committed in so many `seconds`."""
+
+    def changed(self, shard: Shard, changes: int) -> None:
+        """With a commit it became known that the model of a shard has noticed so many more changes of the stream."""
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """The worker's shards have changed; all that it has now come with their committed counts."""

@@ -26,6 +26,7 @@ class Lane:
     boundary: Part | None = None  # the part at the last boundary; None before the first
     boundary_letters: int = 0  # how many of `letters` belong to that part
     bad_in_a_row: int = 0  # how many undecodable records came since the last good one
+    changes: int = 0  # how many changes of the stream the estimator had noticed at the last commit
     noted: int = 0  # how many records wait after the last commit, as readers of the store see it
 
     @property
@@ -129,7 +130,7 @@ class ShardTable:
         if snapshot is not None:
             estimator.load_state_dict(snapshot.state)
             counts, position = snapshot.counts, snapshot.position
-        self._lanes[shard] = Lane(estimator, counts, position, counts, position, origin)
+        self._lanes[shard] = Lane(estimator, counts, position, counts, position, origin, changes=estimator.n_changes)
         self.to_start[shard] = position or origin
 
     def drop(self, shards: Iterable[Shard]) -> None:
@@ -184,6 +185,15 @@ class ShardTable:
                 del lane.letters[: lane.boundary_letters]
                 lane.boundary_letters = 0
         return added
+
+    def take_changes(self, shards: Iterable[Shard]) -> dict[Shard, int]:
+        """How many changes of the stream were noticed in each of these shards, once for each."""
+        found = {}
+        for shard in shards:
+            if (lane := self._lanes.get(shard)) is not None and lane.estimator.n_changes > lane.changes:
+                found[shard] = lane.estimator.n_changes - lane.changes
+                lane.changes += found[shard]
+        return found
 
     @property
     def waiting(self) -> dict[Shard, int]:

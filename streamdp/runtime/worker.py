@@ -381,6 +381,10 @@ class Worker:
         self._committed_at = self._clock()
         for observer in self._observers:
             observer.committed(parts, self._committed_at - began)
+        for shard, changes in self._shards.take_changes(parts).items():
+            log.warning("%s: the model has noticed that the stream changed", shard)
+            for observer in self._observers:
+                observer.changed(shard, changes)
         return True
 
     def _note_waiting(self, last: bool) -> None:

@@ -47,13 +47,18 @@ def description(job: Job) -> dict[str, Any]:
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
     doubtful = doubts(model.estimator, model.snapshot.counts)
     found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
-    return summary(job) | found | validation(job)
+    return summary(job) | found | shown_of_stream(job)
 
 
-def validation(job: Job) -> dict[str, Any]:
-    """What private answers say about a model, under `validation`. Empty without them."""
-    quality = job.model.quality
-    return {} if quality is None else {"validation": quality.document()}
+def shown_of_stream(job: Job) -> dict[str, Any]:
+    """What private answers say about a model, under `validation`, and what is known about a `change` of the stream.
+
+    Empty without both. After a change that the learner noticed, `last_change` are the records at that time, if known.
+    """
+    model = job.model
+    quality, said = model.quality, model.change
+    found: dict[str, Any] = {} if quality is None else {"validation": quality.document()}
+    return found if said is None else found | {"change": said, "last_change": model.estimator.last_change}
 
 
 def statement(job: Job) -> str:

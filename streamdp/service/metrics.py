@@ -42,6 +42,7 @@ class Metrics(Collector):
         """The committed records of the jobs; see `prometheus_client`."""
         records = CounterMetricFamily("streamdp_records", "Committed records", labels=("job", "outcome"))
         commits = CounterMetricFamily("streamdp_commits", "Commits", labels=("job",))
+        changes = CounterMetricFamily("streamdp_model_changes", "Noticed changes of the stream", labels=("job",))
         waiting = GaugeMetricFamily("streamdp_waiting", "Records that wait for their commit", labels=("job",))
         ready = GaugeMetricFamily("streamdp_ready", "Whether the store can be used", labels=("job",))
         learning = GaugeMetricFamily("streamdp_learning", "Whether this service learns the job", labels=("job",))
@@ -50,13 +51,14 @@ class Metrics(Collector):
             for outcome in ("learned", "refused", "dead"):
                 records.add_metric((name, outcome), getattr(counts, outcome))
             commits.add_metric((name,), job.snapshot.seq)
+            changes.add_metric((name,), job.model.estimator.n_changes)
             waiting.add_metric((name,), job.waiting)
             ready.add_metric((name,), float(job.trouble is None))
             if job.learns:
                 learning.add_metric((name,), float(job.learning))
         for name in self._unusable:
             ready.add_metric((name,), 0.0)
-        yield from (records, commits, waiting, ready, learning)
+        yield from (records, commits, changes, waiting, ready, learning)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

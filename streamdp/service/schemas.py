@@ -57,6 +57,8 @@ class Model(Summary):
     statement: str
     doubts: list[str]
     validation: dict[str, Any] | None = None
+    change: str | None = None
+    last_change: int | None = None
 
 
 class Weight(BaseModel):

@@ -69,6 +69,9 @@ def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[i
     _weights(axes[0], shown, baselines, level, len(found))
     if errors:
         _errors(axes[1], errors)
+        if model.estimator.last_change is not None:
+            axes[1].axvline(model.estimator.last_change, color=_GREY, linestyle="--", label="change noticed")
+            axes[1].legend(fontsize=8)
     _records(axes[-1], history, model)
     return figure
 
@@ -118,6 +121,10 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):
         if name == "learned" or any(values):
             axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name)
+    change = model.estimator.last_change
+    if change is not None and counts["learned"] and counts["learned"][0] < change:
+        noticed = next((i for i, number in enumerate(counts["learned"], 1) if number >= change), len(history))
+        axis.axvline(noticed, color=_GREY, linestyle="--", label="change noticed")
     charged = model.estimator.cap_history
     bounds = [] if charged.uncapped else charged.bounds()
     cap = f", a person {bounds[0]} at most" if len(bounds) == 1 else ""

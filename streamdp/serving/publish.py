@@ -105,7 +105,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     """Describe a committed model by plain values that fit into JSON.
 
     `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
-    guarantee, the statement, the private validation, and the measures.
+    guarantee, the statement, the private validation, what is known about a change, and the measures.
     """
     snapshot = model.snapshot
     out = {
@@ -123,6 +123,8 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     }
     if (quality := model.quality) is not None:
         out["validation"] = quality.document()
+    if model.change is not None:
+        out["change"] = model.change
     return out if holdout is None else out | {"holdout": holdout}
 
 

@@ -37,6 +37,17 @@ class Model:
         """What private answers say about the model, in the unit of the target column; None without `validation`."""
         return self.definition.quality(self.estimator)
 
+    @property
+    def change(self) -> str | None:
+        """What is known about changes of the stream, as a sentence without a full stop; None: nothing is."""
+        quality = self.quality
+        if self.estimator.n_changes or quality is None or quality.last_drift is None:
+            return self.estimator.change_note
+        return (
+            f"the error has risen, as found after record {quality.last_drift:,} by validation; released numbers have "
+            "not shown the learner a change, and what it learned before counts as before"
+        )
+
     def statement(self) -> str:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
         definition = self.definition

@@ -59,7 +59,7 @@ class Quality:
         if recent.error.low is not None and recent.constant.low is not None:
             said += f" ({self.measure} {_text(recent.error)} beside {_text(recent.constant)}, with 95 % intervals)"
         if self.last_drift is not None:
-            said += f"; the error has risen, as found after {self.last_drift:,} records: the stream has drifted"
+            said += f"; the error has risen, as found after {self.last_drift:,} records: the stream has changed"
         return said
 
     def scaled(self, unit: float) -> Quality:

@@ -108,7 +108,6 @@ class LDPSGDRegressor(Regressor):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
-    n_changes = of_learner(LocalReports, "n_changes")
 
     def __init__(
         self,
@@ -149,7 +148,6 @@ class LDPASGDRegressor(Regressor):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
-    n_changes = of_learner(LocalReports, "n_changes")
     unresolved = property(methods.unresolved)
     interval = methods.interval
     settles_at = methods.settles_at
@@ -194,7 +192,6 @@ class LDPSGDClassifier(Classifier):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
-    n_changes = of_learner(LocalReports, "n_changes")
 
     def __init__(
         self,
@@ -235,7 +232,6 @@ class LDPASGDClassifier(Classifier):
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
-    n_changes = of_learner(LocalReports, "n_changes")
     unresolved = property(methods.unresolved)
     interval = methods.interval
     settles_at = methods.settles_at

@@ -84,7 +84,6 @@ class ShuffleRegressor(Regressor):
     randomizer = property(own.randomizer)
     absorb = own.absorb
     learn_cohort = own.learn_cohort
-    n_changes = of_learner(ShuffleBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
     take_records = methods.take_records
@@ -134,7 +133,6 @@ class ShuffleClassifier(Classifier):
     randomizer = property(own.randomizer)
     absorb = own.absorb
     learn_cohort = own.learn_cohort
-    n_changes = of_learner(ShuffleBatches, "n_changes")
     phase = property(methods.phase)
     gather_part = methods.gather_part
     take_records = methods.take_records

@@ -97,7 +97,6 @@ class WindowedRegressor(Regressor):
     n_users = of_learner(Windows, "n_users")
     n_windows = of_learner(Windows, "n_windows")
     n_stopped = of_learner(Windows, "n_stopped")
-    n_changes = of_learner(Windows, "n_changes")
     take_records = methods.take_records
     learn_users = methods.learn_users
 
@@ -140,7 +139,6 @@ class WindowedClassifier(Classifier):
     n_users = of_learner(Windows, "n_users")
     n_windows = of_learner(Windows, "n_windows")
     n_stopped = of_learner(Windows, "n_stopped")
-    n_changes = of_learner(Windows, "n_changes")
     take_records = methods.take_records
     learn_users = methods.learn_users
 

@@ -111,6 +111,7 @@ function commit(event, job) {
   const { version, learned, refused, dead, measure, validation, weights } = event;
   shown.last = event;
   numbers(event);
+  at("change").textContent = event.change ? `${event.change[0].toUpperCase()}${event.change.slice(1)}.` : "";
   if (version) {
     const row = { at: Date.now() / 1000, learned, refused, dead };
     shown.rows.push(row);

@@ -249,7 +249,7 @@ def test_a_flipped_weight_is_found() -> None:
     assert model.quality.drifts >= 1
     assert model.quality.last_drift is not None
     assert 40_000 < model.quality.last_drift <= 60_000
-    assert "the stream has drifted" in model.quality.sentence()
+    assert "the stream has changed" in model.quality.sentence()
 
 
 def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,28 @@ def test_a_flip_is_noticed_and_followed(kind: str) -> None:
     model.learn_arrays(*records(5_000, -THETA, 1))
     assert model.n_changes >= 1
     assert off(model, -THETA) < 0.05
-    assert "the stream has changed" in model.statement()
+    assert 20_000 < model.last_change <= 25_000
+    assert f"the stream has changed, as noticed after record {model.last_change:,} " in model.statement()
+
+
+def test_the_record_of_a_change_does_not_depend_on_how_records_come() -> None:
+    """In one call, one by one, and across a state; nothing is known of it after a merge."""
+    X, y = (np.concatenate(parts) for parts in zip(records(4_000, THETA), records(1_000, -THETA, 1), strict=True))
+    whole, single, other = (LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6) for _ in range(3))
+    assert whole.last_change is None
+    whole.learn_arrays(X, y)
+    for row, target in zip(X.tolist(), y.tolist(), strict=True):
+        before = single.n_changes
+        single.learn_one(dict(zip(NAMES, row, strict=True)), target)
+        if single.n_changes > before:
+            assert single.last_change == single.n_seen
+    assert whole.n_changes == single.n_changes == 1
+    assert whole.last_change == single.last_change
+    other.load_state_dict(whole.state_dict())
+    assert other.last_change == whole.last_change
+    merged = whole.merged(other)
+    assert (merged.n_changes, merged.last_change) == (1, None)
+    assert "the stream has changed, as noticed from released numbers" in merged.statement()
 
 
 def test_without_following_the_average_stays_where_it_was() -> None:

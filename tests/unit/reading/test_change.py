@@ -178,9 +178,10 @@ def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
     second = regressor(kind)
     first.close_batch()
     second.load_state_dict(first.state_dict())
-    assert second.n_changes == first.n_changes
+    assert (second.n_changes, second.last_change) == (first.n_changes, first.last_change)
     second.learn_arrays(X[36_000:], y[36_000:])
     assert second.n_changes > 0
+    assert second.last_change is None if kind == "windowed" else 30_000 < second.last_change <= 60_000
     assert np.linalg.norm(second.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) < 0.2
 
 

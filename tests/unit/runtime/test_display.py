@@ -181,7 +181,7 @@ def test_private_validation_and_drift_in_json_lines_and_tables(
     assert commit["validation"]["verdict"] == UNKNOWN
     assert end["validation"] == risen.sentence()
     assert end["doubts"] == ["theta sits on the border"]
-    assert "the stream has drifted" in display.conclusions()[0]
+    assert "the stream has changed" in display.conclusions()[0]
     with WorkerDisplay(lambda positions: {}) as worker:
         shown(worker)
         worker.finished(5, "done")
