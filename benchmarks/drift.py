@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from river import linear_model
 
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, table
+from benchmarks.shared.pictures import COLOURS, sheet
 from streamdp import LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
 
 RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 3
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE, PICTURE = DOCS / "explanations" / "change.md", DOCS / "images" / "flip.png"
 NAMES = [f"x{j}" for j in range(COLUMNS)]
 
 
@@ -186,7 +191,48 @@ def intervals(quick: bool) -> str:
     return table(["60,000 records, eps=4", "limits given", "hold the truth", "mean width"], rows)
 
 
+def flip(quick: bool) -> str:
+    """Three learners of one stream that flips: their mean absolute errors; the full size also draws `PICTURE`."""
+    rng, half, mean = np.random.default_rng(900), RECORDS // 2, 2000
+    path, deviation, _ = _paths("flip", rng)
+    X = rng.normal(size=(RECORDS, COLUMNS))
+    y = np.sum(X * path[:, :-1], axis=1) + deviation * rng.normal(size=RECORDS)
+    errors = {}
+    for choice in ("follow", "ignore"):
+        model, found = LEARNERS["LDPASGD, eps=4"](change=choice, seed=1), np.zeros(RECORDS)
+        for at in range(0, RECORDS, CHUNK):
+            part = slice(at, at + CHUNK)
+            found[part] = np.abs(model.predict_arrays(X[part]) - y[part]) if at else np.abs(y[part])
+            model.learn_arrays(X[part], y[part])
+        errors[f'LDP-ASGD, eps=4, change="{choice}"'] = found
+    river, found = linear_model.LinearRegression(), np.zeros(RECORDS)
+    for i, (row, target) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
+        x = dict(zip(NAMES, row, strict=True))
+        found[i] = abs(river.predict_one(x) - target)
+        river.learn_one(x, target)
+    errors["River's LinearRegression, not private"] = found
+    if not quick:
+        figure, panels = sheet(width=6.0, height=3.0)
+        for (name, values), colour in zip(errors.items(), COLOURS, strict=False):
+            panels[0, 0].plot(
+                np.arange(mean, RECORDS + 1, mean), values.reshape(-1, mean).mean(axis=1), color=colour, label=name
+            )
+        panels[0, 0].axvline(half, color="#777777", linestyle="--")
+        panels[0, 0].set(xlabel="records", ylabel="absolute error, mean of 2,000", ylim=(0, None))
+        panels[0, 0].legend(fontsize=8)
+        figure.savefig(PICTURE, dpi=120, metadata={"Software": None})
+    parts = [
+        slice(half - 10_000, half),
+        slice(half, half + 10_000),
+        slice(half + 10_000, half + 20_000),
+        slice(-10_000, None),
+    ]
+    head = ["learner", "before the flip", "first 10,000 after it", "next 10,000", "last 10,000"]
+    return table(head, [[name, *(f"{values[part].mean():.2f}" for part in parts)] for name, values in errors.items()])
+
+
 PARTS: dict[str, Callable[[bool], str]] = {
+    "flip": flip,
     "intervals": intervals,
     "alarms": alarms,
     "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
@@ -202,7 +248,7 @@ PARTS: dict[str, Callable[[bool], str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    command(__file__, PARTS, arguments, quick=True)
+    command(__file__, PARTS, arguments, quick=True, pages={"flip": [PAGE]})
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Change(NamedTuple):
 def about(changes: int, record: int | None) -> str | None:
     """Say that the stream has changed, without a full stop; None if it has not.
 
-    The last of these `changes` was noticed after so many records, None: not known.
+    The last of these `changes` was noticed after the `record` of this number, None: not known.
     """
     if not changes:
         return None
