@@ -21,7 +21,7 @@ from streamdp import LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, Shu
 
 RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 3
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE, PICTURE = DOCS / "explanations" / "change.md", DOCS / "images" / "flip.png"
+PAGES, PICTURE = {"flip": [DOCS / "explanations" / "change.md"]}, DOCS / "images" / "flip.png"
 NAMES = [f"x{j}" for j in range(COLUMNS)]
 
 
@@ -248,7 +248,7 @@ PARTS: dict[str, Callable[[bool], str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    command(__file__, PARTS, arguments, quick=True, pages={"flip": [PAGE]})
+    command(__file__, PARTS, arguments, quick=True, pages=PAGES)
 
 
 if __name__ == "__main__":
