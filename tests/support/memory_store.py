@@ -89,6 +89,7 @@ class MemoryStore:
 class Remembering:
     """An estimator whose state is the list of the targets that it has learned."""
 
+    n_changes = 0
     ledger = None
     at_boundary = True
     to_boundary = 0
