@@ -111,7 +111,7 @@ class Line(Study):
             start = np.random.default_rng(seed).uniform(size=state["state"].shape[1])
             if self.loss == "huber":
                 start[-1] = max(start[-1], model.loss.sigma_min)
-            state["state"] = np.tile(start, (2, 1))
+            state["state"] = np.tile(start, (3, 1))
             model.load_state_dict(state)
         return model
 

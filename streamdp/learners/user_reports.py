@@ -197,7 +197,7 @@ class UserReports(Collector):
         private, target = scaling == "private", None if scaling == "none" else problem.target
         typical = columns.typical if private else {}
         keep = chance_of_truth(self.budget)
-        return UnitSearch(columns.numeric & private, typical, target, private, keep, problem.outputs)
+        return UnitSearch(columns.numeric & private, typical, target, private, keep, problem.intercept, problem.outputs)
 
     @property
     def units(self) -> Units:

@@ -61,8 +61,8 @@ class UnitSearch:
         Whether the centre and the spread of the target are searched.
     keep
         The probability that a bit is the true one.
-    outputs
-        That of `Units`.
+    intercept, outputs
+        Those of `Units`.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class UnitSearch:
         bounds: Bounds | None,
         private: bool,
         keep: float,
+        intercept: bool = True,
         outputs: int = 1,
     ) -> None:
         p = len(scaled)
@@ -83,7 +84,8 @@ class UnitSearch:
         if bounds is not None:
             low, high = bounds
             table[p, _TARGET] = 2 * (low / 2 + high / 2, high / 2 - low / 2)
-        self.bounds, self._outputs, self._keep, self._information = bounds, outputs, keep, (2 * keep - 1) ** 2
+        self.bounds, self._intercept, self._outputs = bounds, intercept, outputs
+        self._keep, self._information = keep, (2 * keep - 1) ** 2
         self.arrays = begin(table, np.flatnonzero(np.append(scaled, private and bounds is not None)).tolist())
         self.asked_target = 0
         """The number of bits about the target."""
@@ -103,7 +105,7 @@ class UnitSearch:
         if self.asking_target:
             centre = middle + half * float(self.arrays.summary[-1, ls.MEAN])
         both = np.stack([columns[:, k.CENTRE], 1 / columns[:, k.SCALE]])
-        return Units(both, centre, scale, self.bounds, outputs=self._outputs)
+        return Units(both, centre, scale, self.bounds, self._intercept, self._outputs)
 
     @property
     def since(self) -> np.ndarray:

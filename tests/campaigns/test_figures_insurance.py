@@ -27,7 +27,7 @@ def test_columns_are_encoded_as_in_the_paper() -> None:
 @pytest.mark.parametrize(("loss", "d"), [("huber", 13), ("softmax", 36)])
 def test_the_papers_walk_starts_in_the_unit_cube_and_ours_does_not(loss: str, d: int) -> None:
     start = Line(loss=loss, budget="mu=1").estimator(1).state_dict()["state"]
-    assert start.shape == (2, d)
+    assert start.shape == (3, d)
     assert start.min() > 0
     assert start.max() < 1
     assert len(np.unique(start[0])) == d

@@ -414,3 +414,16 @@ def test_records_that_allow_less_are_refused_and_nothing_is_known_before_feature
     with pytest.warns(SchemaWarning):
         unknown.learn_one({"b": 1.0, "a": 0.0}, True, subject="u")
     assert list(unknown.weights) == ["a", "b", "(intercept)"]
+
+
+@pytest.mark.parametrize("classes", [None, [0, 1], [0, 1, 2]])
+def test_a_model_without_an_intercept_has_its_columns_only(classes: list[int] | None) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 2))
+    kind = UserLevelLDPRegressor if classes is None else UserLevelLDPClassifier
+    options: dict[str, Any] = {} if classes is None else {"classes": classes}
+    model = kind(features=["a", "b"], intercept=False, budget="eps=4", items_per_user=4, seed=1, **options)
+    y = X[:, 0] if classes is None else rng.integers(len(classes), size=len(X))
+    model.learn_arrays(X, y, subjects=[f"u{i // 4}" for i in range(len(X))])
+    assert len(model.predict_arrays(X[:5])) == 5
+    assert len(model.theta) == {None: 3, 2: 2, 3: 6}[None if classes is None else len(classes)]
