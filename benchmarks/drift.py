@@ -103,6 +103,7 @@ def real(runs: int) -> str:
     flights, rows = Flights("delay"), []
     common: dict[str, Any] = {"features": flights.features, "budget": "eps=1,delta=1e-6", "target": flights.target}
     for name, make in (
+        ("LDPASGD, eps=4", lambda **o: LDPASGDRegressor(**common | {"budget": "eps=4"}, **o)),
         ("PanPrivate", lambda **o: PanPrivateRegressor(**common, **o)),
         ("Windowed", lambda **o: WindowedRegressor(window=5000, items_per_user=1, **common, **o)),
     ):
@@ -115,7 +116,8 @@ def real(runs: int) -> str:
                     if at:
                         errors.append(np.mean(np.abs(model.predict_arrays(X) - y)))
                     model.learn_arrays(X, y)
-                model.close_batch()
+                if hasattr(model, "close_batch"):
+                    model.close_batch()
                 found.append((np.mean(errors), flights.score(model.predict_arrays(flights.holdout)), model.n_changes))
             path, december, changes = np.mean(found, axis=0)
             rows.append([name, choice, f"{path:.2f}", f"{december:.2f}", f"{changes:.0f}"])
