@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamdp import estimators
 from streamdp.errors import BudgetError
-from streamdp.learners.user_windows import Windows
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 
@@ -131,7 +130,7 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
         return job
     kind: type[Estimator] = getattr(estimators, model["estimator"])
     _add_delta(job, model, kind)
-    if issubclass(kind.learns, Windows):
+    if trust_of(model["estimator"]) == "window":
         if schema.get("subject") is None:
             model.setdefault("items_per_user", 1)
         if source.get("type") not in ("kafka", "spark") and not source.get("follow"):
