@@ -40,9 +40,12 @@ cdef void forget_blocks(Model* m) noexcept nogil:
     _clear(m.blocks, (OPEN + 1) * block_width(m.d))
 
 
-cdef void _add(Model* m, const double* block) noexcept nogil:
-    """Add a block of the first level, and join the two oldest ones of a level that has more than four."""
-    cdef Py_ssize_t n = block_width(m.d), at = 5 * m.d + 1, end = _used(m), first, count, i, j
+cdef Py_ssize_t _add(Model* m, const double* block, Py_ssize_t end) noexcept nogil:
+    """Add a block of the first level to `end` blocks, and join the two oldest ones of a level that has more than four.
+
+    Returns how many blocks there are then.
+    """
+    cdef Py_ssize_t n = block_width(m.d), at = 5 * m.d + 1, first, count, i, j
     cdef double* row = row_of(m, end)
     cdef int level
     for j in range(n):
@@ -56,7 +59,7 @@ cdef void _add(Model* m, const double* block) noexcept nogil:
                 first = i if count == 0 else first
                 count += 1
         if count <= _EACH:
-            return
+            break
         row = row_of(m, first)
         for j in range(n - 1):
             row[j] += row[n + j]
@@ -65,6 +68,7 @@ cdef void _add(Model* m, const double* block) noexcept nogil:
             m.blocks[j] = m.blocks[n + j]
         end -= 1
         _clear(row_of(m, end), n)
+    return end
 
 
 cdef void _learn_curvature(Model* m, double* block, const double* total, double h) noexcept nogil:
@@ -142,12 +146,11 @@ cdef bint changed(Model* m) noexcept nogil:
     if used < _FEWEST or numbers[FOLLOWED] <= 4.0 * m.spec[OFFSET]:
         total[5 * d] = 0.0  # the curvature is not learned yet
     _learn_curvature(m, block, total, h)
-    _add(m, block)
+    used = _add(m, block, used)
     _clear(block, n)
     if total[5 * d] == 0.0 or numbers[EVER] - numbers[LOOKED] < _EVERY * numbers[FOLLOWED]:
         return False
     numbers[LOOKED] = numbers[EVER]
-    used = _used(m)
     _clear(total, n)
     for i in range(used):
         for j in range(n):
