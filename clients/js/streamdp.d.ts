@@ -18,8 +18,21 @@ export declare class ServiceError extends StreamDPError {
 export type Value = string | number | boolean;
 export type Ask = "gradient" | { column: string; below: number } | { column: string; centre: number; within: number };
 
+/** A feature with a declared transform; what it has not is null. */
+export interface Transformed {
+  name: string;
+  column: string | null;
+  bounds: [number, number] | null;
+  transform: { log: null } | { asinh: number | null } | { power: number } | null;
+  knots: number[] | null;
+  bins: number[] | null;
+  cyclic: "month" | "day" | "weekday" | "hour" | "minute" | number | null;
+  hash: number | null;
+  product: string[] | null;
+}
+
 export interface Schema {
-  features: ({ name: string; bounds: [number, number] } | { name: string; categories: string[] })[];
+  features: ({ name: string; bounds: [number, number] } | { name: string; categories: string[] } | Transformed)[];
   target: { name: string; classes: string[] | null; bounds: [number, number] | null; scale: number };
   intercept: boolean;
   subject: "text" | "integer" | null;

@@ -43,6 +43,15 @@ for (const { job, document, x, y, columns, target, truth, reports } of vectors.c
     }
   });
 
+test("columns of transforms at the edges of their constants", async () => {
+  const { encode } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js"), { document } = first("transforms");
+  for (const { x, columns } of vectors.records) {
+    const what = JSON.stringify(x);
+    if (columns === null) assert.throws(() => encode(document.schema, x, 1), SchemaError, what);
+    else encode(document.schema, x, 1).columns.forEach((v, j) => assert.ok(Math.abs(v - columns[j]) <= 1e-13, `${what} ${j}: ${v}, expected ${columns[j]}`));
+  }
+});
+
 test("calibrations", () => {
   for (const { mechanism, budget, d, own, ...expected } of vectors.calibrations) {
     const what = `${mechanism} ${budget} d=${d} own=${own}`;

@@ -86,7 +86,7 @@ def weights(
     model = committed(store, job)
     found = list_weights(model.estimator, level)
     baselines = model.definition.schema_.baselines()
-    beside = [next((f"{f}={b}" for f, b in baselines.items() if w.name.startswith(f"{f}=")), None) for w in found]
+    beside = [baselines.get(w.name) for w in found]
     if as_json:
         rows = [asdict(w) | {"baseline": baseline} for w, baseline in zip(found, beside, strict=True)]
         _print_json([{key: value for key, value in row.items() if value is not None} for row in rows])

@@ -54,7 +54,7 @@ class TargetConfig(Settings):
 
 
 class FeatureConfig(Settings):
-    """A feature with more than bounds or categories.
+    """A feature with more than bounds or categories. It has one of bounds, categories, bins, cyclic, hash and product.
 
     Parameters
     ----------
@@ -62,6 +62,19 @@ class FeatureConfig(Settings):
         The public bounds (low, high) of a number. Values outside are clipped to them.
     categories
         The public categories of a text.
+    transform
+        What is learned of a number with bounds: `log`, `asinh`, or a mapping: `asinh: SCALE` is asinh(value / SCALE),
+        `power: EXPONENT` is value^EXPONENT.
+    knots
+        Between its bounds, the effect of a number is linear between these knots, and bends at them.
+    bins
+        The edges of the bins of a number, increasing. Each bin but the lowest has a weight of its own.
+    cyclic
+        For a number on a circle: its period, or the part of a date that it is. Sine and cosine are learned.
+    hash
+        Into how many buckets a text is hashed, by FNV-1a of 32 bits.
+    product
+        The names of other features; the products of their columns are learned. Nothing else is declared of it.
     typical
         The centre and the spread of most values, from public knowledge: where scaling begins. None: not known.
     column
@@ -82,6 +95,12 @@ class FeatureConfig(Settings):
 
     bounds: tuple[float, float] | None = None
     categories: list[Category] | None = None
+    transform: Literal["log", "asinh"] | dict[Literal["asinh", "power"], float] | None = None
+    knots: list[float] | None = Field(default=None, min_length=1)
+    bins: list[float] | None = Field(default=None, min_length=1)
+    cyclic: Literal["month", "day", "weekday", "hour", "minute"] | float | None = None
+    hash: int | None = None
+    product: list[str] | None = None
     typical: tuple[float, float] | None = None
     column: str | None = Field(default=None, min_length=1)
     part: Literal["year", "month", "day", "weekday", "hour", "minute"] | None = None
@@ -206,8 +225,9 @@ class SchemaConfig(Settings):
         }
 
     def baselines(self) -> dict[str, str]:
-        """The first category of each categorical feature: weights compare the others with it."""
-        return {d.name: str(d.values[0]) for d in self.build().declarations.values() if not d.is_number}
+        """What the weight of a column is compared with, such as the first category, by the name of the column."""
+        declared = self.build().declarations.values()
+        return {piece.name: d.baseline for d in declared if d.baseline is not None for piece in d.pieces}
 
     def build(self, limits: tuple[float, float] | None = None) -> Schema:
         """The schema.

@@ -1,4 +1,6 @@
-"""The declaration of one feature: its bounds or categories, where its raw values come from, and what a gap means.
+"""The declaration of one feature: what it may be, where its raw values come from, and what a gap means.
+
+`pieces` are the encoded columns that it becomes (see `transforms`).
 
 Every constant is declared, so what a record becomes depends on no other record. A rule for gaps changes no sensitivity:
 a record without a value is still one record, and its row has the same bounds as any other.
@@ -9,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from streamdp.data.columns import Faults, blank, decimals
 from streamdp.data.dates import NAMES, PARTS, part_of
 from streamdp.data.late import Late
+from streamdp.data.transforms import PERIODS, Piece, bin_pieces, bucket, bucket_pieces, cyclic_pieces, number_pieces
 from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -28,7 +31,10 @@ MISSING, OTHER = "(missing)", "(other)"
 """The categories of empty values and of values that are not declared, if a declaration has such categories."""
 
 _GAPS = ("drop", "zero", "category", "typical")
-_KEYS = frozenset(("bounds", "categories", "typical", "column", "part", "format", "decimal", "missing", "other"))
+_KINDS = ("bounds", "categories", "bins", "cyclic", "hash")
+_KEYS = frozenset(
+    (*_KINDS, "transform", "knots", "typical", "column", "part", "format", "decimal", "missing", "other", "product")
+)
 _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
 
@@ -85,6 +91,8 @@ class Declaration:
     column: str  # the raw column; a path with dots in nested JSON
     values: Bounds | tuple[str, ...]  # bounds, or the categories with those of gaps and of other values
     codes: Mapping[str, int]  # the index of each category by its text; empty for a number
+    pieces: tuple[Piece, ...]  # the encoded columns
+    baseline: str | None = None  # what its columns are compared with: the category without a column
     typical: tuple[float, float] | None = None  # the declared centre and spread of most values
     part: str | None = None  # the part of a date that is the value
     format: str | None = None  # how dates are written; None: ISO 8601
@@ -94,7 +102,16 @@ class Declaration:
     @property
     def is_number(self) -> bool:
         """Whether it is a number with bounds."""
-        return not self.codes
+        return not self.codes and not self.hashed
+
+    @property
+    def hashed(self) -> int:
+        """The number of buckets of a text that is hashed; 0 if it is not."""
+        return int(self.pieces[0].at[1]) if self.pieces[0].kind == "bucket" else 0
+
+    def code(self, text: str) -> int | None:
+        """Return the index of the category or of the bucket of a text; None for a text that is not declared."""
+        return bucket(text, self.hashed) if self.hashed else self.codes.get(text)
 
     @property
     def other(self) -> bool:
@@ -140,9 +157,9 @@ def without_blanks(column: pl.Series, blanks: frozenset[str]) -> pl.Series:
 def declaration(name: str, declared: Any) -> Declaration:
     """Read the declaration of the feature `name`.
 
-    `declared` is bounds (low, high), a list of categories, or a mapping with one of the two and with `typical`,
-    `column`, `part`, `format`, `decimal`, `missing` and `other`. Raises `SchemaError` for a declaration that
-    contradicts itself.
+    `declared` is bounds (low, high), a list of categories, or a mapping with one of `bounds`, `categories`, `bins`,
+    `cyclic` and `hash`, and with `transform` or `knots`, `typical`, `column`, `part`, `format`, `decimal`, `missing`
+    and `other`. Raises `SchemaError` for a declaration that contradicts itself.
     """
     if isinstance(declared, Mapping):
         return _mapped(name, {key: value for key, value in declared.items() if value is not None})
@@ -157,24 +174,52 @@ def declaration(name: str, declared: Any) -> Declaration:
 def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
     if unknown := sorted(declared.keys() - _KEYS):
         raise SchemaError(f"{name!r}: expected {', '.join(sorted(_KEYS))}, and no {unknown[0]}")
-    if ("bounds" in declared) == ("categories" in declared):
-        raise SchemaError(f"{name!r}: expected bounds or categories, one of the two")
+    kinds = [key for key in _KINDS if key in declared]
+    if len(kinds) != 1:
+        raise SchemaError(f"{name!r}: expected bounds, or one of {', '.join(_KINDS[1:])} and product")
+    (kind,) = kinds
+    if kind != "bounds" and ("transform" in declared or "knots" in declared):
+        raise SchemaError(f"{name!r}: transform and knots need bounds")
     gap, part = declared.get("missing", "drop"), declared.get("part")
     if gap not in _GAPS:
         raise SchemaError(f"{name!r}: expected missing to be one of {', '.join(_GAPS)}")
+    if isinstance(declared.get("cyclic"), str) and declared["cyclic"] in PERIODS and part is None:
+        part = declared["cyclic"]
+    _check_part(name, declared, part)
+    shared = {"name": name, "column": str(declared.get("column", name)), "part": part, "format": declared.get("format")}
+    read = {"categories": _category, "hash": _hashed}.get(kind, _number)
+    return read(name, declared, gap, shared)
+
+
+def _check_part(name: str, declared: Mapping[str, Any], part: Any) -> None:
     if part is not None and part not in PARTS:
         raise SchemaError(f"{name!r}: expected part to be one of {', '.join(PARTS)}")
     if "format" in declared and part is None:
         raise SchemaError(f"{name!r}: format is for dates; say which part of them is the value")
-    shared = {"name": name, "column": str(declared.get("column", name)), "part": part, "format": declared.get("format")}
-    if "bounds" in declared:
-        return _number(name, declared, gap, shared)
-    return _category(name, declared, gap, shared)
+
+
+def _hashed(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
+    if any(key in declared for key in ("typical", "decimal", "other", "part")) or gap != "drop":
+        raise SchemaError(f"{name!r}: a text that is hashed has no typical, decimal, missing, other and part")
+    pieces = bucket_pieces(name, declared["hash"])
+    return Declaration(values=(), codes={}, pieces=pieces, baseline=f"{name}#0", **shared)
 
 
 def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
-    bounds = declared_bounds(name, declared["bounds"])
-    typical = _typical(name, declared["typical"], bounds) if "typical" in declared else None
+    bounds, baseline = (-math.inf, math.inf), None
+    if "bounds" in declared:
+        bounds = declared_bounds(name, declared["bounds"])
+        pieces = number_pieces(name, bounds, declared)
+        baseline = f"{name} at {bounds[0]:g}" if "knots" in declared else None
+    elif "bins" in declared:
+        pieces, baseline = bin_pieces(name, declared["bins"]), f"{name} below {declared['bins'][0]:g}"
+    else:
+        pieces = cyclic_pieces(name, declared["cyclic"])
+    typical = None
+    if "typical" in declared:
+        if bounds[0] == -math.inf:
+            raise SchemaError(f"{name!r}: typical needs bounds")
+        typical = _typical(name, declared["typical"], bounds)
     if "decimal" in declared:
         shared["decimal"] = decimal_places(name, declared["decimal"])
         if shared["part"] is not None:
@@ -184,7 +229,7 @@ def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, 
     if gap == "typical" and typical is None:
         raise SchemaError(f"{name!r}: missing: typical needs typical: [centre, spread]")
     fill = {"drop": None, "zero": "0", "typical": typical and repr(typical[0])}[gap]
-    return Declaration(values=bounds, codes={}, typical=typical, fill=fill, **shared)
+    return Declaration(values=bounds, codes={}, pieces=pieces, baseline=baseline, typical=typical, fill=fill, **shared)
 
 
 def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
@@ -199,7 +244,10 @@ def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str
     if taken := [level for level in more if level in categories]:
         raise SchemaError(f"{name!r}: {taken[0]} cannot be declared; missing: category and other: true add it")
     codes |= {level: len(categories) + i for i, level in enumerate(more)}
-    return Declaration(values=(*categories, *more), codes=codes, fill=fill, **shared)
+    values = (*categories, *more)
+    pieces = tuple(Piece(f"{name}={level}", "level", (k,)) for k, level in enumerate(values) if k)
+    baseline = f"{name}={categories[0]}"
+    return Declaration(values=values, codes=codes, pieces=pieces, baseline=baseline, fill=fill, **shared)
 
 
 def _typical(name: str, given: Any, bounds: Bounds) -> tuple[float, float]:
@@ -212,10 +260,3 @@ def _typical(name: str, given: Any, bounds: Bounds) -> tuple[float, float]:
     if not (low <= centre <= high and 0 < spread <= high - low):
         raise SchemaError(f"{name!r}: expected a typical centre within the bounds, and a positive spread")
     return centre, spread
-
-
-def encoded_names(declared: Declaration) -> list[str]:
-    """The names of the encoded columns of a feature."""
-    if declared.is_number:
-        return [declared.name]
-    return [f"{declared.name}={category}" for category in cast(tuple[str, ...], declared.values)[1:]]

@@ -80,7 +80,7 @@ class Inspection:
         values: dict[str, np.ndarray] = {}
         for name, declared in schema.declarations.items():
             column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
-            values[name] = _count(self.columns_found[name], column, declared.values, declared.codes)
+            values[name] = _count(self.columns_found[name], column, declared.values or None, declared.codes)
         target = without_blanks(frame.get_column(schema.target), schema.blanks)
         classes = schema.classes
         values[schema.target] = _count(

@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.data.columns import Faults, blank, codes, decimals, numbers, people, scale_to_bounds, text_series
+from streamdp.data.columns import Faults, blank, codes, decimals, numbers, people, text_series
 from streamdp.data.declaration import (
     Bounds,
     decimal_places,
     declaration,
     declared_bounds,
     declared_categories,
-    encoded_names,
     spellings,
     without_blanks,
 )
@@ -28,6 +27,7 @@ from streamdp.data.floats import number
 from streamdp.data.late import Late
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
+from streamdp.data.transforms import Piece, buckets, product_pieces
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
@@ -46,6 +46,9 @@ class Schema:
       the base level and has no column: with a column for each category, the columns would add up to the intercept, and
       no stream could identify the weights.
 
+    * Declared transforms make other columns of a value: `transform` (log, asinh, power) and `knots` of a number with
+      bounds, `bins`, `cyclic`, `hash` of a text, and the `product` of other features (see `transforms`). Columns of
+      products come after all others.
     * With {"column": name, "part": part} a feature is a part of the dates in a column (see `dates`), and `column` may
       be a path with dots in nested JSON. With "missing", an empty value is not a fault: `zero` is the number 0 or the
       first category, `typical` the typical centre, and `category` a category of its own. With "other": True, values
@@ -57,8 +60,8 @@ class Schema:
     Parameters
     ----------
     features
-        Bounds (low, high), a list of categories, or a mapping with `bounds` or `categories` and with more of the
-        keys of `declaration.declaration`, for each feature.
+        Bounds (low, high), a list of categories, or a mapping with the keys of `declaration.declaration`, or
+        {"product": names}, for each feature.
     target
         The column of the target.
     target_bounds
@@ -104,7 +107,7 @@ class Schema:
         missing_values: Collection[str] = (),
     ) -> None:
         _check_kinds(features, {"target": target, "subject": subject, "budget": budget}, time)
-        self.declarations = {name: declaration(name, declared) for name, declared in features.items()}
+        self.declarations = {n: declaration(n, d) for n, d in features.items() if not _is_product(n, d)}
         self.features = {name: declared.values for name, declared in self.declarations.items()}
         self.blanks = frozenset(_texts(missing_values))
         self.target = target
@@ -132,9 +135,22 @@ class Schema:
             raise SchemaError(
                 f"expected distinct columns for features, target, subject, budget and time, got {twice[0]!r} twice"
             )
-        self._feature_names = tuple(n for d in self.declarations.values() for n in encoded_names(d))
+        self.pieces = self._pieces(features)
+        """The p encoded columns."""
+        self._feature_names = tuple(piece.name for piece in self.pieces)
         if len(set(self._feature_names)) < len(self._feature_names):
             raise SchemaError("two features would get the same encoded name; rename a column or a category")
+
+    def _pieces(self, features: Mapping[str, Any]) -> tuple[Piece, ...]:
+        found: list[Piece] = []
+        factors: dict[str, tuple[int, tuple[Piece, ...]]] = {}
+        for name, declared in self.declarations.items():
+            factors[name] = (len(found), declared.pieces)
+            found += declared.pieces
+        for name, given in features.items():
+            if name not in self.declarations:
+                found += product_pieces(name, given["product"], factors)
+        return tuple(found)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -244,20 +260,29 @@ class Schema:
         return x, float(y[0])
 
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
-        X = np.empty((frame.height, len(self.feature_names)))
+        X = np.empty((frame.height, len(self.pieces)))
         plain, j = self.plain, 0
         for declared in self.declarations.values():
             column = frame.get_column(declared.column)
             if not plain:
                 column = declared.complete(declared.read(column, self.blanks, faults))
             if declared.is_number:
-                X[:, j] = scale_to_bounds(numbers(column, faults), *cast(Bounds, declared.values))
+                values = numbers(column, faults)
+            elif declared.hashed:
+                faults.add(blank(column), "missing", column.name)
+                values = buckets(column, declared.hashed)
+            else:
+                values = _known(column, declared.codes, faults, "unknown_category")
+            for piece in declared.pieces:
+                X[:, j] = piece.encode(values)
                 j += 1
-                continue
-            found = _known(column, declared.codes, faults, "unknown_category")
-            for level in range(1, len(declared.values)):
-                X[:, j] = found == level
-                j += 1
+        return self.multiply(X)
+
+    def multiply(self, X: np.ndarray) -> np.ndarray:
+        """Write the columns of products in X (n, p), whose other columns are there, and return X."""
+        for j, piece in enumerate(self.pieces):
+            if piece.kind == "product":
+                np.prod(X[:, [int(k) for k in piece.at]], axis=1, out=X[:, j])
         return X
 
     def _target(self, column: pl.Series, faults: Faults) -> np.ndarray:
@@ -299,6 +324,14 @@ def _check_kinds(features: Any, columns: Mapping[str, Any], time: Any) -> None:
             raise SchemaError(f"{what}: expected the name of a column, got {type(column).__name__}")
     if not isinstance(time, TimeColumn | None):
         raise SchemaError(f"time: expected a TimeColumn or None, got {type(time).__name__}")
+
+
+def _is_product(name: str, declared: Any) -> bool:
+    """Whether a feature is a product. Raises `SchemaError` if something else is declared of it, too."""
+    product = isinstance(declared, Mapping) and declared.get("product") is not None
+    if product and any(value is not None for key, value in declared.items() if key != "product"):
+        raise SchemaError(f"{name!r}: expected product alone")
+    return product
 
 
 def _texts(missing_values: Any) -> list[str]:

@@ -891,7 +891,7 @@ class Estimator(river_base.Estimator):
             "features": list(self._names),
             "loss": repr(self.learner.problem.loss),
             "intercept": bool(self.intercept),
-            "units": repr([self._features.columns.origin.tolist(), self._features.columns.unit.tolist()]),
+            "columns": self._features.constants(),
             **({} if self._validation is None else {"validation": repr(self._validation)}),
             **self.learner.model(),
         }

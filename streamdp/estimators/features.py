@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.estimators.packing import Packer
 from streamdp.learners.linear_problem import Columns
+
+if TYPE_CHECKING:
+    from streamdp.data.declaration import Declaration
+    from streamdp.data.transforms import Piece
 
 
 class SchemaWarning(UserWarning):
@@ -104,6 +108,10 @@ class Features:
             numbers = [_finite(name, value) for name, value in zip(self.names, values, strict=True)]
             self._pack_into(view, 0, *numbers, y)
 
+    def constants(self) -> list[Any]:
+        """The declared constants of the columns, beside their names. They are the same on every machine."""
+        return []
+
     def wipe(self) -> None:
         """Overwrite the buffer with zeros."""
         self._view[:] = self._blank
@@ -156,12 +164,12 @@ class SchemaFeatures(Features):
     """Features that come raw, and a declared public schema that says how to make columns of them.
 
     A number is clipped to its bounds and scaled to [-1, 1]; a category becomes a column of 0 and 1 for each level but
-    the first (see `data.schema.Schema`).
+    the first; declared transforms make other columns (see `data.schema.Schema`).
 
     Parameters
     ----------
     declared
-        Bounds (low, high), a list of categories, or a mapping with `bounds` and `typical`, by feature.
+        Bounds (low, high), a list of categories, or a mapping as for `data.schema.Schema`, by feature.
     owner
         The name of the estimator, for warnings.
 
@@ -174,36 +182,39 @@ class SchemaFeatures(Features):
 
         self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
+        pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner)
-        origin, unit, numeric = self.columns.origin, self.columns.unit, self.columns.numeric
         typical: dict[int, tuple[float, float]] = {}
-        self._numbers: list[tuple[Any, int, float, float]] = []
-        self._categories: list[tuple[Any, int, Mapping[str, int], int]] = []
+        self._numbers: list[tuple[Any, int, tuple[Piece, ...]]] = []
+        self._texts: list[tuple[Any, int, Declaration]] = []
         j = 0
         for name, feature in self._schema.declarations.items():
-            if not feature.is_number:
-                self._categories.append((name, j, feature.codes, len(feature.values)))
-                j += len(feature.values) - 1
-                continue
-            low, high = cast(tuple[float, float], feature.values)
-            middle, half = (low + high) / 2, (high - low) / 2
-            if not 1e-60 <= half <= 1e60:
-                raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
-            origin[j], unit[j], numeric[j] = middle, half, True
-            if feature.typical is not None:
-                centre, spread = feature.typical
-                typical[j] = ((centre - middle) / half, spread / half)
-            self._numbers.append((name, j, low, high))
-            j += 1
-        self.columns = Columns(origin, unit, numeric, typical, declared=True)
+            for piece in feature.pieces:
+                if not 1e-60 <= piece.unit <= 1e60:
+                    raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
+            if feature.is_number:
+                self._numbers.append((name, j, feature.pieces))
+            else:
+                self._texts.append((name, j, feature))
+            if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
+                typical[j] = found
+            j += len(feature.pieces)
+        self.columns = Columns(
+            np.array([piece.origin for piece in pieces]),
+            np.array([piece.unit for piece in pieces]),
+            np.array([piece.numeric for piece in pieces]),
+            typical,
+            declared=True,
+        )
 
     @cached_property
     def packer(self) -> Packer | None:
         """See `Features.packer`."""
-        if not self._schema.plain:
+        simple = all(piece.kind in ("linear", "level") for piece in self._schema.pieces)
+        if not self._schema.plain or not simple:
             return None
-        numbers = [(name, j, low, high, None) for name, j, low, high in self._numbers]
-        categories = [(name, j - 1, math.nan, math.nan, dict(levels)) for name, j, levels, _ in self._categories]
+        numbers = [(name, j, *pieces[0].at, None) for name, j, pieces in self._numbers]
+        categories = [(name, j - 1, math.nan, math.nan, dict(text.codes)) for name, j, text in self._texts]
         names, columns, lows, highs, levels = zip(*numbers, *categories, strict=True)
         return Packer(names, columns, lows, highs, levels, len(self.names))
 
@@ -231,21 +242,25 @@ class SchemaFeatures(Features):
             view = self._view if view is None else view
             self._pack_into(view, 0, *self._schema.encode_raw(x), y)
             return
-        columns = [0.0] * len(self.names)
-        for name, j, low, high in self._numbers:
-            columns[j] = self._scale(_number(name, x.get(name)), low, high)
-        for name, j, levels, count in self._categories:
-            value = x.get(name)
-            if _is_missing(value):
-                raise SchemaError(f"feature {name!r}: missing")
-            level = levels.get(_text(name, value))
-            if level is None:
-                raise SchemaError(f"feature {name!r}: expected one of the {count} declared categories")
-            if level:
+        columns = np.zeros(len(self.names))
+        for name, j, pieces in self._numbers:
+            value = _number(name, x.get(name))
+            if pieces[0].kind == "linear":
+                columns[j] = self._scale(value, *pieces[0].at)
+                continue
+            for k, piece in enumerate(pieces):
+                columns[j + k] = piece.encode(np.array([value]))[0]
+        for name, j, feature in self._texts:
+            if level := _level(name, feature, x.get(name)):
                 columns[j + level - 1] = 1.0
-        if len(x) > len(self._numbers) + len(self._categories):
+        if len(x) > len(self._numbers) + len(self._texts):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
-        self._pack_into(self._view if view is None else view, 0, *columns, y)
+        self._schema.multiply(columns[None, :])
+        self._pack_into(self._view if view is None else view, 0, *columns.tolist(), y)
+
+    def constants(self) -> list[Any]:
+        """See `Features.constants`."""
+        return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
 
     def frame(self, X: Any) -> np.ndarray:
         """Return the columns (n, p) of the raw rows of a frame.
@@ -298,6 +313,16 @@ def _texts(values: list[Any]) -> Any:
 
 def _is_missing(value: Any) -> bool:
     return value is None or (type(value) is not str and repr(value) in ("nan", "np.float64(nan)", "NaT", "<NA>"))
+
+
+def _level(name: Any, feature: Declaration, value: Any) -> int:
+    """The index of a category or bucket."""
+    if _is_missing(value) or (feature.hashed and value == ""):
+        raise SchemaError(f"feature {name!r}: missing")
+    level = feature.code(_text(name, value))
+    if level is None:
+        raise SchemaError(f"feature {name!r}: expected one of the {len(feature.values)} declared categories")
+    return level
 
 
 def _text(name: Any, value: Any) -> str:

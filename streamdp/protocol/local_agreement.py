@@ -62,6 +62,20 @@ class Category(Wire):
     categories: list[str] = Field(min_length=2, max_length=_MOST_COLUMNS)  # the first one has no column
 
 
+class Transformed(Wire):
+    """A feature with a declared transform: its declaration, where a key that it has not is null."""
+
+    name: Name
+    column: Name | None  # the key in a record; None: it is a product of other features
+    bounds: list[float] | None = Field(min_length=2, max_length=2)
+    transform: dict[Literal["log", "asinh", "power"], float | None] | None = Field(min_length=1, max_length=1)
+    knots: list[float] | None = Field(max_length=_MOST_COLUMNS)
+    bins: list[float] | None = Field(max_length=_MOST_COLUMNS)
+    cyclic: str | float | None  # a period, or a part of a date that is written in ISO 8601
+    hash: Annotated[int, BeforeValidator(whole)] | None
+    product: list[Name] | None = Field(max_length=_MOST_COLUMNS)
+
+
 class Target(Wire):
     """What is predicted."""
 
@@ -76,7 +90,9 @@ class Target(Wire):
 class WireSchema(Wire):
     """The declared public schema."""
 
-    features: list[Number | Category] = Field(min_length=1, max_length=_MOST_COLUMNS)  # in the order of their columns
+    features: list[Number | Category | Transformed] = Field(
+        min_length=1, max_length=_MOST_COLUMNS
+    )  # in the order of their columns
     target: Target
     intercept: bool  # whether a constant 1 follows the columns
     subject: Literal["text", "integer"] | None  # what a report must name its person by; None: it need not
@@ -86,23 +102,53 @@ class WireSchema(Wire):
         from streamdp.data.schema import Schema
 
         for feature in self.features:
-            if isinstance(feature, Number):
+            if not isinstance(feature, Category) and feature.bounds is not None:
                 accepted.check_half("refused: a feature", *middle_and_half(feature.bounds))
+        if sum(feature.hash or 0 for feature in self.features if isinstance(feature, Transformed)) > _MOST_COLUMNS:
+            raise ConfigError(f"refused: expected at most {_MOST_COLUMNS} buckets")
         if self.target.bounds is not None:
             accepted.check_half("refused: the target", *middle_and_half(self.target.bounds))
             accepted.check_half("refused: the target", *middle_and_half(self.target.bounds, self.target.scale))
-        features = {f.name: f.bounds if isinstance(f, Number) else f.categories for f in self.features}
+        features = {f.name: f.model_dump(exclude={"name"}) for f in self.features}
         if len(features) < len(self.features):
             raise SchemaError("expected no feature twice")
         target = self.target
         bounds = None if target.bounds is None else (target.bounds[0], target.bounds[1])
-        return Schema(features, target.name, target_bounds=bounds, target_scale=target.scale, classes=target.classes)
+        schema = Schema(features, target.name, target_bounds=bounds, target_scale=target.scale, classes=target.classes)
+        for piece in schema.pieces:
+            accepted.check_half("refused: a feature", piece.origin, piece.unit)
+        return schema
 
 
 def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.0) -> tuple[float, float]:
     """Return the middle of `bounds` and half their distance, both divided by `scale`."""
     low, high = bounds[0] / scale, bounds[1] / scale
     return (low + high) / 2, (high - low) / 2
+
+
+def _on_the_wire(schema: Schema, name: str, declared: Any) -> dict[str, Any]:
+    """A declared feature as a device gets it. Raises `ConfigError` for what devices do not know."""
+    found, given = schema.declarations.get(name), declared if isinstance(declared, dict) else {}
+    if (
+        found is not None
+        and found.plain
+        and not given.keys() - {"bounds", "categories", "typical", "column", "missing"}
+    ):
+        values = list(found.values)
+        return {"name": name, "bounds" if found.is_number else "categories": values}
+    known = given.keys() <= {*Transformed.model_fields, "part", "typical"} - {"name"} and "categories" not in given
+    if not known or (found is not None and found.part is not None and found.part != given.get("cyclic")):
+        raise ConfigError(
+            f"this job takes no reports over HTTP: {name!r} needs more than bounds, categories and transforms"
+        )
+    transform = given.get("transform")
+    return dict.fromkeys(Transformed.model_fields) | {
+        "name": name,
+        "column": None if found is None else found.column,
+        **{key: given[key] for key in given.keys() & Transformed.model_fields.keys() - {"column"}},
+        "bounds": list(given["bounds"]) if "bounds" in given else None,
+        "transform": {transform: None} if isinstance(transform, str) else transform,
+    }
 
 
 class WireLoss(Wire):
@@ -152,14 +198,9 @@ class Agreement(Wire):
             raise ConfigError("reports over HTTP need a mechanism with noise")
         schema, target = definition.schema_, definition.schema_.target
         built = definition.build_schema()
-        if not built.plain or target.decimal is not None:
-            raise ConfigError("this job takes no reports over HTTP: devices know bounds and categories only")
-        features = [
-            {"name": name, "categories": list(values)}
-            if isinstance(values[0], str)
-            else {"name": name, "bounds": list(values)}
-            for name, values in built.features.items()
-        ]
+        if built.blanks or target.decimal is not None:
+            raise ConfigError("this job takes no reports over HTTP: devices have no missing_values and no decimal")
+        features = [_on_the_wire(built, name, declared) for name, declared in schema.declared().items()]
         subject = None if schema.subject is None else built.subject_type
         loss = {"name": local.loss.name, "parameters": asdict(local.loss)}
         constants = {"bound": local.loss.bound, "sensitivity": local.loss.sensitivity}

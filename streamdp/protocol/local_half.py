@@ -84,8 +84,9 @@ class LocalHalf:
         schema = self._schema
         if name == schema.target and schema.target_bounds is not None:
             return len(schema.feature_names)
-        if not isinstance(schema.features.get(name, ("",))[0], str):
-            return schema.feature_names.index(name)
+        for j, piece in enumerate(schema.pieces):
+            if piece.name == name and piece.numeric:
+                return j
         raise ConfigError("refused: expected a question about a number with declared bounds")
 
     @property

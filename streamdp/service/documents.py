@@ -88,12 +88,11 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
     bases = model.definition.schema_.baselines()
     rows = []
     for weight in weights(model.estimator):
-        column, _, category = weight.name.partition("=")
         gained = target.column if classes is None else "score"
         if weight.name.startswith("("):
             unit = gained
-        elif category and column in bases:
-            unit = f"{gained}, beside {column}={bases[column]}"
+        elif weight.name in bases:
+            unit = f"{gained}, beside {bases[weight.name]}"
         else:
             unit = f"{gained} per unit of {weight.name}"
         row: dict[str, Any] = {"name": weight.name, "value": weight.value, "low": weight.low, "high": weight.high}

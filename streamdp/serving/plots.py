@@ -89,7 +89,7 @@ def _weights(axis: Axes, shown: Sequence[Weight], baselines: dict[str, str], lev
     if (needed := unsettled(shown)) is not None:
         notes.append(f"grey: not settled, {needed}")
     if baselines:
-        notes.append("baselines: " + ", ".join(f"{name}={value}" for name, value in baselines.items()))
+        notes.append("baselines: " + ", ".join(dict.fromkeys(baselines.values())))
     if len(shown) < total - 2:
         notes.append(f"the {len(shown)} largest of {total}")
     axis.set_title("Weights in original units (" + "; ".join(notes) + ")", fontsize=9, wrap=True)

@@ -12,14 +12,47 @@ from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_desk import ReportDesk
 
 FEATURES: dict[str, Any] = {"delay": [-30, 60], "hour": [0, 24], "origin": ["EWR", "JFK", "LGA"]}
+TRANSFORMS: dict[str, Any] = {
+    "delay": {"bounds": [-30, 60], "transform": {"asinh": 10}},
+    "hour": {"bounds": [0, 24], "knots": [6.5, 18]},
+    "origin": ["EWR", "JFK", "LGA"],
+    "turn": {"column": "hour", "cyclic": 24},
+    "weekday": {"column": "when", "cyclic": "weekday"},
+    "minute": {"column": "when", "cyclic": "minute"},
+    "miles": {"bounds": [50, 5000], "transform": "log"},
+    "root": {"column": "miles", "bounds": [0, 5000], "transform": {"power": 0.5}},
+    "far": {"column": "miles", "bins": [1e-5, 700, 2e16]},
+    "tail": {"hash": 5},
+    "delay x far": {"product": ["delay", "far", "origin"]},
+    "both": {"product": ["delay", "miles"]},
+}
 PERSON: dict[str, Any] = {"delay": 12.5, "hour": 7, "origin": "JFK"}
+PERSON |= {"when": "2013-07-05T17:59:00+02:00", "miles": 719, "tail": "N14\u00fc28"}
+EDGES: dict[str, list[Any]] = {
+    "delay": [-1e300, -30, 0, "60", 61, "x", ""],
+    "hour": [-1, 0, 6.5, 12, 18, 23.99, 24, 1e17],
+    "when": [
+        "2013-01-31",
+        "2013-12-31 00:00",
+        "17:59",
+        "2013-02-29T10:00",
+        "2000-02-29T24:00",
+        " 1999-06-06T05:07Z ",
+        7,
+    ],
+    "miles": [1e-9, 1e-5, 49, 50, 700, 5000, 3e16, -1, None],
+    "tail": ["", "a", " a", "\U0001f600", "N1", "N2", "N3", 7],
+}
+"""Values at the edges of `TRANSFORMS`; each alone in place of the person's."""
 
 
-def definition(target: dict[str, Any] | None = None, subject: Any = None, **model: Any) -> Definition:
+def definition(
+    target: dict[str, Any] | None = None, subject: Any = None, features: dict[str, Any] = FEATURES, **model: Any
+) -> Definition:
     """A job on departures; a classifier of two classes unless the target says otherwise."""
     target = {"column": "late", "classes": ["False", "True"]} if target is None else target
     kind = "LDPASGDClassifier" if "classes" in target else "LDPASGDRegressor"
-    schema = {"features": FEATURES, "target": target} | ({"subject": subject} if subject else {})
+    schema = {"features": features, "target": target} | ({"subject": subject} if subject else {})
     cap = {"cap": model.pop("cap")} if "cap" in model else {}
     return Definition.model_validate({"schema": schema, "model": {"estimator": kind} | model} | cap)
 
@@ -40,8 +73,9 @@ JOBS: dict[str, Definition] = {
         domain={"ball": 2},
         budget="eps=0.3",
     ),
+    "transforms": definition(NUMBER, features=TRANSFORMS, budget="eps=4"),
 }
-TRUTH: dict[str, Any] = dict.fromkeys(("huber", "quantile", "squared"), 37.0) | {"softmax": "on time"}
+TRUTH: dict[str, Any] = dict.fromkeys(("huber", "quantile", "squared", "transforms"), 37.0) | {"softmax": "on time"}
 
 
 def truth(job: str) -> Any:

@@ -7,6 +7,7 @@ everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from hashlib import sha256
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.errors import SchemaError
 from streamdp.estimators.ldp.randomizer import Report
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
@@ -25,7 +27,7 @@ from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.possible import possible
 from streamdp.protocol.report_desk import ReportDesk
 from streamdp.scaling import unit_table as k
-from tests.support.local_reports import JOBS, PERSON, truth
+from tests.support.local_reports import EDGES, JOBS, PERSON, truth
 from tests.support.paths import ROOT
 
 PATH = ROOT / "clients" / "vectors" / "reports-1.json"
@@ -109,7 +111,8 @@ def documents(job: str) -> list[bytes]:
         if version == 1 and learner.learner.arrays.units.summary.size:
             learner.learner.arrays.units.progress[k.ASKED] = 0.0
             continue
-        X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), rng.integers(0, 2, (400, 2))])
+        indicators = rng.integers(0, 2, (400, len(JOBS[job].build_schema().feature_names) - 2))
+        X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), indicators])
         learner.learn_arrays(X, np.clip(rng.integers(0, 2, 400), 0, 1).astype(float))
     return out
 
@@ -164,11 +167,20 @@ def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
     return out
 
 
+def columns_at(name: str, value: Any) -> dict[str, Any]:
+    """The columns of a person with another value, with "job": the transforms; null if the record is refused."""
+    x, columns = PERSON | {name: value}, None
+    with contextlib.suppress(SchemaError):
+        columns = JOBS["transforms"].build_schema().encode_raw(x)
+    return {"x": x, "columns": columns}
+
+
 def vectors(shown: list[tuple[str, bytes, list[int]]]) -> dict[str, Any]:
     """All vectors for these documents of jobs and these draws."""
     return {
         "protocol": 1,
         "cases": [case(*each) for each in shown],
+        "records": [columns_at(name, value) for name, values in EDGES.items() for value in values],
         "calibrations": [
             {"mechanism": m, "budget": b, "d": d, "own": own} | calibration(m, b, d, own)
             for m, b, d, own in CALIBRATIONS

@@ -10,13 +10,14 @@ const device = new Device(location.origin, job, { notes, agreement: given.get("a
 const ID = `form:${job}`; // one report for this browser
 const percent = (p) => `${(100 * p).toFixed(1)} %`;
 
-function field(name, { bounds, categories }, label) {
+function field(name, { bounds, categories, cyclic, hash }, label) {
   const outer = document.createElement("label"), input = document.createElement(categories ? "select" : "input");
   outer.textContent = label;
   input.name = name;
   input.required = true;
   if (categories) input.append(new Option("choose", ""), ...categories.map((c) => new Option(c, c)));
-  else {
+  else if (typeof cyclic === "string") input.type = "datetime-local";
+  else if (!hash) {
     Object.assign(input, { type: "number", step: "any", inputMode: "decimal" });
     if (bounds) [input.min, input.max] = bounds;
   }
@@ -26,7 +27,9 @@ function field(name, { bounds, categories }, label) {
 
 function form({ schema }) {
   const { target, features, subject } = schema, between = ({ bounds }) => (bounds ? `, ${bounds[0]} to ${bounds[1]}` : "");
-  for (const feature of features) at("fields").append(field(`x:${feature.name}`, feature, feature.name + between(feature)));
+  const inputs = new Map(); // by column, which several features may share
+  for (const feature of features) if (!feature.product) inputs.set(feature.column ?? feature.name, feature);
+  for (const [name, feature] of inputs) at("fields").append(field(`x:${name}`, feature, name + between(feature)));
   at("fields").append(field("y", { bounds: target.bounds, categories: target.classes }, target.name + between(target)));
   if (subject === null) return;
   const person = field("subject", {}, "Your identifier, which is sent, so that your reports are counted together");

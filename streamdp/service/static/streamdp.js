@@ -347,17 +347,97 @@ function classIndex(classes, label, name) {
   return index;
 }
 
+const CURVES = {
+  linear: (v) => v, log: (v) => Math.log(v), asinh: (v, scale) => Math.asinh(v / scale), power: (v, exponent) => v ** exponent,
+};
+const PERIODS = { month: 12, day: 31, weekday: 7, hour: 24, minute: 60 };
+
+/** A number in a name, as Python writes it. */
+const shown = (v) => {
+  const size = Math.abs(v), exponential = size !== 0 && (size < 1e-4 || size >= 1e16);
+  return exponential ? v.toExponential().replace(/e([+-])(\d)$/, "e$10$2") : String(v);
+};
+
+/** The encoded columns of a feature that is no product: see streamdp/data/transforms.py. */
+function piecesOf({ name, bounds = null, categories = null, transform = null, knots = null, bins = null, cyclic = null, hash = null }) {
+  if (categories) return categories.slice(1).map((c, k) => ({ name: `${name}=${c}`, of: (code) => (code === k + 1 ? 1 : 0) }));
+  if (hash) return Array.from({ length: hash - 1 }, (_, k) => ({ name: `${name}#${k + 1}`, of: (code) => (code === k + 1 ? 1 : 0) }));
+  if (cyclic) {
+    const period = PERIODS[cyclic] ?? cyclic;
+    const turned = (v) => { const r = v % period; return (r < 0 ? r + period : r) * ((2 * Math.PI) / period); };
+    return ["sin", "cos"].map((kind) => ({ name: `${kind}(${name})`, numeric: true, of: (v) => Math[kind](turned(v)) }));
+  }
+  if (bins) return bins.map((low, k) => ({ name: `${name}=[${shown(low)},${k + 1 < bins.length ? shown(bins[k + 1]) : "inf"})`, of: (v) => (v >= low && !(v >= bins[k + 1]) ? 1 : 0) }));
+  if (knots) {
+    const places = [bounds[0], ...knots, bounds[1]], part = (a, b) => clip(a / b, 0, 1);
+    return places.slice(1).map((at, k) => ({ name: `${name} at ${shown(at)}`, of: (v) => Math.min(
+      part(v - places[k], at - places[k]), k + 2 < places.length ? part(places[k + 2] - v, places[k + 2] - at) : 1) }));
+  }
+  const [kind, given] = Object.entries(transform ?? { linear: null })[0], constant = given ?? 1;
+  const curve = (v) => CURVES[kind](clip(v, bounds[0], bounds[1]), constant), ends = bounds.map(curve);
+  const low = Math.min(...ends), high = Math.max(...ends);
+  const label = { linear: name, log: `log(${name})`, asinh: `asinh(${name}/${shown(constant)})`, power: `${name}^${shown(constant)}` }[kind];
+  return [{ name: label, numeric: true, ends: [low, high], of: (v) => clip(((curve(v) - low) / (high - low)) * 2 - 1, -1, 1) }];
+}
+
+/** All encoded columns: those of products come last, and have `factors`, the indices of other columns. */
+function columnsOf({ features }) {
+  const columns = [], places = new Map();
+  for (const feature of features.filter(({ product }) => !product)) {
+    const pieces = piecesOf(feature);
+    places.set(feature.name, pieces.map((_, k) => columns.length + k));
+    columns.push(...pieces.map((piece) => ({ ...piece, feature })));
+  }
+  for (const { product } of features.filter((feature) => feature.product)) {
+    let found = [[]];
+    for (const factor of product) found = found.flatMap((at) => places.get(factor).map((k) => [...at, k]));
+    for (const factors of found)
+      columns.push({ name: factors.map((k) => columns[k].name).join(" x "), numeric: factors.some((k) => columns[k].numeric), factors });
+  }
+  return columns;
+}
+
+/** A part of a date or time in ISO 8601, as it is written. */
+function partOf(value, part, name) {
+  const zone = "(?:Z|[+-]\\d{2}(?::?\\d{2})?)?", clock = `\\d{2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?${zone}`;
+  const written = text(value, name).trim(), match = new RegExp(`^(\\d{4})-(\\d{2})-(\\d{2})(?:[T ]${clock})?$`).exec(written);
+  const time = /(?:^|[T ])(\d{2}):(\d{2})/.exec(written), bad = new SchemaError(`${name}: expected a date or time in ISO 8601`);
+  if (part === "hour" || part === "minute") {
+    if (!time || !(match || new RegExp(`^${clock}$`).test(written)) || Number(time[1]) > 23 || Number(time[2]) > 59) throw bad;
+    return Number(time[part === "hour" ? 1 : 2]);
+  }
+  if (!match) throw bad;
+  const [year, month, day] = match.slice(1).map(Number), date = new Date(0);
+  date.setUTCFullYear(year, month - 1, day);
+  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) throw bad;
+  return { month, day, weekday: date.getUTCDay() || 7 }[part];
+}
+
+/** The bucket of a text: FNV-1a of 32 bits. */
+function bucket(written, count) {
+  let hash = 2166136261;
+  for (const byte of new TextEncoder().encode(written)) hash = Math.imul(hash ^ byte, 16777619);
+  return (hash >>> 0) % count;
+}
+
+/** The value of a feature in a record: a number, or the code of a category or bucket. */
+function valueOf({ name, column, categories, cyclic, hash }, x) {
+  const raw = x[column ?? name];
+  if (cyclic in PERIODS) return partOf(raw, cyclic, name);
+  if (!categories && !hash) return number(raw, name);
+  const written = text(raw, name);
+  if (hash && (written === "" || !isText(written))) throw new SchemaError(`${name}: expected a text`);
+  const code = hash ? bucket(written, hash) : categories.indexOf(written);
+  if (code < 0) throw new SchemaError(`${name}: expected one of the ${categories.length} declared categories`);
+  return code;
+}
+
 /** A record as its columns and its target, as `Schema.encode_one` makes them. */
 export function encode(schema, x, y) {
-  const columns = [];
-  for (const { name, bounds, categories } of schema.features) {
-    if (bounds) columns.push(clip(((number(x[name], name) - bounds[0]) / (bounds[1] - bounds[0])) * 2 - 1, -1, 1));
-    else {
-      const level = categories.indexOf(text(x[name], name));
-      if (level < 0) throw new SchemaError(`${name}: expected one of the ${categories.length} declared categories`);
-      for (let k = 1; k < categories.length; k++) columns.push(k === level ? 1 : 0);
-    }
-  }
+  const columns = [], values = new Map();
+  for (const feature of schema.features) if (!feature.product) values.set(feature, valueOf(feature, x));
+  for (const { of, feature, factors } of columnsOf(schema))
+    columns.push(factors ? factors.reduce((product, k) => product * columns[k], 1) : of(values.get(feature)));
   const { name, classes, bounds, scale } = schema.target;
   if (classes) return { columns, target: classIndex(classes, text(y, name), name) };
   const value = number(y, name);
@@ -423,18 +503,54 @@ function middleAndHalf(bounds, scale = 1) {
 
 const isTexts = (v) => Array.isArray(v) && v.length > 1 && v.length <= MOST_COLUMNS && v.every((c) => isText(c) && c) && new Set(v).size === v.length;
 
+const TRANSFORMED = ["name", "column", "bounds", "transform", "knots", "bins", "cyclic", "hash", "product"];
+const areIncreasing = (v) => Array.isArray(v) && v.length > 0 && v.length <= MOST_COLUMNS && v.every((x, k) => finite(x) && (k === 0 || v[k - 1] < x));
+
+/** Check a feature with a declared transform; `factors` has the numbers of columns of features by name. */
+function checkTransformed(feature, factors) {
+  const { bounds, transform, knots, bins, cyclic, hash, product, column } = feature;
+  const kinds = [bounds, bins, cyclic, hash, product].filter((v) => v !== null);
+  refuse(kinds.length === 1 && (product === null ? isName(column) : column === null), "expected one kind of a feature");
+  refuse(bounds !== null || (transform === null && knots === null), "expected bounds with transform and knots");
+  refuse(bins === null || areIncreasing(bins), "expected increasing bins");
+  const turns = typeof cyclic === "string" ? Object.hasOwn(PERIODS, cyclic) : finite(cyclic) && cyclic >= LEAST && cyclic <= MOST;
+  refuse(cyclic === null || turns, "expected a period");
+  refuse(hash === null || (Number.isSafeInteger(hash) && hash > 1 && hash <= MOST_COLUMNS), "expected a number of buckets");
+  if (product !== null) {
+    const listed = Array.isArray(product) && product.length > 1 && new Set(product).size === product.length;
+    refuse(listed && product.every((name) => factors.has(name)), "expected a product of other features");
+    refuse(product.reduce((n, name) => n * factors.get(name), 1) <= MOST_COLUMNS, "expected a product of fewer columns");
+  }
+  if (bounds === null) return;
+  refuse(pair(bounds) && (transform === null || knots === null), "expected transform or knots");
+  middleAndHalf(bounds);
+  refuse(knots === null || (areIncreasing(knots) && bounds[0] < knots[0] && knots.at(-1) < bounds[1]), "expected knots between the bounds");
+  if (transform === null) return;
+  const [[kind, constant], ...more] = [...Object.entries(Object(transform)), []], low = bounds[0];
+  const fits = { log: constant === null && low > 0, asinh: constant === null || (finite(constant) && constant > 0),
+    power: finite(constant) && constant !== 0 && constant !== 1 && (constant > 0 ? low >= 0 : low > 0) };
+  refuse(more.length === 1 && Object.hasOwn(fits, kind) && fits[kind], "expected a transform that the bounds allow");
+  middleAndHalf(piecesOf(feature)[0].ends);
+}
+
 function checkSchema(schema) {
   hasKeys(schema, ["features", "target", "intercept", "subject"]);
   refuse(Array.isArray(schema.features) && schema.features.length > 0 && schema.features.length <= MOST_COLUMNS, "expected features");
-  const names = new Set();
+  const names = new Set(), transformed = [], factors = new Map();
   for (const feature of schema.features) {
-    const isNumber = feature !== null && typeof feature === "object" && "bounds" in feature;
-    hasKeys(feature, ["name", isNumber ? "bounds" : "categories"]);
+    const has = (key) => feature !== null && typeof feature === "object" && key in feature;
+    const isTransformed = has("transform"), isNumber = has("bounds");
+    hasKeys(feature, isTransformed ? TRANSFORMED : ["name", isNumber ? "bounds" : "categories"]);
     refuse(isName(feature.name) && !names.has(feature.name), "expected features with distinct names");
     names.add(feature.name);
-    refuse(isNumber ? pair(feature.bounds) : isTexts(feature.categories), "expected bounds or categories of each feature");
-    if (isNumber) middleAndHalf(feature.bounds);
+    if (isTransformed) transformed.push(feature);
+    else refuse(isNumber ? pair(feature.bounds) : isTexts(feature.categories), "expected bounds or categories of each feature");
+    if (!isTransformed && isNumber) middleAndHalf(feature.bounds);
   }
+  for (const feature of transformed) if (feature.product === null) checkTransformed(feature, factors);
+  refuse(transformed.reduce((sum, { hash }) => sum + hash, 0) <= MOST_COLUMNS, "expected fewer buckets");
+  for (const feature of schema.features) if (!feature.product) factors.set(feature.name, piecesOf(feature).length);
+  for (const feature of transformed) if (feature.product !== null) checkTransformed(feature, factors);
   hasKeys(schema.target, ["name", "classes", "bounds", "scale"]);
   const { name, classes, bounds, scale } = schema.target;
   refuse(isName(name) && !names.has(name) && finite(scale) && scale >= LEAST && scale <= MOST, "expected a target with a name and a scale");
@@ -470,7 +586,8 @@ export class Randomizer {
     this.loss = checkLoss(document.loss);
     refuse(isText(document.budget) && document.budget.length <= 100 && new RegExp(BUDGET).test(document.budget), "expected a budget: eps=E, eps=E,delta=D or mu=M");
     this.budget = parseBudget(document.budget);
-    this.names = schema.features.flatMap(({ name, categories }) => (categories ? categories.slice(1).map((c) => `${name}=${c}`) : [name]));
+    const columns = columnsOf(schema);
+    this.names = columns.map(({ name }) => name);
     refuse(new Set(this.names).size === this.names.length, "expected features whose columns have distinct names");
     const p = this.names.length, q = p + schema.intercept, classes = schema.target.classes?.length ?? 1;
     const d = this.loss.name === "softmax" ? q * Math.max(2, classes) : this.loss.name === "huber" ? q + 1 : q;
@@ -491,13 +608,13 @@ export class Randomizer {
     if (ask !== "gradient") {
       const below = ask !== null && typeof ask === "object" && "below" in ask;
       hasKeys(ask, below ? ["column", "below"] : ["column", "centre", "within"]);
-      const feature = schema.features.find(({ name }) => name === ask.column);
-      refuse(feature?.bounds || (ask.column === schema.target.name && bounds), "expected a question about a number with bounds");
+      const column = columns.findIndex(({ name, numeric }) => numeric && name === ask.column);
+      refuse(column >= 0 || (ask.column === schema.target.name && bounds), "expected a question about a number with bounds");
       refuse(below ? finite(ask.below) : finite(ask.centre) && finite(ask.within) && ask.within > 0, "expected a question");
       [this.low, this.high] = below ? [-Infinity, ask.below] : [ask.centre - ask.within, ask.centre + ask.within];
       const near = Math.abs(this.high) <= MOST_QUESTION && (below || Math.abs(this.low) <= MOST_QUESTION);
       refuse(this.low < this.high && near, "expected a question about an interval within 8 times the bounds");
-      this.column = feature ? this.names.indexOf(ask.column) : p;
+      this.column = column < 0 ? p : column;
     }
     this.noise = calibrate(document.mechanism, this.budget, this.loss, d);
   }

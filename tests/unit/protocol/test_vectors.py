@@ -75,7 +75,7 @@ def test_javascript_reproduces_the_vectors_and_refuses_what_a_device_must(module
 
 
 def test_the_minified_module_is_small_and_of_the_present_source() -> None:
-    assert MINIFIED.stat().st_size < 20_000
+    assert MINIFIED.stat().st_size < 25_000
     head = MINIFIED.read_text(encoding="utf-8").partition("\n")[0]
     assert head.endswith(sha256(MODULE.read_bytes()).hexdigest()), "the source has changed: make device-js"
 

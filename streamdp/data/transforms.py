@@ -1,0 +1,227 @@
+"""The pieces of a feature: what each of its encoded columns is of its value.
+
+Every constant of a piece is declared, so a column depends on no other record, and it lies in [-1, 1] as any other. A
+piece is the one description of a column: `encode` computes it here, devices and exported models compute the same.
+
+=========  =======================  =================================================================================
+kind       constants                value of the column, before it is mapped from its own range to [-1, 1]
+=========  =======================  =================================================================================
+linear     low, high                v, clipped to [low, high], as in the next three
+log        low, high                ln v
+asinh      low, high, scale         asinh(v / scale)
+power      low, high, exponent      v^exponent
+knot       left, at, right          1 at `at`, falling linearly to 0 at `left` and `right`; from the last knot on 1
+bin        low, high                1 for low <= v < high, else 0
+sin, cos   period                   sin or cos of 2 pi v / period
+level      index                    1 for this category, else 0
+bucket     index, count             1 for a text of which `buckets` is the index, else 0
+product    columns, two or more     the product of other columns
+=========  =======================  =================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamdp.data.columns import scale_to_bounds
+from streamdp.data.late import Late
+from streamdp.errors import SchemaError
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = Late("polars")
+
+CURVES = ("log", "asinh", "power")
+"""The transforms of a number with bounds."""
+
+PERIODS = {"month": 12, "day": 31, "weekday": 7, "hour": 24, "minute": 60}
+"""The periods of the parts of dates."""
+
+MOST_COLUMNS = 10_000
+"""The most columns that a hash or a product makes."""
+
+
+class Piece(NamedTuple):
+    """One encoded column: its name, its kind and its constants (see above).
+
+    A column of [-1, 1] is (value - origin) / unit: weights are shown for the value.
+    """
+
+    name: str
+    kind: str
+    at: tuple[float, ...]
+    origin: float = 0.0
+    unit: float = 1.0
+    numeric: bool = False  # a number that estimators may scale, and not an indicator or a share of one
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Return the column of values (n,): finite numbers, or the codes of categories or buckets."""
+        if self.kind == "linear":
+            return scale_to_bounds(values, *self.at)
+        with np.errstate(invalid="ignore", over="ignore"):  # of values that are faults
+            found: np.ndarray = self._encoded(values)
+            return found
+
+    def _encoded(self, values: np.ndarray) -> Any:
+        if self.kind in CURVES:
+            low, high = self.at[:2]
+            ends = sorted(float(self.curve(np.array(bound))) for bound in (low, high))
+            return scale_to_bounds(self.curve(np.clip(values, low, high)), *ends)
+        if self.kind == "knot":
+            left, at, right = self.at
+            up = np.clip((values - left) / (at - left), 0.0, 1.0)
+            return up if right == math.inf else np.minimum(up, np.clip((right - values) / (right - at), 0.0, 1.0))
+        if self.kind == "bin":
+            return (values >= self.at[0]) & (values < self.at[1])
+        if self.kind in ("sin", "cos"):
+            turned = np.mod(values, self.at[0]) * (2.0 * math.pi / self.at[0])
+            return np.sin(turned) if self.kind == "sin" else np.cos(turned)
+        return values == self.at[0]
+
+    def typical(self, centre: float, spread: float) -> tuple[float, float] | None:
+        """Return a declared centre and spread of the values as those of a column; None for no number with bounds."""
+        if self.kind == "linear":
+            return (centre - self.origin) / self.unit, spread / self.unit
+        if self.kind not in CURVES:
+            return None
+        low, middle, high = (float(self.encode(np.array([v]))[0]) for v in (centre - spread, centre, centre + spread))
+        return middle, abs(high - low) / 2
+
+    def curve(self, values: np.ndarray) -> Any:
+        """Return the log, asinh or power of values (n,) within the bounds."""
+        if self.kind == "log":
+            return np.log(values)
+        return np.arcsinh(values / self.at[2]) if self.kind == "asinh" else np.power(values, self.at[2])
+
+
+def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str, Any]) -> tuple[Piece, ...]:
+    """Return the pieces of the number `name` with `bounds`, and with the `transform` or `knots` that are `declared`."""
+    transform, knots = declared.get("transform"), declared.get("knots")
+    if transform is not None and knots is not None:
+        raise SchemaError(f"{name!r}: expected transform or knots, not both")
+    if knots is not None:
+        return _hats(name, bounds, _increasing(name, "knots", knots))
+    kind, *more = ("linear",) if transform is None else curve_of(name, transform, bounds)
+    shown = {"log": f"log({name})", "asinh": f"asinh({name}/{_shown(*more)})", "power": f"{name}^{_shown(*more)}"}
+    piece = Piece(shown.get(kind, name), kind, (*bounds, *more), numeric=True)
+    with np.errstate(over="ignore", divide="ignore"):
+        low, high = bounds if kind == "linear" else sorted(float(piece.curve(np.array(bound))) for bound in bounds)
+    if not 0 < high - low < math.inf:
+        raise SchemaError(f"{name!r}: expected bounds that differ after the transform, and are finite")
+    return (piece._replace(origin=(low + high) / 2, unit=(high - low) / 2),)
+
+
+def curve_of(name: str, transform: Any, bounds: tuple[float, float]) -> tuple[Any, ...]:
+    """Return a declared `transform` of `name` as kind and constant. Raises `SchemaError` if `bounds` do not fit."""
+    given = {transform: None} if isinstance(transform, str) else transform
+    if not isinstance(given, Mapping) or len(given) != 1 or (kind := next(iter(given))) not in CURVES:
+        raise SchemaError(f"{name!r}: expected transform to be log, asinh, or a mapping: asinh: SCALE, power: EXPONENT")
+    constant = given[kind]
+    if kind == "log":
+        if constant is not None or not bounds[0] > 0:
+            raise SchemaError(f"{name!r}: log takes no constant, and needs bounds above 0")
+        return (kind,)
+    constant = _finite(name, kind, 1.0 if constant is None and kind == "asinh" else constant)
+    if kind == "asinh" and not constant > 0:
+        raise SchemaError(f"{name!r}: expected a positive scale of asinh")
+    if kind == "power" and (constant in (0.0, 1.0) or bounds[0] < 0 or (constant < 0 and bounds[0] == 0)):
+        raise SchemaError(
+            f"{name!r}: expected an exponent that is not 0 or 1, with bounds from 0, or above 0 if negative"
+        )
+    return kind, constant
+
+
+def _hats(name: str, bounds: tuple[float, float], knots: tuple[float, ...]) -> tuple[Piece, ...]:
+    """A piecewise linear function: B-splines of degree 1, of which the one at the lower bound is the baseline."""
+    low, high = bounds
+    if not low < knots[0] or not knots[-1] < high:
+        raise SchemaError(f"{name!r}: expected knots between the bounds")
+    places = (low, *knots, high, math.inf)
+    around = zip(places, places[1:], places[2:], strict=False)
+    return tuple(Piece(f"{name} at {_shown(at)}", "knot", (left, at, right)) for left, at, right in around)
+
+
+def bin_pieces(name: str, edges: Any) -> tuple[Piece, ...]:
+    """Return the pieces of the number `name` in bins with these `edges`: below the first one is the baseline."""
+    places = (*_increasing(name, "bins", edges), math.inf)
+    return tuple(Piece(f"{name}=[{_shown(a)},{_shown(b)})", "bin", (a, b)) for a, b in pairwise(places))
+
+
+def cyclic_pieces(name: str, cyclic: Any) -> tuple[Piece, ...]:
+    """Return the pieces of the number `name` on a circle: `cyclic` is its period, or a part of a date."""
+    period = PERIODS[cyclic] if isinstance(cyclic, str) and cyclic in PERIODS else _finite(name, "cyclic", cyclic)
+    if not 1e-60 <= period <= 1e60:
+        raise SchemaError(f"{name!r}: expected cyclic to be a period, or one of {', '.join(PERIODS)}")
+    return tuple(Piece(f"{kind}({name})", kind, (float(period),), numeric=True) for kind in ("sin", "cos"))
+
+
+def bucket_pieces(name: str, count: Any) -> tuple[Piece, ...]:
+    """Return the pieces of the text `name`, hashed to `count` buckets, of which the first is the baseline."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_COLUMNS:
+        raise SchemaError(f"{name!r}: expected the number of buckets, from 2 to {MOST_COLUMNS}, as hash")
+    return tuple(Piece(f"{name}#{k}", "bucket", (k, count)) for k in range(1, count))
+
+
+def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequence[Piece]]]) -> list[Piece]:
+    """Return the pieces of the product `name` of the features `factors`, one for each combination of their columns.
+
+    `pieces` has the first column and the pieces of each feature that may be a factor.
+    """
+    listed = list(factors) if isinstance(factors, Sequence) and not isinstance(factors, str) else []
+    if not 2 <= len(set(listed)) == len(listed) or not all(factor in pieces for factor in listed):
+        raise SchemaError(f"{name!r}: expected product to name two or more other features that are no products")
+    if math.prod(len(pieces[factor][1]) for factor in listed) > MOST_COLUMNS:
+        raise SchemaError(f"{name!r}: expected a product of at most {MOST_COLUMNS} columns")
+    found: list[tuple[tuple[int, ...], tuple[Piece, ...]]] = [((), ())]
+    for factor in listed:
+        start, own = pieces[factor]
+        found = [((*at, start + k), (*of, piece)) for at, of in found for k, piece in enumerate(own)]
+    return [
+        Piece(
+            " x ".join(piece.name for piece in of),
+            "product",
+            at,
+            unit=math.prod(piece.unit for piece in of),
+            numeric=any(piece.numeric for piece in of),
+        )
+        for at, of in found
+    ]
+
+
+def bucket(text: str, count: int) -> int:
+    """Return the bucket of a `text`: FNV-1a of 32 bits of its UTF-8 bytes, modulo `count`; the same everywhere."""
+    found = 2166136261
+    for byte in text.encode(errors="surrogatepass"):
+        found = (found ^ byte) * 16777619 & 0xFFFFFFFF
+    return found % count
+
+
+def buckets(column: pl.Series, count: int) -> np.ndarray:
+    """Return the bucket, of `count`, of each of n texts in a `column`, (n,) int64. Each distinct one is hashed once."""
+    distinct = column.fill_null("").unique()
+    found = pl.Series([bucket(text, count) for text in distinct], dtype=pl.Int64)
+    return column.fill_null("").replace_strict(distinct, found).to_numpy()
+
+
+def _increasing(name: str, what: str, given: Any) -> tuple[float, ...]:
+    listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    numbers = tuple(_finite(name, what, item) for item in listed)
+    if not numbers or not all(a < b for a, b in pairwise(numbers)):
+        raise SchemaError(f"{name!r}: expected {what} as increasing numbers")
+    return numbers
+
+
+def _finite(name: str, what: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        raise SchemaError(f"{name!r}: expected a finite number for {what}")
+    return float(given)
+
+
+def _shown(number: float = 0.0) -> str:
+    return repr(number).removesuffix(".0")

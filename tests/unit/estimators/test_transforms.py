@@ -1,0 +1,133 @@
+"""Declared transforms in `features`: every way in gives the same model, in readable names and original units."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import streamdp
+from streamdp import (
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    UserLevelLDPRegressor,
+    WindowedRegressor,
+)
+from streamdp.errors import ConfigError
+
+FEATURES: dict[str, Any] = {
+    "income": {"bounds": (1, 1e6), "transform": "log", "typical": (3e4, 2e4)},
+    "age": {"bounds": (18, 100), "knots": [30, 50, 65]},
+    "kids": {"bins": [1, 3]},
+    "month": {"cyclic": 12},
+    "city": ["Paris", "Lyon"],
+    "name": {"hash": 4},
+    "income x city": {"product": ["income", "city"]},
+}
+
+
+def frame(n: int = 400) -> tuple[pl.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = pl.DataFrame(
+        {
+            "income": rng.lognormal(10, 1, n),
+            "age": rng.uniform(10, 110, n),
+            "kids": rng.integers(0, 5, n),
+            "month": rng.integers(1, 13, n),
+            "city": rng.choice(["Paris", "Lyon"], n),
+            "name": rng.choice(["Ana", "Bo", "Zo\u00eb"], n),
+        }
+    )
+    return X, np.log(X["income"].to_numpy()) + rng.normal(0, 0.1, n)
+
+
+@pytest.mark.parametrize(("kind", "budget"), [(LDPASGDRegressor, "eps=4"), (PanPrivateRegressor, "mu=1")])
+def test_one_by_one_in_frames_and_as_arrays_is_the_same(kind: Any, budget: str) -> None:
+    X, y = frame()
+    options = {"features": FEATURES, "target": (0, 15), "seed": 1, "budget": budget}
+    one, polars, pandas = (kind(**options) for _ in range(3))
+    for x, target in zip(X.iter_rows(named=True), y, strict=True):
+        one.learn_one(x, float(target))
+    polars.learn_many(X, y)
+    pandas.learn_many(pd.DataFrame(X.to_dict(as_series=False)), y)
+    np.testing.assert_array_equal(one.theta, polars.theta)
+    np.testing.assert_array_equal(one.theta, pandas.theta)
+    first = [one.predict_one(x) for x in X.head(20).iter_rows(named=True)]
+    np.testing.assert_allclose(first, polars.predict_many(X.head(20)), rtol=1e-12)
+
+
+def test_without_noise_the_weight_of_a_log_is_per_unit_of_the_log() -> None:
+    X, y = frame(3_000)
+    model = WindowedRegressor(features=FEATURES, target=(0, 15), seed=1, budget="eps=300,delta=1e-6", window=len(X))
+    model.learn_many(X, y)
+    assert model.weights["log(income)"] == pytest.approx(1, abs=0.1)
+    assert model.predict_one(X.row(0, named=True)) == pytest.approx(y[0], abs=0.5)
+
+
+def test_a_saved_model_is_the_same_and_other_constants_are_another_model(tmp_path: Path) -> None:
+    X, y = frame(50)
+    model = LDPASGDRegressor(features=FEATURES, target=(0, 15), seed=1)
+    model.learn_many(X, y)
+    model.save(tmp_path / "m")
+    again = streamdp.load(tmp_path / "m")
+    np.testing.assert_array_equal(again.predict_many(X), model.predict_many(X))
+    moved = FEATURES | {"age": {"bounds": (17, 100), "knots": [30, 50, 65]}}  # the same names
+    other = LDPASGDRegressor(features=moved, target=(0, 15), seed=1)
+    assert list(other.weights) == list(model.weights)
+    with pytest.raises(ConfigError, match="columns"):
+        other.load_state_dict(model.state_dict())
+
+
+def test_a_text_in_place_of_a_number_is_named_and_not_shown() -> None:
+    model = PanPrivateClassifier(features=FEATURES)
+    x = frame(1)[0].row(0, named=True)
+    for name in x:
+        with pytest.raises(streamdp.errors.SchemaError, match=name) as error:
+            model.learn_one(x | {name: [13572468]}, True)
+        assert "13572468" not in str(error.value)
+
+
+def test_users_learn_transforms_too() -> None:
+    X, y = frame(60)
+    model = UserLevelLDPRegressor(features=FEATURES, target=(0, 15), items_per_user=3, seed=1)
+    for i, (x, target) in enumerate(zip(X.iter_rows(named=True), y, strict=True)):
+        model.learn_one(x, float(target), subject=str(i // 3))
+    assert model.n_seen
+
+
+def test_a_job_reads_transforms_from_csv_and_json_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from streamdp.cli.main import app
+
+    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+    X, y = frame(300)
+    table = X.with_columns(pl.Series("y", y))
+    table.write_csv(tmp_path / "a.csv")
+    table.write_ndjson(tmp_path / "a.jsonl")
+    declared = json.loads(json.dumps(FEATURES))
+    weights = []
+    for name in ("a.csv", "a.jsonl"):
+        job = {
+            "job": "j",
+            "source": {"type": name.rpartition(".")[2], "path": str(tmp_path / name)},
+            "schema": {"features": declared, "target": {"column": "y", "bounds": [0, 15]}},
+            "model": {"trust": "nobody", "budget": "eps=4", "seed": 1},
+            "store": str(tmp_path / f"{name}.db"),
+        }
+        (tmp_path / "job.yaml").write_text(json.dumps(job))
+        for words in (["check"], ["run"]):
+            ran = CliRunner().invoke(app, [*words, str(tmp_path / "job.yaml")])
+            assert ran.exit_code == 0, ran.output
+        shown = CliRunner().invoke(app, ["weights", str(tmp_path / f"{name}.db"), "--json"])
+        weights.append({row["name"]: (row["value"], row.get("baseline")) for row in json.loads(shown.output)})
+    assert weights[0] == weights[1]
+    assert weights[0]["age at 50"][1] == "age at 18"
+    assert weights[0]["kids=[1,3)"][1] == "kids below 1"
+    assert "log(income) x city=Lyon" in weights[0]
