@@ -48,7 +48,7 @@ class CSVSource(RecordFile):
         *,
         delimiter: str | None = None,
         follow: bool = False,
-        max_bad_share: float | None = 0.1,
+        max_bad_share: float | None = 0.05,
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:

@@ -52,7 +52,7 @@ class RecordFile(ABC):
         encoder: Encoder,
         *,
         follow: bool = False,
-        max_bad_share: float | None = 0.1,
+        max_bad_share: float | None = 0.05,
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:

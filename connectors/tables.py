@@ -301,7 +301,7 @@ class TableSource(RecordFile):
         encoder: Encoder,
         *,
         kind: str,
-        max_bad_share: float | None = 0.1,
+        max_bad_share: float | None = 0.05,
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:

@@ -20,6 +20,7 @@ from streamdp import estimators
 from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen, usual_delta
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
+from streamdp.estimators.traps import ignore_repeats, warn_if_repeated
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -57,6 +58,18 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         not fit.
         """
         return self._learn(X, y, first=True, whole=True)
+
+    def __sklearn_clone__(self) -> Self:
+        self._n_clones = getattr(self, "_n_clones", 0) + 1
+        if self._n_clones == 2:
+            message = (
+                f"{type(self).__name__} is cloned again, as GridSearchCV and cross_val_score do: each fit spends the"
+                " budget of its rows again, and no statement adds the fits up. Choose parameters on public data, or"
+                " divide the budget by the number of fits"
+            )
+            warnings.warn(message, PrivacyWarning, stacklevel=3)
+        clone: Self = super().__sklearn_clone__()
+        return clone
 
     @property
     def coef_(self) -> np.ndarray:
@@ -134,6 +147,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         kind: Any = getattr(estimators, chosen(self.trust, classes=labelled))
         columns = self._public(X.shape[1])
         self.model_ = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
+        ignore_repeats(self.model_)
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:
@@ -228,6 +242,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         return np.asarray(self.model_.predict_many(self._fitted(X)), dtype=float)
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
+        warn_if_repeated(self, X, y)
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float, y_numeric=True)
         else:
@@ -329,6 +344,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return np.asarray(self.model_.predict_proba_many(self._fitted(X)), dtype=float)
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
+        warn_if_repeated(self, X, y)
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float)
         else:

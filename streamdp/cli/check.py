@@ -26,9 +26,10 @@ def check(
 ) -> None:
     """Read the data of a job without learning or spending: what fits, what does not and why, and what to expect.
 
-    Exit code 2: places are to be filled in, or a setting is wrong; 3: no record can be learned.
+    Exit code 2: places are to be filled in, or a setting is wrong; 3: a run would
+    stop, because no record fits, or more do not fit than source.max_bad_share.
     """
-    from streamdp.config.checking import empty_places, hopeless, inspect
+    from streamdp.config.checking import empty_places, inspect, stops
     from streamdp.config.job import load_config
     from streamdp.config.prospect import prospect
 
@@ -37,7 +38,7 @@ def check(
         raise typer.Exit(2)
     config = load_config(job)
     found = inspect(config)
-    problem = hopeless(found)
+    problem = stops(config, found)
     report = _report(config, found, prospect(config, found.fit), [] if problem is None else [problem])
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
@@ -57,7 +58,7 @@ def schema() -> None:
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
-    from streamdp.config.checking import stopped, unended
+    from streamdp.config.checking import unended
 
     dead = [
         {"reason": reason, "column": column, "records": count}
@@ -75,7 +76,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "warnings": [
             *unended(found.unended),
             *found.padded(),
-            *([*stopped(config, found), *found.warnings(), *found.never_seen()] if found.fit else []),
+            *([*found.warnings(), *found.never_seen()] if found.fit else []),
         ],
     }
 

@@ -28,6 +28,14 @@ AcceptLoss = Annotated[
     bool,
     typer.Option("--accept-loss", help="Go on with a store that has lost commits by damage; the statement says so."),
 ]
+NewModel = Annotated[
+    bool,
+    typer.Option(
+        "--new-model",
+        help="Begin a new model, because schema or model have changed: what people have spent is kept, and they spend"
+        " again; the statement says both.",
+    ),
+]
 Trace = Annotated[
     bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
 ]
@@ -50,10 +58,11 @@ def warn_if_not_private(estimator: Estimator) -> None:
         warn("this model is NOT private: it has a seed, or no mechanism")
 
 
-def say_joined(store: Store) -> None:
-    """Say which jobs share people with a new job."""
-    if store.joined_note is not None:
-        say(store.joined_note)
+def say_opened(store: Store) -> None:
+    """Say which jobs share people with a new job, and what is kept of a model that is replaced."""
+    for note in (store.joined_note, store.replaced_note):
+        if note:
+            say(note)
 
 
 def say_cheaper(config: JobConfig) -> None:

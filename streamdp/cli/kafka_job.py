@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import say, say_cheaper, say_joined, warn, warn_if_not_private
+from streamdp.cli.common import say, say_cheaper, say_opened, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -47,6 +47,7 @@ def run_worker(
     from streamdp.runtime.worker import Worker
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
+    from streamdp.store.store import Store
 
     logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows the retries
     kafka = kafka_source(config)
@@ -54,7 +55,8 @@ def run_worker(
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
-        say_joined(store)
+        say_opened(store)
+        learned = any(snapshot.counts.learned for snapshot in Store.snapshots(config.store_path, config.job))
         warn_if_not_private(config.build_estimator(store.ledger))
         say_cheaper(config)
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
@@ -97,7 +99,8 @@ def run_worker(
             commit_records=config.commit.records,
             commit_seconds=config.commit.seconds,
             max_bad_in_a_row=kafka.max_bad_in_a_row,
-            max_bad_share=kafka.max_bad_share,
+            max_bad_share=None if learned else kafka.max_bad_share,
+            name=kafka.topic,
             dead_letters=dead_letters,
             observers=observers,
             publish=publish,

@@ -12,11 +12,12 @@ from streamdp.cli.common import (
     AcceptBudget,
     AcceptLoss,
     IdleSeconds,
+    NewModel,
     Trace,
     need_stdin,
     say,
     say_cheaper,
-    say_joined,
+    say_opened,
     warn,
     warn_if_not_private,
 )
@@ -84,6 +85,7 @@ def run(
     ] = None,
     accept_budget: AcceptBudget = False,
     accept_loss: AcceptLoss = False,
+    new_model: NewModel = False,
     idle_seconds: IdleSeconds = None,
     on_missing: Annotated[
         Literal["earliest", "latest"] | None,
@@ -133,7 +135,10 @@ def run(
     from streamdp.runtime.tracing import traced
 
     with ended_by_sigterm(), traced(trace):
-        config, accepted = job_config(what, settings, assignments or ()), Accepted(accept_budget, accept_loss)
+        config, accepted = (
+            job_config(what, settings, assignments or ()),
+            Accepted(accept_budget, accept_loss, new_model),
+        )
         source = config.source
         if isinstance(source, CallsConfig):
             raise ConfigError("this job learns from requests: use `streamdp serve`")
@@ -182,7 +187,7 @@ def _run_file(
         stack.callback(source.close)
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(config.open_store(accepted))
-        say_joined(store)
+        say_opened(store)
         if store.source_key is not None:
             source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)
@@ -201,6 +206,8 @@ def _run_file(
             store,
             commit_records=config.commit.records,
             commit_seconds=config.commit.seconds,
+            max_bad_share=file.max_bad_share,
+            name=file.name,
             dead_letters=dead_letters,
             publish=[
                 lambda snapshot: display.judged(config.quality(estimator)),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss, Trace
+from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, Trace
 from streamdp.errors import ConfigError
 
 
@@ -20,6 +20,7 @@ def serve(
     tls_key: Annotated[str | None, typer.Option(help="The key of the certificate, a PEM file.")] = None,
     accept_budget: AcceptBudget = False,
     accept_loss: AcceptLoss = False,
+    new_model: NewModel = False,
     log_level: Annotated[
         Literal["info", "warning", "error"],
         typer.Option(help="What standard error shows: info has every call, error has failures only."),
@@ -47,7 +48,7 @@ def serve(
         from streamdp.service.server import serve as run
     except ModuleNotFoundError as error:
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
-    accepted = Accepted(accept_budget, accept_loss)
+    accepted = Accepted(accept_budget, accept_loss, new_model)
     level = log_level.upper()
     with ended_by_sigterm():
         run(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AcceptBudget, AcceptLoss, say, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say, warn_if_not_private
 from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError, NothingLearnedError
 
@@ -35,6 +35,7 @@ def run(
     ] = None,
     accept_budget: AcceptBudget = False,
     accept_loss: AcceptLoss = False,
+    new_model: NewModel = False,
 ) -> None:
     """Learn bounded data once, or a stream until SIGINT or SIGTERM."""
     from streamdp.config.job import Accepted
@@ -45,7 +46,7 @@ def run(
         raise ConfigError(f"--conf {bad[0]}: expected KEY=VALUE")
     if config.source.type != "spark":
         raise ConfigError("expected a job with a source of type: spark")
-    _run(config, master, {key: value for key, _, value in pairs}, name, Accepted(accept_budget, accept_loss))
+    _run(config, master, {key: value for key, _, value in pairs}, name, Accepted(accept_budget, accept_loss, new_model))
 
 
 def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str, accepted: Accepted) -> None:

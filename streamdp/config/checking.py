@@ -12,8 +12,8 @@ from streamdp.config.file import FileSourceConfig
 from streamdp.config.job import JobConfig
 from streamdp.config.yaml12 import Document
 from streamdp.data.inspection import OFTEN, Inspection
-from streamdp.errors import ConfigError, NothingLearnedError, SourceError
-from streamdp.runtime.bad_records import by_reason, in_words
+from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
+from streamdp.runtime.bad_records import by_reason, in_words, too_many
 
 BLOCK = 65_536
 """How many records `first_block` looks at."""
@@ -89,16 +89,11 @@ def hopeless(inspection: Inspection) -> str | None:
     )
 
 
-def stopped(job: JobConfig, inspection: Inspection) -> list[str]:
-    """Warn if a run would stop because too many records do not fit the schema; at most one sentence."""
+def stops(job: JobConfig, inspection: Inspection) -> str | None:
+    """Say why a run stops: no record can be learned, or too many do not fit the schema. None if it does not."""
     assert isinstance(job.source, FileSourceConfig)
-    share, limit = 1 - inspection.fit / max(inspection.rows, 1), job.source.max_bad_share
-    if limit is None or share <= limit:
-        return []
-    return [
-        f"{100 * share:.0f} % of the records do not fit the schema, more than source.max_bad_share ({limit:g}): a run "
-        "may stop before the end; fix the schema or the data, or raise it"
-    ]
+    name, limit = job.source.name, job.source.max_bad_share
+    return hopeless(inspection) or too_many(name, inspection.rows, inspection.reasons, limit)
 
 
 def unended(names: Sequence[str]) -> list[str]:
@@ -118,7 +113,8 @@ def first_block(job: JobConfig) -> list[str]:
 
     They show only which records do not fit and why, which the guarantee calls public.
 
-    Raises `NothingLearnedError` if no record fits, and the errors of `inspect`.
+    Raises `NothingLearnedError` if no record fits, `TooManyBadRecordsError` if more than `source.max_bad_share` do not,
+    and the errors of `inspect`.
     """
     source = job.source
     if not isinstance(source, FileSourceConfig) or not all(os.path.isfile(p) or os.path.isdir(p) for p in source.paths):
@@ -129,6 +125,8 @@ def first_block(job: JobConfig) -> list[str]:
         raise NothingLearnedError(f"{source.name}: {problem}")
     if problem is not None:
         return [] if source.follow else [f"{source.name}: {problem}"]
+    if (problem := stops(job, inspection)) is not None:
+        raise TooManyBadRecordsError(problem)
     return [
         f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema:"
         f" {in_words(*reason)}; see `streamdp check`"

@@ -47,6 +47,13 @@ class Promise(Settings):
         return any(allows_more(parse_cap(new), parse_cap(old)) for new, old in pairs)
 
 
+class Former(Settings):
+    """A model of a job that another one has replaced."""
+
+    learned: int  # how many records it had learned
+    budgets: tuple[str, ...]  # what a record spent, in the order of time
+
+
 class Definition(Settings):
     """The schema, the model and the cap: everything that must not change between the runs of a job.
 
@@ -155,8 +162,8 @@ class Definition(Settings):
         """
         return Promise(learned=learned, budget=self.model.budget, cap=self.cap)
 
-    def continued(self, stored: str, learned: int, accept: bool, *, losses: int = 0) -> Terms:
-        """Return the terms on which a job goes on that may have another budget or cap than before.
+    def continued(self, stored: str, learned: int, accept: bool, new_model: bool = False, *, losses: int = 0) -> Terms:
+        """Return the terms on which a job goes on that may have another budget, cap or model than before.
 
         Parameters
         ----------
@@ -166,6 +173,8 @@ class Definition(Settings):
             How many records the job has learned.
         accept
             Whether a larger budget or cap than the last one is accepted.
+        new_model
+            Whether a new model may replace one with another schema or other parameters.
         losses
             How often a loss of commits was accepted.
 
@@ -173,27 +182,27 @@ class Definition(Settings):
         """
         from streamdp.store.identity import Terms
 
-        mine = Terms(self.fingerprint(), self.text())
         now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"losses": losses or None})
         if not stored:
             return Terms(now.fingerprint(), now.text())
         before = read_definition(stored)
         old, new = before.promise(learned), self.promise(learned)
-        if not same_kind(before.cap_budget, self.cap_budget) or not same_kind(
-            parse_budget(old.budget), parse_budget(new.budget)
-        ):
-            return mine
+        alike = all(same_kind(*pair) for pair in ((before.cap_budget, self.cap_budget), (_of(old), _of(new))))
         earlier = before.earlier if old == new else (*before.earlier, old)
-        kept = now.model_copy(update={"earlier": earlier})
-        if kept.fingerprint() != before.fingerprint():
-            return mine
-        if old.exceeded_by(new) and not accept:
+        kept = now.model_copy(update={"earlier": earlier if alike else (), "former": before.former})
+        replaced = not alike or kept.fingerprint() != before.fingerprint()
+        if replaced and learned and not new_model:
+            return Terms(self.fingerprint(), self.text())
+        if alike and learned and old.exceeded_by(new) and not accept:
             said = f"{learned:,} records were learned with budget {old.budget} and cap {old.cap or 'none'}"
             raise ConfigError(
                 f"{said}, and this job has budget {new.budget} and cap {new.cap or 'none'}: people would get a weaker "
                 "promise than before; restore the configuration, or say --accept-budget, and the statement keeps both"
             )
-        return Terms(kept.fingerprint(), kept.text())
+        if not replaced:
+            return Terms(kept.fingerprint(), kept.text())
+        kept = now.model_copy(update={"former": before.models(learned)})
+        return Terms(kept.fingerprint(), kept.text(), kept.said_of_former() if learned else "")
 
     def quality(self, estimator: Any) -> Quality | None:
         """What private answers say about a model, in the unit of the target column; None without `validation`.
@@ -259,11 +268,12 @@ class StoredDefinition(Definition):
     """The definition that a store keeps."""
 
     earlier: tuple[Promise, ...] = ()  # the promises before the present one, oldest first
+    former: tuple[Former, ...] = ()  # the models before the present one, oldest first
     losses: int | None = None  # how often a loss of commits was accepted; None: never
 
     def text(self) -> str:
         """See `Definition.text`."""
-        changed = self.earlier or self.losses
+        changed = self.earlier or self.losses or self.former
         return self.model_dump_json(by_alias=True, exclude_none=True) if changed else super().text()
 
     def fingerprint(self) -> str:
@@ -285,7 +295,22 @@ class StoredDefinition(Definition):
         subjects = [] if isinstance(self.schema_.subject, str | None) else [whole]
         time = self.schema_.time
         times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
-        return [*subjects, *times, *self._lost(), *self._changes()]
+        former = [self.said_of_former()] if self.former else []
+        return [*subjects, *times, *self._lost(), *self._changes(), *former]
+
+    def models(self, learned: int) -> tuple[Former, ...]:
+        """The models of the job so far; the present one has learned this number of records."""
+        budgets = dict.fromkeys([*(old.budget for old in self.earlier if old.learned), self.model.budget])
+        return (*self.former, Former(learned=learned, budgets=tuple(budgets))) if learned else self.former
+
+    def said_of_former(self) -> str:
+        """What former models have spent, as a sentence."""
+        listed = ", ".join(f"{old.learned:,} records with {', then '.join(old.budgets)}" for old in self.former)
+        held = "" if self.cap is None else f"; the cap {self.cap} bounds a person's total over all of them"
+        return (
+            f"before the schema or the model was changed, this job learned {listed}: these spends are kept, this model"
+            f" spends again, and a person in both has spent both budgets{held}"
+        )
 
     def _lost(self) -> list[str]:
         """What holds after losses: before and after each one, a run of its own kept the guarantee and the caps."""
@@ -310,6 +335,10 @@ class StoredDefinition(Definition):
         if notes and self.cap is not None:
             notes.append("the operator changed this: a person's total is bounded by the largest cap of all times only")
         return notes
+
+
+def _of(promise: Promise) -> Budget:
+    return parse_budget(promise.budget)
 
 
 def read_definition(text: str) -> StoredDefinition:

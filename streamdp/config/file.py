@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from streamdp.config.settings import Settings
 from streamdp.errors import SourceError
+from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
     from connectors.filelist import FileList
@@ -79,7 +80,8 @@ class FileSourceConfig(Settings):
         The character between the fields of a CSV file. None: a tab if its name ends in `.tsv`, else a comma. The text
         `\t` means a tab.
     max_bad_share
-        Stop if the share of bad records, from 0 to 1, is larger. None: no limit.
+        Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
+        anything is spent. None: no limit.
     dead_letters
         A file for the positions of bad records. None: they are only counted.
     keep_payload
@@ -90,7 +92,7 @@ class FileSourceConfig(Settings):
     path: Annotated[str | list[str], BeforeValidator(_names)]
     follow: bool = False
     delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
-    max_bad_share: float | None = Field(default=0.1, ge=0, le=1)
+    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
     dead_letters: str | None = None
     keep_payload: bool = False
 
@@ -126,6 +128,8 @@ class FileSourceConfig(Settings):
     @property
     def name(self) -> str:
         """What messages call the source."""
+        if self.path == "-":
+            return "standard input"
         return ", ".join(self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
 
     def build(self, encoder: Encoder) -> RecordFile | FileList:

@@ -43,6 +43,7 @@ class Accepted(NamedTuple):
 
     budget: bool = False  # a larger budget or cap than before; the statement says both
     loss: bool = False  # a store that has lost commits by damage; the statement says so
+    model: bool = False  # a new model in place of one with another schema or other parameters
 
 
 NOTHING = Accepted()
@@ -213,16 +214,25 @@ class JobConfig(Definition):
         """
         from streamdp.store.store import Store
 
-        return Store(
-            self.store_path,
-            self.job,
-            self.fingerprint(),
-            cap=self.cap_budget,
-            config=self.text(),
-            shared=shared,
-            continued=partial(self.continued, accept=accepted.budget),
-            accept_loss=accepted.loss,
-        )
+        def opened(shared: bool) -> Store:
+            return Store(
+                self.store_path,
+                self.job,
+                self.fingerprint(),
+                cap=self.cap_budget,
+                config=self.text(),
+                shared=shared,
+                continued=partial(self.continued, accept=accepted.budget, new_model=accepted.model and not shared),
+                accept_loss=accepted.loss,
+            )
+
+        if not (accepted.model and shared):
+            return opened(shared)
+        with opened(False) as alone:  # no other worker may hold a job whose model is replaced
+            note = alone.replaced_note
+        store = opened(True)
+        store.replaced_note = note
+        return store
 
     def build_schema(self) -> Schema:
         """The encoder of the job's records. If the message's key is the subject, no column is."""

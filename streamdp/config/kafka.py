@@ -12,6 +12,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
+from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
     from connectors.avroschemas import Writers
@@ -126,7 +127,8 @@ class KafkaSourceConfig(KafkaClientConfig):
     on_missing
         What to do if the broker no longer has the next offset: `stop`, or continue at the `earliest` or `latest` one.
     max_bad_share
-        Stop if the share of bad messages, from 0 to 1, is larger. None: no limit.
+        Stop a job that has learned nothing, before anything is spent, if a larger share, from 0 to 1, of the messages
+        before the first commit does not fit the schema. None: no limit.
     max_bad_in_a_row
         Stop if more consecutive messages of one partition are bad. None: no limit.
     dead_letters, dead_letter_topic
@@ -159,7 +161,7 @@ class KafkaSourceConfig(KafkaClientConfig):
     budget_header: str | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_missing: Literal["stop", "earliest", "latest"] = "stop"
-    max_bad_share: float | None = Field(default=None, ge=0, le=1)
+    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
     max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
     dead_letters: str | None = None
     dead_letter_topic: str | None = None

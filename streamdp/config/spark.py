@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from streamdp.config.kafka import SourceOptions
 from streamdp.config.settings import Settings
+from streamdp.runtime.defaults import BAD_SHARE
 
 
 class TriggerConfig(Settings):
@@ -41,6 +42,9 @@ class SparkSourceConfig(SourceOptions):
 
     Parameters
     ----------
+    max_bad_share
+        Stop a job that has learned nothing, before anything is spent, if a larger share, from 0 to 1, of its first
+        batch does not fit the schema. None: no limit.
     options
         Options of Spark's reader. A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
     format
@@ -62,6 +66,7 @@ class SparkSourceConfig(SourceOptions):
     """
 
     type: Literal["spark"]
+    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
     format: str | None = Field(default=None, min_length=1)
     path: str | None = Field(default=None, min_length=1)
     stream: bool = False

@@ -88,8 +88,8 @@ def check_pipeline(model: Any) -> tuple[str, ...]:
     a `learn_one` of their own are taken to keep nothing.
 
     The names are returned and not raised, because a part may be harmless where you know what the data are, such as an
-    encoder of categories that are public. Before learning, write `assert not check_pipeline(model)`. An estimator does
-    not know what is in front of it, so nothing checks this when it learns.
+    encoder of categories that are public. Before learning, write `assert not check_pipeline(model)`. A pipeline of
+    River that learns its first record warns of them.
 
     Parameters
     ----------

@@ -39,6 +39,7 @@ from streamdp.errors import (
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.packing import Predictor, RecordLearner
+from streamdp.estimators.traps import warn_if_large, warn_if_repeated, warn_of_pipeline
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Admission, Collector, Learner
 from streamdp.learners.linear_problem import LinearProblem
@@ -371,6 +372,7 @@ class Estimator(river_base.Estimator):
         anything is learned or spent.
         """
         self._need_subjects(None)
+        warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)
         with self._rng.lock:
             names = names_of(X)
@@ -542,7 +544,11 @@ class Estimator(river_base.Estimator):
                 warnings.warn(_CLONES, PrivacyWarning, stacklevel=4)
         if not (self._charges or self._history.uncapped):
             self._history = self._history.joined(CapHistory({}, uncapped=True))
+        if not self._spent:
+            warn_of_pipeline()
         if largest is not self._counted:  # most records bring no budget of their own
+            if amount(largest) > max(map(amount, self._spent), default=0.0):
+                warn_if_large(largest)
             self._set_spent((*self._spent, largest))
             self._counted = largest
 

@@ -94,7 +94,7 @@ class Features:
         try:
             values = self._values_of(x)
         except KeyError:
-            self._warn("missing", "a record lacks a declared feature; missing features count as 0")
+            self._warn_missing(name for name in self.names if name not in x)
             values = tuple(x.get(name, 0.0) for name in self.names)
         if len(x) > len(self.names):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
@@ -142,7 +142,7 @@ class Features:
         out = np.zeros((len(X), len(self.names)))
         for j, name in enumerate(self.names):
             if name not in known:
-                self._warn("missing", "a record lacks a declared feature; missing features count as 0")
+                self._warn_missing([name])
                 continue
             column = column_of(X, self.names, name)
             with contextlib.suppress(Exception):  # it may have a value in its message
@@ -154,10 +154,14 @@ class Features:
             raise SchemaError(f"feature {name!r}: expected numbers")
         return out
 
-    def _warn(self, about: str, message: str) -> None:
+    def _warn_missing(self, names: Iterable[Any]) -> None:
+        name = next(iter(names))
+        self._warn("missing", f"the declared feature {name!r} is missing in a record; missing features count as 0", 5)
+
+    def _warn(self, about: str, message: str, level: int = 4) -> None:
         if about not in self._warned:
             self._warned.add(about)
-            warnings.warn(f"{self._owner}: {message}", SchemaWarning, stacklevel=4)
+            warnings.warn(f"{self._owner}: {message}", SchemaWarning, stacklevel=level)
 
 
 class SchemaFeatures(Features):

@@ -1,8 +1,8 @@
 """Undecodable records: when they stop a job, and what a run says that learns nothing.
 
-A run goes on if none of its first records fits the schema, with a warning: a topic may begin with thousands of messages
-of an old format, and a job that stops there could never begin. Nothing is lost meanwhile. `max_bad_in_a_row` and
-`max_bad_share` say when to stop, and a run that learns nothing ends with an error.
+The records before the first commit of a job decide whether its schema fits: if more than `max_bad_share` of them do
+not, the job stops before anything is spent. Later `max_bad_in_a_row` says when to stop, and a run that learns nothing
+ends with an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamdp.data.records import MOST_RECORDS, Batch, Shard
 from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError, check_whole, is_number
 from streamdp.store.snapshot import Counts
 
-MIN_POLLED = 1000
+LEAST = 100
 """The share is taken of at least so many records: of few records, one bad one is a large share."""
 FIRST_WARNING = 10
 """A run warns if none of so many first records fits, and again at each tenfold.
@@ -51,20 +51,79 @@ def dropped(counts: Counts) -> str | None:
     )
 
 
+_CHANGES = {
+    "unknown_category": "declare its other values, or other: true",
+    "unknown_class": "declare all its classes",
+    "missing": "say what a gap means by missing: and schema.missing_values",
+    "not_a_number": "declare categories, or name its gaps in schema.missing_values",
+    "not_finite": "say what a gap means by missing:",
+    "not_a_date": "declare its format",
+    "not_a_time": "declare its unit in schema.time",
+    "bad_budget": "give a number above 0",
+}
+"""What to change in the schema, by the reason of a dead letter."""
+
+
+def too_many(name: str, rows: int, reasons: Counter[tuple[str, str | None]], limit: float | None) -> str | None:
+    """Say that too many of the first records of a job do not fit the schema, and what to change; None if few.
+
+    `name` is that of the source, `reasons` counts the dead letters among `rows` records by reason and column, and
+    `limit` is the share that is allowed.
+    """
+    bad = reasons.total()
+    if limit is None or bad <= limit * max(rows, LEAST):
+        return None
+    fixes = [
+        f"{column!r}: {_CHANGES[reason]}"
+        for (reason, column), _ in reasons.most_common(_SHOWN)
+        if column is not None and reason in _CHANGES
+    ]
+    return (
+        f"{name}: {bad:,} of the first {rows:,} records ({100 * bad / rows:.0f} %) do not fit the schema:"
+        f" {by_reason(reasons)}; nothing was learned or spent; {'; '.join([*fixes, 'if these may be left out'])}, raise"
+        f" source.max_bad_share ({limit:g})"
+    )
+
+
+@dataclass(slots=True)
+class FirstRecords:
+    """Counts the records before the first commit of a job."""
+
+    name: str  # of the source
+    limit: float | None  # the share that may not fit; None: no limit, or the job has learned
+    rows: int = 0
+    reasons: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not (is_number(self.limit) and 0 <= self.limit <= 1):
+            raise ConfigError(f"max_bad_share: expected a number from 0 to 1 or None, got {self.limit!r}")
+
+    def note(self, batch: Batch) -> None:
+        """Count a batch."""
+        if self.limit is not None:
+            self.rows += len(batch) + len(batch.dead)
+            self.reasons.update((letter.reason, letter.column) for letter in batch.dead)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing may be committed; None if it may."""
+        return too_many(self.name, self.rows, self.reasons, self.limit)
+
+    def check(self) -> None:
+        """Raise `TooManyBadRecordsError` if nothing may be committed."""
+        if (problem := self.problem) is not None:
+            raise TooManyBadRecordsError(problem)
+
+
 @dataclass(slots=True)
 class BadRecords:
     """Counts the undecodable records of a worker."""
 
     max_in_a_row: int | None  # of a shard; None for no limit
-    max_share: float | None  # of all polled records, in [0, 1]; None for no limit
-    polled: int = 0  # all records so far, `bad` the undecodable ones; records that are read again count again
-    bad: int = 0
 
     def __post_init__(self) -> None:
         if self.max_in_a_row is not None:
             check_whole("max_bad_in_a_row", self.max_in_a_row, 0, MOST_RECORDS)
-        if self.max_share is not None and not (is_number(self.max_share) and 0 <= self.max_share <= 1):
-            raise ConfigError(f"max_bad_share: expected a number from 0 to 1 or None, got {self.max_share!r}")
 
     def count(self, shard: Shard, batch: Batch, in_a_row: int) -> int:
         """Count a batch, and return how many undecodable records of the shard stand in a row at its end.
@@ -72,10 +131,8 @@ class BadRecords:
         `in_a_row` is what the last call for this shard returned; 0 before the first. Raises `TooManyBadRecordsError`
         above a limit.
         """
-        self.polled += len(batch) + len(batch.dead)
         if not batch.dead:
             return 0 if len(batch) else in_a_row
-        self.bad += len(batch.dead)
         before = np.searchsorted(batch.positions, [letter.position for letter in batch.dead])  # how many good ones
         runs = np.bincount(before, minlength=len(batch) + 1)
         runs[0] += in_a_row
@@ -85,11 +142,6 @@ class BadRecords:
             raise TooManyBadRecordsError(
                 f"{shard}: {runs.max()} records in a row cannot be decoded; the reason of the last is "
                 f"{last.reason!r}{column}; fix the schema or the producer, or raise max_bad_in_a_row"
-            )
-        if self.max_share is not None and self.bad > self.max_share * max(self.polled, MIN_POLLED):
-            raise TooManyBadRecordsError(
-                f"{self.bad} of {self.polled} records cannot be decoded, over the share of {self.max_share:g}; "
-                "fix the schema or the producer, or raise max_bad_share"
             )
         return int(runs[-1])
 

@@ -8,6 +8,9 @@ COMMIT_RECORDS = 100_000
 """A commit takes milliseconds, most of them for the disk; a commit every 10,000 records would double the time to learn
 a file."""
 
+BAD_SHARE = 0.05
+"""The share of the first records of a job that may not fit its schema."""
+
 COMMIT_SECONDS = 5.0
 """The longest time between two commits, in seconds, if at least one record came."""
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
-from streamdp.runtime.bad_records import Unlearned
+from streamdp.runtime.bad_records import FirstRecords, Unlearned
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
 from streamdp.runtime.learning import check_finite, learn, total
@@ -63,6 +63,11 @@ class Runner:
         `commits_at_every_boundary` is committed at every boundary.
     commit_when_idle
         Commit also as soon as the source has no more records at the moment, because somebody waits for the commit.
+    max_bad_share
+        Stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the records before the
+        first commit of a job does not fit the schema. None: no limit.
+    name
+        What messages call the source.
     dead_letters
         Gets the dead letters before their records are committed. A new job commits its start, so that a later run
         finds what was written after it; so does a job whose first window may not end in this run.
@@ -96,6 +101,8 @@ class Runner:
         commit_records: int = COMMIT_RECORDS,
         commit_seconds: float = COMMIT_SECONDS,
         commit_when_idle: bool = False,
+        max_bad_share: float | None = None,
+        name: str = "the source",
         dead_letters: DeadLetters | None = None,
         publish: Sequence[Callable[[Snapshot], None]] = (),
         on_progress: Callable[[Progress], None] | None = None,
@@ -124,6 +131,7 @@ class Runner:
         self._on_unfit = on_unfit
         self._clock = clock
         self._wait = wait
+        self._first_records = FirstRecords(name, max_bad_share)
         self.unlearned = Unlearned()
         """The records of this run, until one is learned."""
         self._calls: LongCalls | None = None
@@ -201,6 +209,7 @@ class Runner:
         if snapshot is None and self._estimator.n_seen:
             raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
         if snapshot is not None:
+            self._note_learned(snapshot.counts)
             self._estimator.load_state_dict(snapshot.state)
             self._resume(self._source, snapshot.position)
             self._counts = self._committed = snapshot.counts
@@ -284,6 +293,7 @@ class Runner:
 
     def _learn(self, batch: Batch) -> None:
         with span("learn", records=len(batch), dead=len(batch.dead)):
+            self._first_records.note(batch)
             counts = self._call(partial(learn, self._estimator, batch, self._counts))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead, self._shard)
@@ -297,10 +307,12 @@ class Runner:
         # Both are needed: another input may end at the same position, and a position may change without a record.
         moved = self._pending or self._position != self._committed_position
         if moved and self._estimator.at_boundary:
+            self._first_records.check()
             state = self._estimator.state_dict()
             check_finite(state)
             self._call(partial(self._write, state))
             self._committed, self._committed_position = self._counts, self._position
+            self._note_learned(self._committed)
             self._source.commit(self._position)
             if self._publish:
                 snapshot = self._call(self._store.load)
@@ -308,6 +320,10 @@ class Runner:
                 self._show(snapshot)
             self._report()
             self._committed_at = self._clock()
+
+    def _note_learned(self, counts: Counts) -> None:
+        if counts.learned:
+            self._first_records.limit = None
 
     def _show(self, snapshot: Snapshot) -> None:
         for publish in self._publish:

@@ -33,7 +33,7 @@ from streamdp.errors import (
     SourceUnavailableError,
     StoreUnavailableError,
 )
-from streamdp.runtime.bad_records import BadRecords, Unlearned
+from streamdp.runtime.bad_records import BadRecords, FirstRecords, Unlearned
 from streamdp.runtime.calls import HANGS, Reminder, Wait
 from streamdp.runtime.defaults import (
     COMMIT_RECORDS,
@@ -81,9 +81,11 @@ class Worker:
         Opened with `shared=True`.
     commit_records, commit_seconds
         Commit after about this many records, or after this many seconds in which a position moved.
-    max_bad_in_a_row, max_bad_share
-        Stop with `TooManyBadRecordsError` above this many undecodable records of a shard in a row, or above this share
-        of all polled records (of at least 1000); None for no limit.
+    max_bad_in_a_row
+        Stop with `TooManyBadRecordsError` above this many undecodable records of a shard in a row; None for no limit.
+    max_bad_share, name
+        Stop so, before anything is committed, if a larger share of the records before the worker's first commit does
+        not fit the schema; None for no limit, as for a job that has learned. `name` is that of the source.
     dead_letters
         Gets the dead letters; it is committed before their records are.
     observers
@@ -112,6 +114,7 @@ class Worker:
         commit_seconds: float = COMMIT_SECONDS,
         max_bad_in_a_row: int | None = 10_000,
         max_bad_share: float | None = None,
+        name: str = "the source",
         dead_letters: DeadLetters | None = None,
         observers: Sequence[Observer] = (),
         publish: Sequence[Callable[[list[Snapshot]], None]] = (),
@@ -137,7 +140,8 @@ class Worker:
         self._wait = wait
         self._randomness = randomness
         self._shards = ShardTable(build)
-        self._bad_records = BadRecords(max_bad_in_a_row, max_bad_share)
+        self._bad_records = BadRecords(max_bad_in_a_row)
+        self._first_records = FirstRecords(name, max_bad_share)
         self.unlearned = Unlearned()
         """The records of this run, until one is learned."""
         self._thread = StoreThread(source, self._stay, self._retried, clock, sleep, wait, randomness)
@@ -320,6 +324,7 @@ class Worker:
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
         with span("learn", records=len(batch), dead=len(batch.dead)):
+            self._first_records.note(batch)
             counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if self._dead_letters is not None:
             lane.letters += batch.dead
@@ -356,6 +361,7 @@ class Worker:
     def _commit(self, *, last: bool = False) -> bool:
         """Commit every shard that moved, or roll back; returns whether no record has to be read again."""
         if parts := self._shards.parts():
+            self._first_records.check()
             if not self._write(parts, self._call):
                 if not self.stopping:
                     self._roll_back()
@@ -378,6 +384,8 @@ class Worker:
             self._refused(error)
             return False
         self._done += self._shards.mark_committed(parts)
+        if any(part.counts.learned for part in parts.values()):
+            self._first_records.limit = None
         self._committed_at = self._clock()
         for observer in self._observers:
             observer.committed(parts, self._committed_at - began)
@@ -498,8 +506,10 @@ class Worker:
         call = self._thread.call
         if call is not None and call is self._learning:
             self._wait([call], LAST_BATCH_S)
-            return not self._shards.stale and call.done() and call.exception() is None
-        return not self._shards.stale and call is None
+            learned = call.done() and call.exception() is None
+        else:
+            learned = call is None
+        return learned and not self._shards.stale and self._first_records.problem is None
 
     def lost(self, shards: set[Shard]) -> None:
         """See `RebalanceListener.lost`. One ledger holds the pending spends of all shards, so all are rolled back."""

@@ -323,8 +323,8 @@ class LearningJob(Job):
 
     def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
         """Take a shard, and wait until one is free; None after the stop."""
-        if store.joined_note is not None:
-            _log.info("job %r: %s", self.name, store.joined_note)
+        for note in filter(None, (store.joined_note, store.replaced_note)):
+            _log.info("job %r: %s", self.name, note)
         if not self.config.store_on_server:
             return WHOLE
         since = time.monotonic()

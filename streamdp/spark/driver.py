@@ -36,7 +36,7 @@ import secrets
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -48,12 +48,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from streamdp.data.records import Position, Shard
-from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError, raise_alone
+from streamdp.errors import (
+    ConfigError,
+    SourceError,
+    StoreUnavailableError,
+    TooFewUsersError,
+    TooManyBadRecordsError,
+    raise_alone,
+)
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Collector
 from streamdp.learners.user_windows import Windows, WindowWarning
 from streamdp.ledger.rows import ROW
-from streamdp.runtime.learning import check_finite
+from streamdp.runtime.bad_records import too_many
+from streamdp.runtime.defaults import BAD_SHARE
+from streamdp.runtime.learning import check_finite, total
 from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
@@ -159,6 +168,7 @@ class Driver:
         """
         try:
             parts = self._parts(frame, mark)
+            self._check_fit(parts.values())
             _patiently(lambda: self._store.commit_parts(parts))
             self._reload()
         except BaseException:
@@ -167,6 +177,19 @@ class Driver:
                 self._reload()
             raise
         self.show()
+
+    def _check_fit(self, parts: Iterable[Part]) -> None:
+        """Raise `TooManyBadRecordsError` if a job has learned nothing, and too many of these records do not fit."""
+        if not self.counts.learned:
+            reasons = Counter[tuple[str, str | None]]()
+            for part in parts:
+                for said, count in part.position["dead"].items():
+                    reason, _, column = said.partition(" ")
+                    reasons[reason, column or None] += count
+            limit = getattr(self._config.source, "max_bad_share", BAD_SHARE)
+            rows = sum(total(part.counts) for part in parts)
+            if (problem := too_many("Spark", rows, reasons, limit)) is not None:
+                raise TooManyBadRecordsError(problem)
 
     def _reload(self) -> None:
         self._last = _patiently(lambda: {shard: self._store.load(shard) for shard in self.shards})

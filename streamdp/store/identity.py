@@ -23,6 +23,7 @@ class Terms(NamedTuple):
 
     fingerprint: str  # stands for everything that must not change between runs
     config: str  # the job's text for readers, without secrets
+    replaced: str = ""  # what is kept of a model that a new one replaces, as a sentence; "": the model goes on
 
 
 class Continued(Protocol):
@@ -67,7 +68,7 @@ def create_or_check(
                 terms = continued(row.config, learned, losses=database.losses)
             counts = [snapshot.counts for snapshot in snapshots]
             unspent = alone and not any(c.learned or c.refused for c in counts)
-            _check_job(row, database.name, terms, cap is not None, unspent)
+            _check_job(row, database.name, terms, cap is not None, unspent or bool(terms.replaced))
         if cap is not None:
             _check_ledger(connection, database, job, cap, key)
     return terms
@@ -130,7 +131,8 @@ def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool, unspent: bo
     if row.fingerprint != terms.fingerprint and not unspent:
         raise StoreMismatchError(
             f"{name} was created by another configuration of job {row.job!r}{_changes(row.config, terms.config)};"
-            " restore that configuration, or use another store"
+            " restore that configuration, or begin a new model by --new-model: it keeps what people have spent, and"
+            " they spend again; another store would not count the spends so far"
         )
     if capped != bool(row.capped):
         created, opened = ("without", "with") if capped else ("with", "without")

@@ -102,6 +102,8 @@ class Store:
     joined
         If this job is new in its database and has a cap: the other jobs there that have one. It shares their people.
         Else an empty list.
+    replaced_note
+        What is kept of a model that a new one replaces now, as a sentence; else "".
     source_key
         A secret from which a source makes keyed digests of its records; None without a cap.
 
@@ -150,7 +152,7 @@ class Store:
                 continued=continued,
                 alone=not shared,
             )
-            self.fingerprint, config = terms
+            self.fingerprint, config, self.replaced_note = terms
             self._connection = database.open_for_writing(STORE_FORMAT)
             stack.callback(database.close, self._connection)
             with self._transaction() as connection:

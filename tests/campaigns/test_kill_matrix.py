@@ -243,6 +243,7 @@ class Cell:
                     self.letters = f"dead_letter_topic: {self.topic}-dead"
             source = (
                 f"{{type: kafka, topic: {self.topic}, subject_from: value, {self.letters}, max_bad_in_a_row: null, "
+                "max_bad_share: null, "
                 f"client: {self.rng.choice(CLIENTS)}, "
                 f"options: {json.dumps({**fetches, **self.servers.options(self.secure)})}}}"
             )

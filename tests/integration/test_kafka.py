@@ -355,18 +355,24 @@ def test_a_budget_may_come_in_a_header(job: Job, client: str) -> None:
     assert job.counts == Counts(3, 1, 3)
 
 
-@pytest.mark.parametrize(
-    ("limit", "match"),
-    [({"max_bad_in_a_row": 50}, "51 records in a row.*not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
-)
-def test_too_many_bad_records_stop_after_a_commit(job: Job, limit: dict[str, Any], match: str) -> None:
+def test_too_many_bad_records_in_a_row_stop_after_a_commit(job: Job) -> None:
     job.produce([("s", b"bad")] * 50 + [(f"s{i}", fields(i)) for i in range(100)])
-    assert job.work(job.source(), 150, **limit) == 150  # just within
+    assert job.work(job.source(), 150, max_bad_in_a_row=50) == 150  # just within
     job.produce([(f"t{i}", fields(i)) for i in range(20)] + [("s", b"bad")] * 51)
-    with pytest.raises(TooManyBadRecordsError, match=match):
-        job.work(job.source(), 71 if "max_bad_in_a_row" in limit else None, **limit)
+    with pytest.raises(TooManyBadRecordsError, match=r"51 records in a row.*not_json'"):
+        job.work(job.source(), 71, max_bad_in_a_row=50)
     assert job.counts == Counts(120, 0, 101)
     assert job.positions == {0: 221}
+
+
+def test_a_wrong_schema_stops_before_anything_is_spent(job: Job) -> None:
+    job.produce([(f"s{i}", b"bad" if i % 3 else fields(i)) for i in range(150)])
+    with pytest.raises(
+        TooManyBadRecordsError, match=r"do not fit the schema: not json \(.*nothing was learned or spent"
+    ):
+        job.work(job.source(), 150, max_bad_share=0.05)
+    assert job.positions == {}
+    assert job.work(job.source(), 150, max_bad_share=0.7) == 150
 
 
 @both

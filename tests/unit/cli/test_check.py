@@ -41,7 +41,8 @@ def job(tmp_path: Path) -> Path:
 
 def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     before = {path: path.read_bytes() for path in job.iterdir()}
-    out = quick.silent("check", "job.yaml", "--json")
+    code, out, err = quick("check", "job.yaml", "--json")
+    assert (code, err) == (3, "")
     found = json.loads(out)
     assert "not private" in found["note"]
     missing, unknown = range(0, 1000, 10), range(1, 1000, 4)
@@ -58,9 +59,10 @@ def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     assert columns["city"]["seen"] == {"Paris": 250, "Lyon": 500, "Rome": 0}
     assert columns["married"]["seen"] == {"false": 500, "true": 500}
     assert found["plan"]["beats_constant"] == "possible"
-    assert "35 % of the records do not fit the schema, more than source.max_bad_share (0.1)" in found["warnings"][0]
+    assert "351 of the first 1,000 records (35 %) do not fit the schema: unknown category" in found["problems"][0]
+    assert "raise source.max_bad_share (0.05)" in found["problems"][0]
     (job / "job.yaml").write_text(JOB.replace("people.csv", "people.csv, max_bad_share: 0.4"))
-    assert json.loads(quick.silent("check", "job.yaml", "--json"))["warnings"] == found["warnings"][1:]
+    assert json.loads(quick.silent("check", "job.yaml", "--json")) == found | {"problems": []}
     (job / "job.yaml").write_text(JOB)
     said = " ".join(found["warnings"])
     assert "'age': 20 % of the values lie outside" in said
@@ -87,7 +89,8 @@ def test_whether_the_dropped_records_are_like_the_others(job: Path, quick: Quick
 
 
 def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
-    out = quick.output("check", "job.yaml", COLUMNS="120")
+    code, out, _ = quick("check", "job.yaml", COLUMNS="120")
+    assert code == 3
     assert out.startswith("These counts are read from private records and are not private")
     assert "may or may not beat the best constant" in out
     for shown in ("missing", "unknown category", "250", "200"):
@@ -99,7 +102,7 @@ def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
 def test_run_warns_of_what_does_not_fit_and_of_nothing_that_is_private(job: Path, quick: Quick) -> None:
     code, _, err = quick("run", "job.yaml")
     assert code == 3  # too many bad records, as before
-    assert "25 % of the first 1,000 records do not fit the schema: unknown category in column 'city'" in err
+    assert "351 of the first 1,000 records (35 %) do not fit the schema: unknown category in column 'city' (250)" in err
     assert "outside" not in err
     assert SECRET not in err
 

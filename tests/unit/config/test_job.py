@@ -16,6 +16,7 @@ from streamdp.config.definition import read_definition
 from streamdp.config.job import load_config, make_config
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
+from streamdp.store.identity import Terms
 from tests.support.service import job as calls
 
 JOB = """\
@@ -184,10 +185,9 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
     raised = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=4")))
     lowered = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=2")))
     other = load_config(write(tmp_path, JOB.replace("eta: 0.3", "eta: 0.2")))
-    assert (
-        first.continued("", 7, False) == first.continued(first.text(), 7, False) == (first.fingerprint(), first.text())
-    )
-    assert other.continued(first.text(), 7, True) == (other.fingerprint(), other.text())  # the store refuses it
+    for stored in ("", first.text()):
+        assert first.continued(stored, 7, False) == Terms(first.fingerprint(), first.text())
+    assert other.continued(first.text(), 7, True) == Terms(other.fingerprint(), other.text())  # the store refuses it
     with pytest.raises(ConfigError, match="--accept-budget"):
         raised.continued(first.text(), 7, False)
     terms = raised.continued(first.text(), 7, True)

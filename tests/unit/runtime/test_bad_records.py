@@ -10,7 +10,7 @@ import pytest
 
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError
-from streamdp.runtime.bad_records import BadRecords, Unlearned, in_words
+from streamdp.runtime.bad_records import BadRecords, FirstRecords, Unlearned, in_words
 from streamdp.store.snapshot import Counts
 
 SHARD = Shard("t", 3)
@@ -25,7 +25,7 @@ def batch(first: int, good: list[bool]) -> Batch:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_run_of_bad_records_goes_on_over_batches(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    counted, in_a_row, place, expected = BadRecords(None, None), 0, 0, 0
+    counted, in_a_row, place, expected = BadRecords(None), 0, 0, 0
     for _ in range(200):
         good = (rng.random(rng.integers(1, 6)) < rng.choice([0.0, 0.3, 1.0])).tolist()
         for fine in good:
@@ -33,11 +33,10 @@ def test_a_run_of_bad_records_goes_on_over_batches(seed: int) -> None:
         in_a_row = counted.count(SHARD, batch(place, good), in_a_row)
         place += len(good)
         assert in_a_row == expected
-    assert counted.polled == place
 
 
 def test_limits_are_the_last_allowed_numbers() -> None:
-    limited = BadRecords(3, None)
+    limited = BadRecords(3)
     assert limited.count(SHARD, batch(0, [True, False, False, False]), 0) == 3
     with pytest.raises(TooManyBadRecordsError, match=r"t/3: 4 records in a row .* 'not_json'; fix .* max_bad_in_a_row"):
         limited.count(SHARD, batch(4, [False]), 3)
@@ -46,29 +45,35 @@ def test_limits_are_the_last_allowed_numbers() -> None:
         limited.count(SHARD, lacking, 3)
 
 
-@pytest.mark.parametrize(
-    "limits", [("x", None), (-1, None), (1.5, None), (None, "x"), (None, 1.5), (None, float("nan"))]
-)
-def test_other_limits_are_refused(limits: Any) -> None:
-    with pytest.raises(ConfigError, match="max_bad_"):
-        BadRecords(*limits)
+@pytest.mark.parametrize("limit", ["x", -1, 1.5])
+def test_other_limits_are_refused(limit: Any) -> None:
+    with pytest.raises(ConfigError, match="max_bad_in_a_row"):
+        BadRecords(limit)
+    with pytest.raises(ConfigError, match="max_bad_share"):
+        FirstRecords("people.csv", float("nan") if limit == "x" else limit)
 
 
 def test_a_run_counts_wherever_a_poll_cuts_it() -> None:
     """A good record after it does not undo it, and a poll without records does not end it."""
-    assert BadRecords(3, None).count(SHARD, batch(4, []), 3) == 3
+    assert BadRecords(3).count(SHARD, batch(4, []), 3) == 3
     for good, before in (([False] * 4 + [True], 0), ([True] + [False] * 4 + [True], 0), ([False, True, False], 3)):
         with pytest.raises(TooManyBadRecordsError, match="4 records in a row"):
-            BadRecords(3, None).count(SHARD, batch(4, good), before)
+            BadRecords(3).count(SHARD, batch(4, good), before)
 
 
-def test_the_share_is_of_at_least_a_thousand_records() -> None:
-    limited = BadRecords(None, 0.05)
-    limited.count(SHARD, batch(0, [False] * 50), 0)
-    limited.count(SHARD, batch(50, [True] * 970), 50)
-    limited.count(SHARD, batch(1020, [False]), 0)  # 51 of 1021
-    with pytest.raises(TooManyBadRecordsError, match=r"52 of 1022 records .* share of 0.05; fix .* max_bad_share"):
-        limited.count(SHARD, batch(1021, [False]), 1)
+def test_the_share_is_of_at_least_a_hundred_records() -> None:
+    first = FirstRecords("people.csv", 0.05)
+    first.note(batch(0, [False] * 5))
+    first.check()
+    first.note(batch(5, [False]))
+    with pytest.raises(TooManyBadRecordsError, match=r"people.csv: 6 of the first 6 .*not json \(6\).*max_bad_share"):
+        first.check()
+    first.note(batch(6, [True] * 114))
+    first.check()  # 6 of 120
+    first.note(replace(batch(120, [False]), dead=[DeadLetter(120, "unknown_category", "city")]))
+    with pytest.raises(TooManyBadRecordsError, match=r"city' \(1\); nothing was .* 'city': declare its other values"):
+        first.check()
+    assert FirstRecords("people.csv", None, 10, first.reasons).problem is None
 
 
 def lacking(*columns: str) -> Batch:

@@ -302,7 +302,7 @@ def test_shards_that_were_published_before_and_after_a_larger_cap_keep_both_in_t
     old = Snapshot(
         "r", before.fingerprint(), before.text(), 1, 1.0, Counts(1), {}, estimator.state_dict(), Shard("t", 1)
     )
-    fingerprint, text = job("eps=5").continued(before.text(), 1, True)
+    fingerprint, text, _ = job("eps=5").continued(before.text(), 1, True)
     new = replace(old, fingerprint=fingerprint, config=text, committed_at=2.0, shard=Shard("t", 0))
     for shards in ([old, new], [new, old]):
         said = restore(combined(shards)).statement()
