@@ -5,7 +5,7 @@ from streamdp.data.preprocessing import (
     CategoryEncoder,
 )
 from streamdp.errors import PrivacyWarning
-from streamdp.estimators.accounts import check_pipeline
+from streamdp.estimators.parts import check_pipeline
 
 __all__ = [
     "BoundsScaler",

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from streamdp.errors import PrivacyWarning
+from streamdp.estimators.parts import check_pipeline
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 
 _LARGE_EPSILON, _LARGE_MU = 10.0, 3.0
@@ -47,7 +48,8 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
             ignore_repeats(model)
             _warn(
                 f"{type(model).__name__} gets rows again that it has learned from: if they are unchanged, each pass"
-                " spends their budget again, and the statement counts it once. Make one pass, or give a ledger and subjects"
+                " spends their budget again, and the statement counts it once. Make one pass, or give a ledger and"
+                " subjects"
             )
             return
         if type(owner).__weakrefoffset__:
@@ -69,8 +71,8 @@ def _places(item: Any) -> Iterator[tuple[Any, Any]]:
     """What identifies rows while they exist, with the object that must be alive: the object itself, and its memory."""
     yield id(item), item
     if hasattr(item, "iloc"):  # a choice of columns is a new frame of pandas over the same memory
-        column = item if item.ndim == 1 else item.iloc[:, 0] if item.shape[1] else np.empty(0)
-        item = column.to_numpy() if column.dtype.kind in "biuf" else None
+        column = item if item.ndim == 1 or not item.shape[1] else item.iloc[:, 0]
+        item = column.to_numpy() if column.ndim == 1 and column.dtype.kind in "biuf" else None
     if isinstance(item, np.ndarray):
         owner = item
         while isinstance(owner.base, np.ndarray):
@@ -102,8 +104,6 @@ def warn_of_pipeline() -> None:
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_filename.replace("\\", "/").split("/")[-3:] == [*_PIPELINE]:
-            from streamdp.estimators.accounts import check_pipeline
-
             if parts := check_pipeline(frame.f_locals.get("self")):
                 message = (
                     f"{', '.join(parts)} in this pipeline may keep values of records without noise, which every"

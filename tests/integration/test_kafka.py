@@ -371,7 +371,7 @@ def test_a_wrong_schema_stops_before_anything_is_spent(job: Job) -> None:
         TooManyBadRecordsError, match=r"do not fit the schema: not json \(.*nothing was learned or spent"
     ):
         job.work(job.source(), 150, max_bad_share=0.05)
-    assert job.positions == {}
+    assert job.counts == Counts()
     assert job.work(job.source(), 150, max_bad_share=0.7) == 150
 
 
