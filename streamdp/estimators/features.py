@@ -156,7 +156,7 @@ class Features:
 
     def _warn_missing(self, names: Iterable[Any]) -> None:
         name = next(iter(names))
-        self._warn("missing", f"the declared feature {name!r} is missing in a record; missing features count as 0", 5)
+        self._warn("missing", f"a record lacks the declared feature {name!r}; missing features count as 0", 5)
 
     def _warn(self, about: str, message: str, level: int = 4) -> None:
         if about not in self._warned:

@@ -109,7 +109,7 @@ def test_a_feature_that_a_frame_lacks_is_named() -> None:
         lambda model: model.learn_one({"a": 1.0}, 1.0),
     ):
         model = LDPASGDRegressor(features=NAMES)
-        with pytest.warns(UserWarning, match="the declared feature 'b' is missing in a record; missing features count"):
+        with pytest.warns(UserWarning, match="a record lacks the declared feature 'b'; missing features count"):
             learn(model)
 
 
