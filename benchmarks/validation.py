@@ -19,10 +19,10 @@ from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.privacy.mechanisms.response import truth
-from streamdp.validation.plan import NOTHING, plan_of
+from streamdp.validation.plan import ERROR, NOTHING, OTHER, plan_of
 from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN, Estimate
 from streamdp.validation.sums import ERRORS, OTHERS
-from streamdp.validation.tasks import Classes
+from streamdp.validation.tasks import Classes, Probabilities
 from streamdp.validation.validator import Validator
 
 RUNS = 400
@@ -95,27 +95,37 @@ class Truth:
             self._numbers += told
 
     def now(self) -> np.ndarray:
-        """The errors of the model that is asked about, and of the constant."""
+        """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model._validation.validator
-        task, reach = validator._task, validator._progress[2]
-        y, largest = task.clipped(self._y), task.largest(reach)
-        predicted = self._model._decided(self._model._scores(self._X, validator.point))
-        constant = np.full(len(y), task.constant(validator._fixed))
-        return np.array([task.errors(p, y, largest).mean() for p in (predicted.astype(float), constant)])
+        task, reach, known = validator._task, validator._progress[2], validator._fixed
+        scores = self._model._scores(self._X, validator.point)
+        return np.array([task.values(kind, scores, self._y, known, reach).mean() for kind in (ERROR, OTHER)])
 
     def averages(self) -> tuple[float, float]:
-        """The average error behind the answers, and the average difference."""
+        """The average error behind the answers (of classes the rate), and the average difference."""
         self.close()
-        errors, others = self._sums / self._numbers[:, None]
+        errors, others = self._sums / np.maximum(self._numbers, 1)[:, None]
+        if isinstance(self._model._validation.validator._task, Probabilities):
+            return float(others[1]), float(errors[0])
         return float(errors[0]), float(errors[0] - others[1])
+
+
+def gain(model: Any, stream: Stream) -> float:
+    """By which part the error of the model is below that of the best constant; of classes it is the log loss."""
+    if hasattr(model, "classes"):
+        p, q = np.clip(model.predict_proba_arrays(stream.X)[:, 1], 1e-12, 1 - 1e-12), stream.y.mean()
+        loss, least = (-np.mean(stream.y * np.log(p) + (1 - stream.y) * np.log(1 - p)) for p in (p, q))
+    else:
+        loss, least = (np.mean(np.abs(stream.y - p)) for p in (model.predict_arrays(stream.X), np.median(stream.y)))
+    return float(1 - loss / least)
 
 
 @dataclass(frozen=True)
 class Result:
     """What one run found."""
 
-    error: bool
-    difference: bool
+    error: bool | None
+    difference: bool | None
     width: float
     verdict: str
     right: bool
@@ -133,16 +143,15 @@ def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed
     model._need_features("the benchmark")
     true = Truth(model, stream)
     model.learn_arrays(X, y)
-    now = true.now()
     error, difference = true.averages()
     found = model.quality
-    total = found.total
-    assert total.difference.high is not None
-    assert total.difference.value is not None
-    gain = (now[0] - now[1]) / now[1]
-    wrong = (found.verdict == BETTER and gain > 0) or (found.verdict == NO_BETTER and gain < -0.05)
-    width = (total.difference.high - total.difference.value) / now[1]
-    return Result(covers(total.error, error), covers(total.difference, difference), width, found.verdict, not wrong)
+    total, gained = found.total, gain(model, stream)
+    wrong = (found.verdict == BETTER and gained < 0) or (found.verdict == NO_BETTER and gained > 0.05)
+    if total.difference.high is None:
+        return Result(None, None, np.nan, found.verdict, not wrong)
+    width = (total.difference.high - total.difference.value) / total.constant.value
+    shown = total.error if total.rate is None else total.rate
+    return Result(covers(shown, error), covers(total.difference, difference), width, found.verdict, not wrong)
 
 
 def validations(budget: str) -> dict[str, Mapping[str, Any]]:
@@ -164,11 +173,12 @@ def intervals(runs: int) -> str:
                 for n, draws in ((10_000, runs), (100_000, max(runs // FEWER, 2))):
                     found = [run(stream, n, budget, validation, 1000 + seed) for seed in range(draws)]
                     verdicts = [result.verdict for result in found]
-                    cells = [share([getattr(result, what) for result in found]) for what in COVERED]
-                    width = f"± {100 * np.mean([r.width for r in found]):.0f} %"
-                    told = [str(verdicts.count(verdict)) for verdict in (BETTER, NO_BETTER, UNKNOWN)]
+                    told = [result for result in found if result.error is not None]
+                    cells = [share([getattr(result, what) for result in told]) for what in COVERED]
+                    width = f"± {100 * np.mean([r.width for r in told]):.0f} %" if told else "-"
+                    said = [str(verdicts.count(verdict)) for verdict in (BETTER, NO_BETTER, UNKNOWN)]
                     wrong = str(sum(not r.right for r in found))
-                    rows.append([name, budget, how, short(n), str(draws), *cells, width, *told, wrong])
+                    rows.append([name, budget, how, short(n), str(draws), *cells, width, *said, wrong])
     head = ["stream", "gradient", "paid by", "n", "runs", "error covered", "difference covered", "half width"]
     return table([*head, "better", "no better", "not known", "wrong"], rows)
 
@@ -178,6 +188,8 @@ COVERED = ("error", "difference")
 
 def share(hits: list[bool]) -> str:
     """The share in percent, with its standard error, that of 95 % if all are hits."""
+    if not hits:
+        return "-"
     p = float(np.mean(hits))
     error = np.sqrt((p * (1 - p) if p < 1 else 0.95 * 0.05) / len(hits))
     return f"{100 * p:.1f} ± {100 * error:.1f} %"
@@ -250,7 +262,7 @@ def quiet(records: int, error: float = 0.3) -> str:
         done += len(asked)
         if (asked != NOTHING).all():
             y = (rng.random(len(asked)) < error).astype(float)
-            validator.answer(asked, np.zeros(len(asked)), y, keep[: len(asked)])
+            validator.answer(asked, np.zeros((len(asked), 1)), y, keep[: len(asked)])
     return f"Alarms in {records:,} records: {validator.quality().drifts}. The bound: {1e-7 * records:g}."
 
 

@@ -257,7 +257,7 @@ class Definition(Settings):
             given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
         if self.validation is not None:
             if "validation" not in known:
-                raise ConfigError(f"{model.estimator} has no validation: it protects users, and not single records")
+                raise ConfigError(f"{model.estimator} has no validation: its users report under LDP")
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: Estimator = build(budget=model.budget, features=features, ledger=ledger, **given)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import polars as pl
 
-from streamdp.config.trust import ANSWERS, QUESTION, Trust, usual_trust
+from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, Trust, usual_trust
 from streamdp.errors import ConfigError, suggestion
 
 Kind = Literal["number", "boolean", "date", "text"]
@@ -250,6 +250,11 @@ def _model(trust: Trust, items_per_user: int | None) -> list[str]:
         "  # as with any other in its place. eps=1 is strong (a factor of 2.7), 4 moderate (55), above 8 weak (3,000).",
         "  # A smaller eps needs more records: error falls as 1 / (eps sqrt(records)).",
         "  budget: eps=1",
+        *(
+            ["validation: {share: 0.1}  # a tenth of the people say privately how good the model is"]
+            if trust in NEED_DELTA
+            else []
+        ),
         "# expected_records: 50000  # about how many there will be, a public number: delta is below its inverse",
         "# cap: eps=10   # what all records of a person may spend together; needs subject",
     ]

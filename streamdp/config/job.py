@@ -150,7 +150,7 @@ class JobConfig(Definition):
                 learner: Any = self.build_estimator()
                 if not learner.learner.sums_only:
                     raise MisfitError("model", f"{need}; this job's window, loss or method does not allow it")
-            if self.validation is not None and issubclass(self.model.kind.learns, Batches):
+            if self.validation is not None and issubclass(self.model.kind.learns, Batches | Windows):
                 raise MisfitError("validation", "on Spark, LDP* estimators only can validate: leave it out")
             if isinstance(self.cap_budget, RenewingCap):
                 raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")

@@ -54,15 +54,15 @@ def trust_of(estimator: str) -> Trust:
 def usual_trust(settings: Mapping[str, Any]) -> Trust:
     """Return who sees the raw records of a job, by its settings, if the job does not say so.
 
-    An operator holds a file or a table anyway; but a window cannot answer about the error of a model. LDP estimators
-    alone allow a budget of each record, and commits after any record, which requests of the service wait for. They are
-    also better if pan-private learning has no Newton steps, and for three classes or more, by the figures of
-    `benchmarks.trust`.
+    An operator holds a file or a table anyway; but records that answer beside being learned are in no window. LDP
+    estimators alone allow a budget of each record, and commits after any record, which requests of the service wait
+    for. They are also better if pan-private learning has no Newton steps, and for three classes or more, by the figures
+    of `benchmarks.trust`.
     """
     source, schema = _mapping(settings, "source"), _mapping(settings, "schema")
     kind = source.get("format") if source.get("type") == "spark" else source.get("type")
     classes = _mapping(schema, "target").get("classes")
-    trust: Trust = "window" if settings.get("validation") is None else "process"
+    trust: Trust = "window" if _mapping(settings, "validation").get("budget") is None else "process"
     if kind == "kafka":
         trust = "nobody" if source.get("content") == "reports" else "process"
     elif kind == "shuffle":

@@ -43,6 +43,7 @@ from streamdp.estimators.traps import warn_if_large, warn_if_repeated, warn_of_p
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Admission, Collector, Learner
 from streamdp.learners.linear_problem import LinearProblem
+from streamdp.learners.user_windows import Windows
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import Huber, Loss, loss_for, without_shift
@@ -61,6 +62,7 @@ from streamdp.privacy.guarantees import (
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
 from streamdp.reading.doubts import too_few
+from streamdp.validation.plan import CONSTANT
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
 
@@ -143,10 +145,14 @@ class Estimator(river_base.Estimator):
         loss, bounds = self._resolve_loss(), self._target_bounds()
         self._validation = None
         if self.validation is not None:
-            self._validation = Validation(self.validation, self._target_task(loss), self._budget, bounds is not None)
+            self._validation = Validation(
+                self.validation, self._target_task(loss), self._budget, bounds is not None, self.learns
+            )
         problem = LinearProblem(loss, domain, bool(self.intercept), len(self._index or ()), bounds)
         self.learner = self._make_learner(problem, self._budget, self._words())
         """What learns the rows; it knows arrays only."""
+        if self._validation is not None and isinstance(self.learner, Windows):
+            self.learner.hold_out = self._validation.held_out
 
     def _words(self) -> Entropy | SeededEntropy | FreshWords:
         """The source of the noise."""
@@ -520,9 +526,19 @@ class Estimator(river_base.Estimator):
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
         collector: Any = self.learner
-        learned: np.ndarray | None = collector.gather(
-            X, y, subjects_bytes(people), Admission(self.ledger, self._budget, self._count)
-        )
+        subjects, admission = subjects_bytes(people), Admission(self.ledger, self._budget, self._count)
+        if self._validation is None:
+            learned: np.ndarray | None = collector.gather(X, y, subjects, admission)
+        else:
+            admission.prepare(subjects)  # what may fail comes first
+            learned, done = np.ones(len(X), dtype=bool), 0
+            while done < len(X):  # window by window, because each scores its own model
+                part = slice(done, done + collector.boundary_within(len(X) - done))
+                taken = collector.gather(X[part], y[part], subjects[part], admission)
+                learned[part] = True if taken is None else taken
+                done = part.stop
+                self._score_window()
+            learned = None if learned.all() else learned
         if learned is not None:
             self.n_refused += int(np.count_nonzero(~learned))
         return learned
@@ -576,6 +592,9 @@ class Estimator(river_base.Estimator):
         if validation is None or (validation.own and own and self.learner.per_record_budgets):
             self.learner.learn(X, y, budget, amounts)
             return
+        if validation.holds_out:
+            self._hold_out(X, y)
+            return
         keep = validation.keep(budget or self._budget, amounts)
         done = 0
         while done < len(X):
@@ -590,14 +609,81 @@ class Estimator(river_base.Estimator):
                     self.learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
                 answering = X[rows][asked]
                 try:
-                    predicted = self._decided(self._scores(answering, validation.point)).astype(float)
-                    validation.answer(questions, predicted, y[rows][asked], keep[rows] if len(keep) > 1 else keep)
+                    scores = self._scores(answering, validation.point)
+                    validation.answer(questions, scores, y[rows][asked], keep[rows] if len(keep) > 1 else keep)
                 finally:
                     answering[:] = 0
             if validation.own or not asked.any():
                 self.learner.learn(X[rows], y[rows], budget, each)
             elif not asked.all():
                 self.learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
+
+    def _hold_out(self, X: np.ndarray, y: np.ndarray) -> None:
+        """As `_answer_or_learn`, if records are held out of batches; the first record of a batch is learned."""
+        learner, validation, done = self.learner, self._validation, 0
+        assert validation is not None
+        assert learner.open is not None
+        while done < len(X):
+            opens = not learner.pending
+            if opens:
+                validation.show(self._estimate(), learner.place_of_target)
+                validation.sums.begin_batch(learner.full)
+            rows = slice(done, done + 1 if opens else done + learner.to_boundary)
+            done = min(rows.stop, len(X))
+            asked = validation.take(len(X[rows]))
+            held = np.zeros(1, dtype=bool) if opens else asked.asked
+            if held.any():
+                learner.open.members |= learner.open.joining
+                self._score_held(asked.numbers[held], X[rows][held], y[rows][held], np.ones(held.sum(), dtype=np.int64))
+            if not held.all():
+                learned = ~np.broadcast_to(held, len(X[rows]))
+                learner.learn(X[rows][learned], y[rows][learned], None, None)
+            if not learner.pending:
+                self._end_held()
+
+    def _score_held(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
+        assert self._validation is not None
+        try:
+            self._validation.sums.add(asked, self._scores(X, self._validation.point), y, sizes)
+        finally:
+            X[:] = 0
+            y[:] = 0
+
+    def _end_held(self) -> None:
+        """End a block of people who are held out."""
+        assert self._validation is not None
+        if isinstance(self.learner, Windows):
+            self._score_window()
+            return
+        held = self._validation.sums.held
+        self._validation.sums.close()
+        self.learner.seen[0] += held
+
+    def _score_window(self) -> None:
+        """Let those say something who were held out of the window that was released; first for the constant."""
+        learner, validation = self.learner, self._validation
+        assert validation is not None
+        assert isinstance(learner, Windows)
+        if (held := learner.gathered.taken_out()) is None:
+            return
+        X, y, sizes = held
+        try:
+            validation.show(self._estimate(), learner.place_of_target)
+            asked = validation.sums.take(len(sizes), held_out=True)
+            for constants in (True, False):
+                validation.show(self._estimate(), learner.place_of_target)
+                if not (constants or validation.validator.knows_constant()):
+                    asked[asked != CONSTANT] = CONSTANT
+                    constants = True
+                people = (asked == CONSTANT) == constants
+                if people.any():
+                    rows = np.repeat(people, sizes)
+                    self._score_held(asked[people], X[rows], y[rows], sizes[people])
+                    validation.sums.close()
+        finally:
+            X[:] = 0
+            y[:] = 0
 
     def _encode_target(self, y: Any) -> float:
         raise NotImplementedError
@@ -663,6 +749,8 @@ class Estimator(river_base.Estimator):
         with self._rng.lock:
             if not self.at_boundary:
                 self.learner.close()
+                if self._validation is not None and self._validation.holds_out:
+                    self._end_held()
 
     @property
     def least_records(self) -> int | None:

@@ -49,9 +49,10 @@ SHARED: Mapping[str, str] = {
         before it is dropped (docs/proofs/change.md); not by planned methods, and not with clock="records". "ignore":
         the average is over all of the past.""",
     "validation": """
-        How records answer about the model's error before they are learned (see `quality`): {"share": 0.1}, in place of
-        a gradient, or {"budget": "eps=0.5"}, beside it; regressors without declared bounds of the target need
-        "bound", the largest distance of target and prediction that counts. None: they do not.""",
+        How records say how good the model is (see `quality`): {"share": 0.1}, in place of being learned, or {"budget":
+        "eps=0.5"}, beside it, not for windows. Learners of batches and windows hold the share back and release one
+        noisy sum of it for each; others let each record answer by itself. Regressors without declared bounds of the
+        target need "bound", the largest distance of target and prediction that counts. None: no record is asked.""",
 }
 """The texts of the parameters that estimators share."""
 

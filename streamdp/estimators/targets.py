@@ -16,7 +16,7 @@ from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.reading.moderation import moderated
-from streamdp.validation.tasks import Classes, Numbers, Task
+from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
 
 class Regressor(Estimator, river_base.MiniBatchRegressor):
@@ -217,7 +217,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
 
     def _target_task(self, loss: Loss) -> Task:
-        return Classes(len(self._labels))
+        return (Classes if isinstance(loss, Hinge) else Probabilities)(len(self._labels))
 
     def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n, K) probabilities of the classes, for a loss that has probabilities: not the hinge loss.

@@ -4,10 +4,11 @@ Every record meets the model once. It is asked first, and learned then. With `sh
 guarantee is the same as without validation. With a budget of its own, the record spends the sum, which is what counts,
 caps and guarantee speak of. Records that bring budgets of their own do not answer then, because they allow no more.
 
-The answers are local: each is randomised before anything is kept of it. So they may be saved at any moment and keep
-their budget against everybody, also in estimators that trust an operator or a shuffler for their gradients. There, sums
-with one noise for a batch would have less noise; they are not offered. Not covered: reports of devices and shuffled
-messages, which are learned without a question, and estimators that protect users and not records.
+The answers of LDP learners, and those with a budget of their own, are local: each is randomised before anything is kept
+of it. So they may be saved at any moment and keep their budget against everybody. With a `share`, learners of batches
+and windows hold the records back that are asked, and release one noisy sum of them for each batch or window
+(`held_out`). Not covered: reports of devices and shuffled messages, which are learned without a question, and users
+who report under LDP.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.learners.learner import Collector, Learner
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
-from streamdp.validation.plan import NOTHING, plan_of
+from streamdp.validation.held_out import HeldOut
+from streamdp.validation.plan import NOTHING, plan_of, questions
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import Validator
@@ -58,12 +61,18 @@ class Validation:
         What a record spends on what is learned.
     bounded
         Whether the target has declared bounds.
+    learns
+        The kind of the learner.
 
     Raises `ConfigError` for a declaration that does not fit the task.
     """
 
-    def __init__(self, declared: Mapping[str, Any], task: Task, budget: Budget, bounded: bool) -> None:
-        self._plan, self._task = plan_of(declared), task
+    def __init__(
+        self, declared: Mapping[str, Any], task: Task, budget: Budget, bounded: bool, learns: type[Learner]
+    ) -> None:
+        self._plan, self._task, self._budget, self._learns = plan_of(declared), task, budget, learns
+        if self.own and issubclass(learns, Collector):
+            raise ConfigError('validation: windows hold people back: expected {"share": 0.1}')
         self.spend = self._plan.total(budget)
         """All that a record spends: on what is learned, and on its answer."""
         if not isinstance(task, Classes):
@@ -88,15 +97,45 @@ class Validation:
         rng, seed
             The estimator's source of noise, whose kind the answers share, and its seed.
         """
-        words = (
-            FreshWords() if isinstance(rng, FreshWords) else entropy(None if seed is None else int(seed) + _OWN_WORDS)
-        )
-        self.validator = Validator(self._plan, self._task, d, words)
+        seeded = None if seed is None else int(seed) + _OWN_WORDS
+        if self.holds_out:
+            fresh = FreshWords() if seeded is None else SeededEntropy(seeded)
+            first = self._learns.noisy_from_first
+            self.validator: Validator = HeldOut(self._plan, self._task, d, fresh, self._budget, first)
+        else:
+            words = FreshWords() if isinstance(rng, FreshWords) else entropy(seeded)
+            self.validator = Validator(self._plan, self._task, d, words)
 
     @property
     def own(self) -> bool:
         """Whether answers have a budget of their own. If not, a record that answers is not learned."""
         return self._plan.share is None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether records that are asked are held back, for one noisy sum of each batch or window."""
+        return not (self.own or self._learns.per_record_budgets)
+
+    @property
+    def sums(self) -> HeldOut:
+        """The validator, if it `holds_out`."""
+        assert isinstance(self.validator, HeldOut)
+        return self.validator
+
+    def held_out(self, first: int, people: int) -> np.ndarray:
+        """The mask (n,) of the people of a window who are held out.
+
+        Parameters
+        ----------
+        first
+            How many people were in earlier windows.
+        people
+            n.
+        """
+        if self._plan.share is None or not self.sums.enough(people * self._plan.share):
+            return np.zeros(people, dtype=bool)
+        held: np.ndarray = questions(first, people, self._plan.share, False) != NOTHING
+        return held
 
     def keep(self, budget: Budget, amounts: np.ndarray | None) -> np.ndarray:
         """The probabilities of a true bit: of each record, or one for all.
@@ -138,20 +177,20 @@ class Validation:
         numbers = self.validator.take(records)
         return Questions(numbers, numbers != NOTHING)
 
-    def answer(self, questions: Questions, predicted: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
+    def answer(self, questions: Questions, scores: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
         """Let the records that are asked answer.
 
         Parameters
         ----------
         questions
             What `take` returned, for n records.
-        predicted, y
-            (k,) of the k records that are asked: what the model says, and the targets.
+        scores, y
+            (k, K) and (k,) of the k records that are asked: the linear predictors, and the targets.
         keep
             What `keep` returned, for the n records or for all.
         """
         each = keep if len(keep) > 1 else np.broadcast_to(keep, len(questions.numbers))
-        self.validator.answer(questions.numbers[questions.asked], predicted, y, each[questions.asked])
+        self.validator.answer(questions.numbers[questions.asked], scores, y, each[questions.asked])
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -165,6 +204,9 @@ class Validation:
         answers = self.validator.quality().total.answers
         if self.own:
             paid = f"each spent {self._plan.budget} on it beside its gradient or bit, and the spend above has both"
+        elif self.holds_out:
+            whole = f"{answers:,} were held back from what is learned, and one noisy sum of what they say about the "
+            return [f"{whole}model's error or the target was released for each batch or window; which ones is public"]
         else:
             paid = "each spent its budget on it in place of a gradient; which ones is public"
         return [f"{answers:,} records answered one randomised question about the model's error or the target: {paid}"]

@@ -140,6 +140,8 @@ class Learner(ABC):
     """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
     scales_columns: ClassVar[bool] = False
     """Whether centres and scales of columns are learned: then a public schema is of use."""
+    noisy_from_first: ClassVar[bool] = False
+    """Whether what is kept must be private at any moment, so that a sum begins with noise."""
     shuffled: ClassVar[bool] = False
     """Whether it can learn from the messages of a separate shuffler."""
 

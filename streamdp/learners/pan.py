@@ -12,9 +12,10 @@ from streamdp.errors import check_choice
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
-from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
+from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.privacy.mechanisms.additive import grid_noise
 
 _MECHANISMS = ("auto", "gaussian", "none")
 
@@ -35,6 +36,7 @@ class PanBatches(Batches):
         "the memory of this estimator at any moment, together with everything that was ever saved or served"
     )
     methods = ("newton", "ac-sa")
+    noisy_from_first = True
     rng: FreshWords | SeededEntropy
 
     def __init__(
@@ -107,20 +109,8 @@ class PanBatches(Batches):
         noise[:] = 0
 
     def noises(self) -> np.ndarray:
-        """N(0, zeta^2 I) in cells of the grid; the random words are overwritten."""
-        from streamdp.privacy.samplers import normals
-
-        out = np.zeros(len(self._total), dtype=np.int64)
-        size = 2 * len(out) + 64
-        while self.scale:
-            before = forks()
-            words = self.rng.draw(size)
-            enough = normals(words, self.scale, out)
-            words[:] = 0
-            if enough and forks() == before:  # otherwise a parent and its child would have the same noise
-                break
-            size *= 2
-        return out
+        """N(0, zeta^2 I) in cells of the grid."""
+        return grid_noise(self.rng, self.scale, len(self._total))
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""

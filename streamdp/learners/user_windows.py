@@ -98,6 +98,8 @@ class Windows(Collector):
     scales_columns = True
     rng: Entropy | SeededEntropy
     budget: ApproxDP
+    hold_out: Callable[[int, int], np.ndarray] | None = None
+    """Which users (n,) of a window are not learned, by the numbers of users of earlier windows and of this one."""
 
     def __init__(
         self,
@@ -290,13 +292,16 @@ class Windows(Collector):
         """
         if not self.pending:
             return
+        n, held = self.gathered.users, None
+        if self.hold_out is not None:
+            held = self.hold_out(self.counts["n_users"], n)
+            n -= int(np.count_nonzero(held))
         try:
-            plan = self._planned(self.gathered.users)
+            plan = self._planned(n)
         except TooFewUsersError as error:
             warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
             return
-        n = self.gathered.users
-        self._learn_from(self.users_of(*self.gathered.close()), n, plan)
+        self._learn_from(self.users_of(*self.gathered.close(held)), n, plan)
 
     def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
         try:
@@ -373,6 +378,14 @@ class Windows(Collector):
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
         return self.units.outward(self._inner), False
+
+    @property
+    def place_of_target(self) -> tuple[float, float, float]:
+        """See `Learner.place_of_target`; a scaled target fills about four deviations of its unit."""
+        middle, spread, half = super().place_of_target
+        if len(self._scales) and self._scales.columns[-1] == self.p:
+            middle, spread = self.units.centre, self.units.scale / 2
+        return middle, spread, half
 
     @property
     def n_users(self) -> int:

@@ -38,8 +38,17 @@ class Gathering:
         self._filled = 0
         self.discard()
 
+    _out: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def taken_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Hand over the records of who was held out of the last window, as `close` returns them; None: nobody."""
+        found, self._out = self._out, None
+        return found
+
     def discard(self) -> None:
         """Discard the window and the list of refused subjects; overwrite the records."""
+        for array in self.taken_out() or ():
+            array[:] = 0
         self._rows[: self._filled] = 0.0  # first, for an exception between these lines
         self._filled = 0
         self.at = 0
@@ -132,12 +141,24 @@ class Gathering:
         self._filled = end  # in this order no record gets the place of another user's, and all that are held are wiped
         self._rows[begin:end, :-1], self._rows[begin:end, -1] = X[taken], y[taken]
 
-    def close(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,)."""
+    def close(self, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,).
+
+        Parameters
+        ----------
+        held
+            The mask (n,) of users who are held out, for `taken_out`; None: nobody.
+        """
         order = np.argsort(self._places[: self._filled], kind="stable")
         X, y, sizes = self._rows[:, :-1].take(order, axis=0), self._rows[:, -1].take(order), self._sizes()
         self.discard()
-        return X, y, sizes
+        if held is None or not held.any():
+            return X, y, sizes
+        rows = np.repeat(held, sizes)
+        self._out = X[rows], y[rows], sizes[held]
+        left = X[~rows], y[~rows], sizes[~held]
+        X[:] = y[:] = 0
+        return left
 
 
 def _ranks(users: np.ndarray) -> np.ndarray:

@@ -12,8 +12,13 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable, parse_budget
 
-NOTHING, CONSTANT, ERROR, OTHER = range(4)
-"""What a record is asked about: nothing, the best constant, the model's error, or that of the constant."""
+NOTHING, CONSTANT, ERROR, OTHER, CELL = range(5)
+"""What a record is asked about: nothing, the best constant, the model's error, what stands beside it, or a cell."""
+
+
+_USUAL = (CONSTANT, ERROR, ERROR, ERROR, ERROR, OTHER, OTHER, OTHER)
+_CELLS = (CONSTANT, ERROR, ERROR, ERROR, ERROR, OTHER, CELL, CELL)
+_SUMMED = (CONSTANT, CONSTANT, ERROR, ERROR, ERROR, ERROR, ERROR, ERROR)
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,15 @@ def plan_of(value: Mapping[str, Any]) -> Plan:
     return Plan(None if share is None else float(share), budget, None if bound is None else float(bound))
 
 
-def questions(first: int, count: int, share: float | None, learns_constant: bool) -> np.ndarray:
+def questions(
+    first: int, count: int, share: float | None, learns_constant: bool, *, cells: bool = False, summed: bool = False
+) -> np.ndarray:
     """Return what the next records are asked, as codes (count,); `first` is the number of the first of them.
 
     A record's coin is a hash of its number (Steele, Lea, Flood 2014), so it depends on no data, and is the same however
     a stream is cut into calls. With a share of None all records answer. Of eight that answer, one is asked about the
-    constant, four about the error, and three about the error of the constant; while the constant is hardly known
+    constant, four about the error, and three about what stands beside it, or with `cells` one of these and two about a
+    cell; `summed`: two about the constant, and six about all else. While the constant is hardly known
     (`learns_constant`), all are asked about it.
     """
     with np.errstate(over="ignore"):
@@ -85,8 +93,7 @@ def questions(first: int, count: int, share: float | None, learns_constant: bool
         h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         h ^= h >> np.uint64(31)
-    eighth = (h & np.uint64(7)).astype(np.int64)
-    asked = np.select([eighth == 0, eighth < 5], [CONSTANT, ERROR], OTHER)
+    asked = np.array(_SUMMED if summed else _CELLS if cells else _USUAL)[(h & np.uint64(7)).astype(np.int64)]
     if learns_constant:
         asked[:] = CONSTANT
     if share is not None:

@@ -1,4 +1,9 @@
-"""What private answers say about a model: its error beside that of the best constant, and a sentence."""
+"""What private answers say about a model: its error beside that of the best constant, and a sentence.
+
+AUC. With noisy counts c_ki of scores in the interval i of class k, the estimate is sum of c_1i (c_01 + ... + c_0,i-1 +
+c_0i / 2) over the product of both sums: scores of one interval count as equal. Its variance follows from its
+derivatives and that of the counts.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.validation.sums import ANSWERS, ERRORS, OTHERS, Estimate, interval, mean
+from streamdp.validation.sums import ANSWERS, CELLS, COLUMNS, ERRORS, OTHERS, Estimate, interval, mean
+from streamdp.validation.tasks import Probabilities, Task
 
 BETTER, NO_BETTER, UNKNOWN = "better", "no better", "not known yet"
 _MATTERS = 0.05
@@ -16,7 +22,7 @@ _MATTERS = 0.05
 _SENTENCES = {
     BETTER: "the model is better than the best constant",
     NO_BETTER: "the model is no better than the best constant",
-    UNKNOWN: "it is not known yet whether the model is better than the best constant: more records will show it",
+    UNKNOWN: "it is not known yet whether the model is better than the best constant",
 }
 
 
@@ -25,13 +31,17 @@ class Stretch:
     """The errors in a part of the stream, as estimates with 95 % intervals from private answers.
 
     They are those of the model as it was when each record came, those of the best constant known then, and the first
-    minus the second.
+    minus the second. Classes whose error is the log loss have the shares of wrong predictions beside it, `rate` of the
+    model and `constant_rate`, and two classes the `auc`.
     """
 
     answers: int
     error: Estimate
     constant: Estimate
     difference: Estimate
+    rate: Estimate | None = None
+    constant_rate: Estimate | None = None
+    auc: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,8 @@ class Quality:
     `measure` says what the errors are. Errors above `largest` count as this; None: not known yet. `total` is of all
     answers, `recent` of the later half of those since the last drift. The verdict is "better" than the best constant,
     if the interval of the recent difference is below 0; "no better", if it lies above -5 % of the constant's error;
-    else "not known yet". The error has risen `drifts` times (see `streamdp.validation.drift`), for the last time after
+    else "not known yet": then about `missing` more answers would tell, if the difference stays; None: not known. The
+    error has risen `drifts` times (see `streamdp.validation.drift`), for the last time after
     `last_drift` records, None for never.
     """
 
@@ -52,12 +63,25 @@ class Quality:
     verdict: str
     drifts: int
     last_drift: int | None
+    missing: int | None = None
 
     def sentence(self) -> str:
         """The verdict in words, with the figures that it rests on."""
         recent, said = self.recent, _SENTENCES[self.verdict]
         if recent.error.low is not None and recent.constant.low is not None:
-            said += f" ({self.measure} {_text(recent.error)} beside {_text(recent.constant)}, with 95 % intervals)"
+            figures = f"{self.measure} {_text(recent.error)} beside {_text(recent.constant)}"
+            if recent.rate is not None and recent.constant_rate is not None and recent.rate.low is not None:
+                figures += f"; error rate {_text(recent.rate)} beside {_text(recent.constant_rate)}"
+            if recent.auc is not None and recent.auc.low is not None:
+                figures += f"; AUC {_text(recent.auc)}"
+            said += f" ({figures}; with 95 % intervals)"
+        if self.verdict == UNKNOWN:
+            more = (
+                "more answers will show it"
+                if self.missing is None
+                else f"about {self.missing:,} more answers would tell"
+            )
+            said += f": {more}"
         if self.last_drift is not None:
             said += f"; the error has risen, as found after {self.last_drift:,} records: the stream has changed"
         return said
@@ -66,8 +90,8 @@ class Quality:
         """The same in another unit of the errors: 1 for classes, the target's `scale` for numbers."""
 
         def part(stretch: Stretch) -> Stretch:
-            estimates = (stretch.error, stretch.constant, stretch.difference)
-            return Stretch(stretch.answers, *(_scaled(estimate, unit) for estimate in estimates))
+            parts: Any = {name: _scaled(getattr(stretch, name), unit) for name in ("error", "constant", "difference")}
+            return replace(stretch, **parts)
 
         largest = None if self.largest is None else self.largest * unit
         return replace(self, largest=largest, total=part(self.total), recent=part(self.recent))
@@ -77,9 +101,27 @@ class Quality:
         return asdict(self) | {"sentence": self.sentence()}
 
 
-def stretch(sums: np.ndarray, largest: float) -> Stretch:
-    """Return the errors of a part of the stream from the sums of its answers about errors up to `largest`."""
+def stretch(sums: np.ndarray, task: Task, known: np.ndarray, reach: float) -> Stretch:
+    """Return the errors of a part of the stream from the sums of its answers.
+
+    `known` is what is known of the constant, and `reach` the largest distance, as for `tasks.Numbers`.
+    """
     (error, noise), (constant, other) = mean(sums, ERRORS), mean(sums, OTHERS)
+    if isinstance(task, Probabilities):
+        p, variances = task.shares(known), task.estimates(known)[1]
+        least, likeliest = float(-p @ np.log(p)), int(np.argmax(p))
+        spread = float(variances @ (np.log(p) + least) ** 2)
+        known_well = task.sure(known)
+        return Stretch(
+            int(sums[ANSWERS]),
+            interval(least + error, spread + noise, 0.0),
+            interval(least, spread if known_well else math.nan, 0.0, math.log(len(p))),
+            interval(error, noise),
+            interval(constant, other, 0.0, 1.0),
+            interval(1 - float(p[likeliest]), float(variances[likeliest]) if known_well else math.nan, 0.0, 1.0),
+            _auc(sums) if task.cells else None,
+        )
+    largest = task.largest(reach)
     return Stretch(
         int(sums[ANSWERS]),
         interval(error, noise, 0.0, largest),
@@ -96,6 +138,33 @@ def verdict(recent: Stretch) -> str:
     if difference.high < 0:
         return BETTER
     return NO_BETTER if difference.low > -_MATTERS * max(constant, 0.0) else UNKNOWN
+
+
+def missing(total: Stretch, recent: Stretch) -> int | None:
+    """Return about how many more answers would end "not known yet" if the difference stays, in one digit."""
+    difference, constant = recent.difference, recent.constant.value
+    if difference.high is None or difference.value is None or constant is None:
+        return None
+    margin = max(-difference.value, difference.value + _MATTERS * max(constant, 0.0))
+    if margin <= 0:
+        return None
+    more = total.answers * (((difference.high - difference.value) / margin) ** 2 - 1)
+    return int(float(f"{more:.0e}")) if 1 <= more < 1e15 else None
+
+
+def _auc(sums: np.ndarray) -> Estimate:
+    n, noise = sums[CELLS : CELLS + 2]
+    if n < 1:
+        return Estimate(None, None, None)
+    counts = sums[COLUMNS:].reshape(2, -1)
+    none, some = counts.sum(axis=1)
+    if min(none, some) < 2 * math.sqrt(noise * counts.shape[1] + n / 4):
+        return Estimate(None, None, None)
+    below, above = (np.cumsum(row) - row / 2 for row in (counts[0], counts[1][::-1]))
+    found = float(counts[1] @ below) / (none * some)
+    slopes = np.concatenate([above[::-1] / (none * some) - found / none, below / (none * some) - found / some])
+    variance = float(noise * (slopes @ slopes) + np.maximum(sums[COLUMNS:], 0) @ slopes**2)
+    return interval(min(max(found, 0.0), 1.0), variance, 0.0, 1.0)
 
 
 def _scaled(estimate: Estimate, unit: float) -> Estimate:

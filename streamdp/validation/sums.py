@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 # Columns of a row of sums, in the unit of the error: answers about the error (number, sum, sum of squares, sum of the
-# squares of half the range of an answer), those about the constant's error (number, sum, sum of squares), and the
-# number of all answers.
-ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS = range(8)
-COLUMNS = 8
+# squares of half the range of an answer), those about what stands beside it (number, sum, sum of squares), the number
+# of all answers, the number of those about cells and the variance of a cell's sum; then the sums of the cells. The
+# variance of the noise of a sum that is released once is added to the sum of squares.
+ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS, CELLS, CELL_NOISE = range(10)
+COLUMNS = 10
 _Z = 1.959963984540054  # of 95 %
 _FEWEST = 30
 
@@ -19,21 +20,21 @@ _FEWEST = 30
 class Rows:
     """The sums of stretches of equal length, the oldest first, and those of an open one.
 
-    There are at most `rows` stretches, an even number, with `first` answers each. If there is no room, stretches are
-    joined in pairs, and twice as long; at the `longest`, the oldest stretch is dropped instead.
+    There are at most `rows` stretches, an even number, with `first` answers each, and `columns` sums of each. If there
+    is no room, stretches are joined in pairs, and twice as long; at the `longest`, the oldest is dropped instead.
     """
 
-    def __init__(self, rows: int, first: int, longest: float = math.inf) -> None:
-        self._rows, self._first, self._longest = rows, first, longest
+    def __init__(self, rows: int, first: int, longest: float = math.inf, columns: int = COLUMNS) -> None:
+        self._rows, self._first, self._longest, self._columns = rows, first, longest, columns
         self.clear()
 
     def clear(self) -> None:
         """Forget all sums."""
-        self.start(np.zeros((0, COLUMNS)), self._first)
+        self.start(np.zeros((0, self._columns)), self._first)
 
     def start(self, stretches: np.ndarray, length: float) -> None:
-        """Begin with the sums (n, `COLUMNS`) of some stretches, each of `length` answers."""
-        numbers = np.zeros((self._rows + 2, COLUMNS))
+        """Begin with the sums (n, columns) of some stretches, each of `length` answers."""
+        numbers = np.zeros((self._rows + 2, self._columns))
         numbers[: len(stretches)] = stretches
         numbers[-1, :2] = len(stretches), length
         self.numbers = numbers
@@ -50,7 +51,7 @@ class Rows:
         return float(self.numbers[-1, 1])
 
     def add(self, sums: np.ndarray) -> bool:
-        """Add sums (`COLUMNS`,) to the open stretch; return whether that completes it."""
+        """Add sums (columns,) to the open stretch; return whether that completes it."""
         new, most = self.numbers.copy(), self._rows
         new[most] += sums
         complete = bool(new[most, ANSWERS] >= self.length)

@@ -1,23 +1,40 @@
-"""What an error is, and the best constant: numbers and classes. The constant is learned from noisy bits only."""
+"""What an error is, and the best constant: numbers and classes. The constant is learned from noisy answers only.
+
+A record is asked about the model (`ERROR`), about what stands beside it (`OTHER`: the constant's error, or the error
+rate), or about the constant. What it is asked about lies in a public range.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from streamdp.validation.plan import ERROR
+
 _GAIN, _DECAY = 0.15, 0.6
+PARTS = 16
+"""The intervals in which held-out numbers are counted, to find the constant."""
+REACH = 1.5
+"""The largest distance of the log-odds of a prediction from those of the constant that counts."""
+_NEAR, _SURE = 0.1, 0.02  # of the level of a quantile; of the expected excess of the constant's log loss
 
 
 class Numbers:
     """Numbers: the absolute error, or the pinball loss of a quantile, beside the constant with the least of it.
 
-    The constant is the quantile tau of the target, by averaged stochastic approximation (Robbins, Monro 1951; Polyak,
-    Juditsky 1992) on the bits "is the target at most c?": c moves by .15 t^-.6 times the largest distance times (tau
-    minus the unbiased bit), and the estimate is the average of c with weights t.
+    The constant is the quantile tau of the target. From bits "is the target at most c?" it is found by averaged
+    stochastic approximation (Robbins, Monro 1951; Polyak, Juditsky 1992): c moves by .15 t^-.6 times the largest
+    distance times (tau minus the unbiased bit), and the estimate is the average of c with weights t. From sums it is
+    the quantile of noisy counts in `PARTS` intervals.
 
     `tau` is from 0 to 1, 1/2 for the absolute error; `low` and `high` bound the target.
     """
 
     CONSTANT, WEIGHT, AVERAGE = range(3)
+    weights = (1.0, 1.0)
+    groups = PARTS
+    cells = 0
 
     def __init__(self, tau: float, low: float, high: float) -> None:
         self._tau, self._low, self._high = tau, low, high
@@ -25,32 +42,64 @@ class Numbers:
         self.measure = "mean absolute error" if tau == 0.5 else "mean pinball loss"
 
     def largest(self, reach: float) -> float:
-        """The largest error that an answer is about; distances of target and prediction above `reach` count as this."""
+        """The largest error that an answer is about; larger distances of target and prediction than `reach` are cut."""
         return self._unit * max(self._tau, 1 - self._tau) * reach
 
-    def clipped(self, y: np.ndarray) -> np.ndarray:
-        """Targets y (n,) within the bounds, as a new array."""
+    def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
+        """The least and the largest value of the `kind`, `ERROR` or `OTHER`; `known` and `reach` are as for `values`."""
+        return 0.0, self.largest(reach)
+
+    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
+        """The values (n,) of the `kind` for scores (n, K) and targets y (n,), within `range`, as a new array.
+
+        The constant is `known`, and `reach` is as for `largest`.
+        """
         found: np.ndarray = np.clip(y, self._low, self._high)
+        found -= scores[:, 0] if kind == ERROR else self.constant(known)
+        np.maximum(self._tau * found, (self._tau - 1) * found, out=found)
+        found *= self._unit
+        np.minimum(found, self.largest(reach), out=found)
         return found
 
-    def errors(self, predicted: np.ndarray, y: np.ndarray, largest: float) -> np.ndarray:
-        """The errors (n,) of predicted (n,) against y (n,), at most the largest."""
-        off = y - predicted
-        found: np.ndarray = np.minimum(self._unit * np.maximum(self._tau * off, (self._tau - 1) * off), largest)
-        off[:] = 0
-        return found
+    def start(self, middle: float, reach: float, summed: bool = False) -> np.ndarray:
+        """What is known about the constant before the first answer, as numbers: it is looked for from the middle.
 
-    def start(self, middle: float) -> np.ndarray:
-        """What is known about the constant before the first answer, as numbers: it is looked for from the middle."""
-        return np.array([middle, 0.0, middle])
+        For sums (`summed`) they are the ends of the intervals, at most `reach` from it, the noise and the counts.
+        """
+        if not summed:
+            return np.array([middle, 0.0, middle])
+        low, high = max(self._low, middle - reach), min(self._high, middle + reach)
+        return np.concatenate([[low, max(high, low + 1e-9 * reach), 0.0], np.zeros(PARTS)])
 
     def constant(self, known: np.ndarray) -> float:
-        """The best constant, from the numbers known, of `start` and `learned`."""
-        return float(known[self.AVERAGE])
+        """The best constant, from the numbers known, of `start`, `learned` and `counted`."""
+        if len(known) == 3:
+            return float(known[self.AVERAGE])
+        low, high, _, *counts = known.tolist()
+        below = np.maximum.accumulate(np.cumsum([0.0, *counts]))
+        if below[-1] <= 0:
+            return float(low + high) / 2
+        return float(np.interp(self._tau * below[-1], below, np.linspace(low, high, len(below))))
+
+    def sure(self, known: np.ndarray) -> bool:
+        """Whether counts in `known` tell the constant: noise and spread hardly move its level."""
+        n = known[3:].sum()
+        return bool(n > 0 and (known[2] * PARTS / 2 + n / 4) < (_NEAR * n) ** 2)
+
+    def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """The groups (n,) of targets y (n,), which are counted to find the constant, by what is `known`."""
+        low, high = known[:2]
+        found: np.ndarray = np.clip((y - low) * (PARTS / (high - low)), 0, PARTS - 1).astype(np.int64)
+        return found
+
+    def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
+        """What is `known`, as a new array, after `counts` of the groups of n records, each with this `variance`."""
+        found: np.ndarray = known + np.concatenate([[0.0, 0.0, variance], counts])
+        return found
 
     def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
         """The true answers (n,) about y (n,) as -1 or 1, by what is known; `first` counts the answers before."""
-        return np.where(y <= known[self.CONSTANT], 1.0, -1.0)
+        return np.where(np.clip(y, self._low, self._high) <= known[self.CONSTANT], 1.0, -1.0)
 
     def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
         """What is known, as a new array, after unbiased noisy answers `noisy` (n,); `first` counts those before.
@@ -67,49 +116,148 @@ class Numbers:
 
 
 class Classes:
-    """Classes: the share of wrong predictions, beside that of the most frequent class.
+    """Classes without probabilities: the share of wrong predictions, beside that of the most frequent class.
 
-    The share of a class is learned from the bits "is it class k?", with the classes in turn.
+    The share of a class is learned from the bits "is it class k?", with the classes in turn, or from counts. What is
+    known of K classes are 3 K numbers: the answers about each, their sum and the variance of that, as -1 or 1.
     """
 
     measure = "error rate"
+    weights: tuple[float, float] = (1.0, 1.0)
+    cells = 0
 
     def __init__(self, classes: int) -> None:
-        self._classes = classes
+        self.groups = classes
+
+    def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
+        """See `Numbers.range`."""
+        return 0.0, 1.0
 
     def largest(self, reach: float) -> float:
         """See `Numbers.largest`: 1."""
         return 1.0
 
-    def clipped(self, y: np.ndarray) -> np.ndarray:
-        """See `Numbers.clipped`: the indices of classes as they are."""
-        return y.copy()
-
-    def errors(self, predicted: np.ndarray, y: np.ndarray, largest: float) -> np.ndarray:
-        """See `Numbers.errors`: 1 for a wrong prediction, else 0."""
-        found: np.ndarray = (predicted != y).astype(float)
+    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
+        """See `Numbers.values`: 1 for a wrong prediction, else 0."""
+        decided = _decided(scores) if kind == ERROR else np.argmax(self.shares(known))
+        found: np.ndarray = (decided != y).astype(float)
         return found
 
-    def start(self, middle: float) -> np.ndarray:
-        """See `Numbers.start`: the number and the sum of the answers about each class."""
-        return np.zeros(2 * self._classes)
+    def start(self, middle: float, reach: float, summed: bool = False) -> np.ndarray:
+        """See `Numbers.start`."""
+        return np.zeros(3 * self.groups)
 
-    def constant(self, known: np.ndarray) -> float:
-        """See `Numbers.constant`: the most frequent class."""
-        asked, noisy = known.reshape(2, -1)
-        return float(np.argmax(noisy / np.maximum(asked, 1) - (asked == 0)))
+    def estimates(self, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The unbiased shares (K,) of the classes by what is `known`, and their variances."""
+        asked, noisy, variances = known.reshape(3, -1)
+        asked = np.maximum(asked, 1)
+        return (1 + noisy / asked) / 2, np.where(variances > 0, variances / (2 * asked) ** 2, 0.25)
+
+    def shares(self, known: np.ndarray) -> np.ndarray:
+        """The shares (K,) of the classes by what is `known`, which sum to 1; none is below its standard error."""
+        found, variances = self.estimates(known)
+        found = np.clip(found, np.minimum(np.sqrt(variances), 0.5), 1.0)
+        return np.asarray(found / found.sum())
+
+    def excess(self, known: np.ndarray) -> float:
+        """By how much the log loss of `shares` is expected to exceed that of the true ones, by what is `known`."""
+        variances = self.estimates(known)[1]
+        return float(np.sum(variances / (2 * self.shares(known))))
+
+    def sure(self, known: np.ndarray) -> bool:
+        """See `Numbers.sure`."""
+        return self.excess(known) < _SURE
+
+    def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """See `Numbers.group`: the classes."""
+        return y.astype(np.int64)
+
+    def cell(self, scores: np.ndarray, y: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """The cells (n,) of scores (n, 1) and classes y (n,) by the shares `known`; the first eight are of class 0."""
+        q = self.shares(known)
+        edges = math.log(q[1] / q[0]) + np.linspace(-REACH, REACH, 7)
+        found: np.ndarray = np.searchsorted(edges, scores[:, 0]) + 8 * y.astype(np.int64)
+        return found
+
+    def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
+        """See `Numbers.counted`."""
+        p = np.clip(counts / n, 0.0, 1.0)
+        spread = 4 * n * np.maximum(p * (1 - p), 1 / n) + 4 * variance
+        found: np.ndarray = known + np.concatenate([np.full(len(p), n), 2 * counts - n, spread])
+        return found
 
     def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
         """See `Numbers.bits`: "is it class k?", for one class after the other."""
-        return np.where(y == (first + np.arange(len(y))) % self._classes, 1.0, -1.0)
+        return np.where(y == (first + np.arange(len(y))) % self.groups, 1.0, -1.0)
 
     def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
         """See `Numbers.learned`."""
-        asked = (first + np.arange(len(noisy))) % self._classes
-        more = [np.bincount(asked, weights, self._classes) for weights in (None, noisy)]
+        asked = (first + np.arange(len(noisy))) % self.groups
+        more = [np.bincount(asked, weights, self.groups) for weights in (None, noisy, noisy**2)]
         found: np.ndarray = known + np.concatenate(more)
         return found
 
 
+class Probabilities(Classes):
+    """Classes with probabilities: the log loss of the model minus that of the shares of the classes.
+
+    With scores z (K,) and known shares q, r = z - log q, moved so that its largest and least value are opposite, and
+    clipped to REACH / 2: the model that is asked about has probabilities in proportion to q e^r. So its log-odds
+    between any two classes differ by at most REACH from those of the constant, and
+
+        D = log sum of q e^r - r_y,
+
+    its log loss minus that of q, lies in a range of at most 2 REACH. The expected `Classes.excess` of q is added to D:
+    then D is about the best constant. Beside it stands the error rate of the unclipped model; two classes also have
+    `cells`: eight intervals of scores for each class, which give the AUC.
+    """
+
+    measure = "log loss"
+    weights = 1.0, 0.5
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.cells = 16 if classes == 2 else 0
+
+    def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
+        """See `Numbers.range`: at the least and the largest r of one class, with all others opposite."""
+        if kind != ERROR:
+            return 0.0, 1.0
+        q, more = self.shares(known), self.excess(known)
+        ends = np.array([-REACH / 2, REACH / 2])
+        alone = np.logaddexp(np.log(q)[:, None] + ends, np.log1p(-q)[:, None] - ends)
+        return float((alone - ends).min()) + more, float((alone - ends).max()) + more
+
+    def largest(self, reach: float) -> float:
+        """See `Numbers.largest`: of D."""
+        return 2 * REACH
+
+    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
+        """See `Numbers.values`."""
+        if kind != ERROR:
+            return super().values(ERROR, scores, y, known, reach)
+        q = self.shares(known)
+        r = _all_scores(scores)
+        r -= np.log(q)
+        r -= (r.max(axis=1, keepdims=True) + r.min(axis=1, keepdims=True)) / 2
+        np.clip(r, -REACH / 2, REACH / 2, out=r)
+        low, high = self.range(kind, known, reach)
+        found = np.log(np.exp(r) @ q) - r[np.arange(len(y)), y.astype(np.int64)] + self.excess(known)
+        r[:] = 0
+        return np.asarray(np.clip(found, low, high))
+
+
 Task = Numbers | Classes
 """What a model predicts."""
+
+
+def _all_scores(scores: np.ndarray) -> np.ndarray:
+    """The scores (n, K) of all classes, as a new array, within numbers that can be subtracted."""
+    found = np.clip(scores, -1e9, 1e9)
+    return found if found.shape[1] > 1 else np.column_stack([np.zeros(len(found)), found])
+
+
+def _decided(scores: np.ndarray) -> np.ndarray:
+    """The predicted classes (n,) of scores (n, K), or (n, 1) of two classes."""
+    found: np.ndarray = np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
+    return found

@@ -16,17 +16,19 @@ The proofs for privacy and for alarms are in docs/proofs/validation.md, that for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
+import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.validation import drift, quality, sums
 from streamdp.validation.answers import answer, draw, factor
-from streamdp.validation.plan import CONSTANT, ERROR, OTHER, Plan, questions
+from streamdp.validation.plan import CELL, CONSTANT, ERROR, OTHER, Plan, questions
 from streamdp.validation.quality import Quality
-from streamdp.validation.tasks import Task
+from streamdp.validation.tasks import Classes, Numbers, Task
 
 _REACH = 2.5
 _SURE = 30.0
@@ -43,15 +45,18 @@ class Validator:
     `rng` has the random words of this alone: answers are the same however a stream is cut into calls.
     """
 
+    summed = False
+    """Whether answers are summed before noise is added; see `held_out`."""
+
     def __init__(self, plan: Plan, task: Task, size: int, rng: Entropy | SeededEntropy | FreshWords) -> None:
         self.plan = plan
         self._task, self._rng = task, rng
         self._progress = np.zeros(PROGRESS)
-        self._known = task.start(0.0)
-        self._total = np.zeros(sums.COLUMNS)
-        self._halves = sums.Rows(_STRETCHES, drift.FIRST)
+        self._known = task.start(0.0, 1.0, self.summed)
+        self._total = np.zeros(sums.COLUMNS + task.cells)
+        self._halves = sums.Rows(_STRETCHES, drift.FIRST, columns=len(self._total))
         self._window = sums.Rows(drift.ROWS, drift.FIRST, drift.LONGEST)
-        self._open = np.zeros(sums.COLUMNS)
+        self._open = np.zeros_like(self._total)
         self.point = np.zeros(size)
         """The vector that predicts in this block."""
         self._fixed = self._known
@@ -72,7 +77,7 @@ class Validator:
         progress = self._progress.copy()
         if progress[REACH] == 0 and scale > 0:
             progress[REACH] = self.plan.bound or min(_REACH * scale, most)
-            self._known = self._task.start(middle)
+            self._known = self._task.start(middle, float(progress[REACH]), self.summed)
         self.point, self._fixed = point.copy(), self._known
         progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)
         self._progress = progress
@@ -80,12 +85,14 @@ class Validator:
 
     def _end_block(self) -> None:
         """Add the answers of a block to the sums, and look for drift."""
-        block, self._open = self._open, np.zeros(sums.COLUMNS)
+        block, self._open = self._open, np.zeros_like(self._total)
         if not block[sums.ANSWERS]:
             return
         self._total = self._total + block
         self._halves.add(block)
-        if self._window.add(block) and drift.risen(self._window, self._task.largest(self._progress[REACH])):
+        if self._window.add(block[: sums.COLUMNS]) and drift.risen(
+            self._window, self._task.largest(self._progress[REACH])
+        ):
             self._window.clear()
             self._halves.clear()
             progress = self._progress.copy()
@@ -98,7 +105,14 @@ class Validator:
         if self._progress[REACH] == 0:
             self._questions = np.zeros(end - met, dtype=np.int64)
         else:
-            self._questions = questions(met, end - met, self.plan.share, self._progress[INFORMATION] < _SURE)
+            cells = bool(self._task.cells)
+            self._questions = questions(met, end - met, self.plan.share, not self.knows_constant(), cells=cells)
+
+    def knows_constant(self) -> bool:
+        """Whether the constant of this block is known well enough to compare errors with it."""
+        if isinstance(self._task, Numbers) and not self.summed:
+            return bool(self._progress[INFORMATION] >= _SURE)
+        return self._task.sure(self._fixed)
 
     def take(self, most: int) -> np.ndarray:
         """Return what the next records of the block, at most this many, are asked, and move past them."""
@@ -106,30 +120,29 @@ class Validator:
         self._progress[MET] += len(asked)
         return asked
 
-    def answer(self, asked: np.ndarray, predicted: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
+    def answer(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
         """Let records answer what they are asked (n,), not `NOTHING`. Hold the lock of the estimator.
 
-        `predicted` (n,) is what `point` predicts for them, and is overwritten; the targets y (n,) are not kept; `keep`
-        (n,) are the probabilities of a true bit at their budgets.
+        `scores` (n, K) are the linear predictors of `point` for them, and are overwritten; the targets y (n,) are not
+        kept; `keep` (n,) are the probabilities of a true bit at their budgets.
         """
         words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
+        count = {CONSTANT: self._on_constant, ERROR: self._on_error, OTHER: self._on_error, CELL: self._on_cell}
         try:
-            for kind, count in ((CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error)):
+            for kind in np.unique(asked).tolist():
                 rows = asked == kind
                 if rows.any():
-                    own = self._task.clipped(y[rows]), predicted[rows], words[rows]
+                    own = y[rows], scores[rows], words[rows]
                     try:
-                        count(kind, *own, keep[rows])
+                        count[kind](kind, *own, keep[rows])
                     finally:
                         for raw in own:
                             raw[:] = 0
         finally:
-            predicted[:] = 0
+            scores[:] = 0
             words[:] = 0
 
-    def _on_constant(
-        self, kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray
-    ) -> None:
+    def _on_constant(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         first, reach = int(self._progress[CONSTANTS]), float(self._progress[REACH])
         noisy = answer(self._task.bits(y, self._fixed, first), keep, words)
         progress = self._progress.copy()
@@ -139,21 +152,35 @@ class Validator:
         self._known = self._task.learned(noisy, self._known, first, reach)
         self._add(sums.OTHERS, noisy[:0], len(noisy))
 
-    def _on_error(self, kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        if kind == OTHER:
-            predicted[:] = self._task.constant(self._fixed)
-        half = self._task.largest(self._progress[REACH]) / 2
-        values = self._task.errors(predicted, y, 2 * half)
+    def _on_error(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        known, reach = self._fixed, float(self._progress[REACH])
+        low, high = self._task.range(kind, known, reach)
+        half = (high - low) / 2
+        values = self._task.values(kind, scores, y, known, reach)
+        values -= low + half
         values /= half
-        values -= 1
-        noisy = (answer(values, keep, words) + 1) * half
+        noisy = answer(values, keep, words) * half + (low + half)
         if kind == OTHER:
             self._add(sums.OTHERS, noisy, len(noisy))
         else:
             self._add(sums.ERRORS, noisy, len(noisy), float(np.sum((factor(keep) * half) ** 2)))
 
+    def _on_cell(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        """Ask for one random coordinate of the Walsh transform of a record's cell, other than the first."""
+        count = self._task.cells
+        rows = 1 + (words[:, 0] % np.uint64(count - 1)).astype(np.int64)
+        signs = _walsh(count)[rows]
+        assert isinstance(self._task, Classes)
+        values = signs[np.arange(len(y)), self._task.cell(scores, y, self._fixed)]
+        noisy = answer(values, keep, words) * (count - 1)
+        more = np.zeros_like(self._open)
+        more[sums.ANSWERS] = more[sums.CELLS] = len(noisy)
+        more[sums.CELL_NOISE] = np.square(noisy).sum() / (count * (count - 1))
+        more[sums.COLUMNS :] = (noisy @ signs + len(noisy)) / count
+        self._open = self._open + more
+
     def _add(self, first: int, noisy: np.ndarray, answers: int, ranges: float = 0.0) -> None:
-        more = np.zeros(sums.COLUMNS)
+        more = np.zeros_like(self._open)
         more[first : first + 3] = len(noisy), noisy.sum(), np.square(noisy).sum()
         more[sums.ERROR_RANGE] = ranges
         more[sums.ANSWERS] = answers
@@ -163,16 +190,18 @@ class Validator:
         """The quality of the model by the answers."""
         reach = float(self._progress[REACH])
         largest = self._task.largest(reach)
-        recent = quality.stretch(self._halves.later_half() + self._open, largest)
-        drifts = int(self._progress[DRIFTS])
+        recent = quality.stretch(self._halves.later_half() + self._open, self._task, self._known, reach)
+        total = quality.stretch(self._total + self._open, self._task, self._known, reach)
+        drifts, verdict = int(self._progress[DRIFTS]), quality.verdict(recent)
         return Quality(
             self._task.measure,
             largest if reach else None,
-            quality.stretch(self._total + self._open, largest),
+            total,
             recent,
-            quality.verdict(recent),
+            verdict,
             drifts,
             int(self._progress[DRIFT]) if drifts else None,
+            quality.missing(total, recent) if verdict == quality.UNKNOWN else None,
         )
 
     # -- state ------------------------------------------------------------------------------------------------------
@@ -227,3 +256,10 @@ class Validator:
         later = np.sum([part._halves.later_half() + part._open for part in parts], axis=0)  # noqa: SLF001
         self._halves.start(later[None, :], max(drift.FIRST, later[sums.ANSWERS]))
         self._window.clear()
+
+
+@lru_cache
+def _walsh(size: int) -> np.ndarray:
+    """The signs (size, size) of Walsh's functions; the first is 1."""
+    found: np.ndarray = scipy.linalg.hadamard(size).astype(float)
+    return found

@@ -13,9 +13,13 @@ import pytest
 
 from benchmarks.validation import run, simulated
 from streamdp import LDPSGDClassifier
-from streamdp.validation.plan import ERROR, NOTHING
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import GaussianDP
+from streamdp.validation.held_out import HeldOut
+from streamdp.validation.plan import ERROR, NOTHING, plan_of
 from streamdp.validation.sums import ERROR as TOLD
-from tests.support.audit import epsilon_lower_bound
+from streamdp.validation.tasks import Probabilities
+from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 from tests.support.sizes import some
 from tests.support.states import arrays_of
 
@@ -74,3 +78,39 @@ def test_intervals_hold_the_true_errors_of_the_models_that_were_asked_about() ->
     assert sum(result.error for result in found) >= 12
     assert sum(result.difference for result in found) >= 12
     assert all(result.right for result in found)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_sum_of_people_who_are_held_out_keeps_the_budget_and_half_its_noise_does_not(first: bool) -> None:
+    """One person of the two whose vectors are furthest apart; the attacker sees the sum of a block."""
+    task, mu, trials = Probabilities(2), 1.0, 12_000
+    known = task.counted(task.start(0, 1), np.array([5e5, 5e5]), 10**6, 1.0)
+
+    def bound(budget: float) -> float:
+        scores = []
+        for label, score in ((0.0, 9.0), (1.0, 9.0)):
+            held = HeldOut(plan_of({"share": 0.1}), task, 1, SeededEntropy(3 + int(label)), GaussianDP(budget), first)
+            held.begin(np.zeros(1), 0.0, 1.0, np.inf)
+            held._fixed = known
+            held.add(np.full(1, ERROR), np.full((1, 1), score), np.full(1, label), np.ones(1, dtype=np.int64))
+            held._scores.discard()  # the vector alone is of interest: its law is that plus the noise
+            vectors = np.zeros((1, 20))
+            low, high = task.range(ERROR, known, 1.0)
+            u = (2 * task.values(ERROR, np.full((1, 1), score), np.full(1, label), known, 1.0) - low - high) / (
+                high - low
+            )
+            vectors[0, :2] = u.item(), u.item() ** 2
+            vectors[0, 2:4] = 0.5 * (1 - 2 * label), 0.5
+            vectors[0, 4 + int(task.cell(np.full((1, 1), score), np.full(1, label), known).item())] = 0.5
+            found = np.empty((trials, 20))
+            for trial in range(trials):
+                held._scores.add(vectors.copy())
+                found[trial] = held._scores.close()[1]
+            scores.append((found, vectors[0]))
+        (zero, a), (one, b) = scores
+        direction = b - a
+        return mu_lower_bound(one @ direction, zero @ direction)
+
+    claim = mu / np.sqrt(1 + first)  # with noise at both ends the sum alone shows less
+    assert 0.75 * claim < bound(mu) <= claim
+    assert bound(2 * mu) > 1.3 * claim

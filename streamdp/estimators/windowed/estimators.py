@@ -118,6 +118,7 @@ class WindowedRegressor(Regressor):
         scaling: str | None = None,
         change: str = "follow",
         target: tuple[float, float] | None = None,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -160,5 +161,6 @@ class WindowedClassifier(Classifier):
         classes: Sequence[Hashable] | None = None,
         scaling: str | None = None,
         change: str = "follow",
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
 from streamdp.privacy.mechanisms.response import truth
@@ -48,6 +49,23 @@ def _additive(
     if asked is not None:
         rows[:, KEEP] = truth(mechanism.budget, asked)
     return rows
+
+
+def grid_noise(rng: FreshWords | SeededEntropy, scale: float, count: int) -> np.ndarray:
+    """Return Gaussian noise (count,) of a deviation `scale` in cells of a grid; the random words are overwritten."""
+    from streamdp.privacy.samplers import normals
+
+    out = np.zeros(count, dtype=np.int64)
+    size = 2 * count + 64
+    while scale:
+        before = forks()
+        words = rng.draw(size)
+        enough = normals(words, scale, out)
+        words[:] = 0
+        if enough and forks() == before:  # otherwise a parent and its child would have the same noise
+            break
+        size *= 2
+    return out
 
 
 def _stretch(mechanism: Mechanism, sensitivity: float, d: int) -> float:

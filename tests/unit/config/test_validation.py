@@ -46,16 +46,16 @@ def test_the_store_keeps_validation_and_it_belongs_to_the_model() -> None:
         ({"validation": {"part": 0.1}}, "validation.part"),
         ({"validation": {"budget": "mu=1"}}, "the model's kind"),
         (
-            {"validation": {"share": 0.1}, "model": {"estimator": "WindowedClassifier", "window": 9}},
-            "has no validation",
+            {"validation": {"budget": "eps=1"}, "model": {"estimator": "WindowedClassifier", "window": 900}},
+            "windows hold people back",
         ),
         (
             {
                 "validation": {"share": 0.1},
-                "model": {"estimator": "WindowedClassifier", "window": 900, "items_per_user": 1},
+                "model": {"estimator": "UserLevelLDPClassifier", "window": 900, "items_per_user": 1},
                 "schema": {"features": {"x": [0, 1]}, "target": {"column": "y", "classes": ["0", "1"]}, "subject": "s"},
             },
-            "has no validation: it protects users",
+            "has no validation: its users report under LDP",
         ),
         (
             {
@@ -89,7 +89,7 @@ def test_bounds_are_in_the_unit_of_the_column(estimator: str, given: dict[str, A
     config = job(schema=NUMBERS, model={"estimator": estimator, "budget": budget}, validation={"share": 0.5} | given)
     model: Any = config.build_estimator()
     assert model.validation.get("bound") == bound
-    model.learn_arrays([[0.5]] * 4000, [2.0] * 4000)
+    model.learn_arrays([[0.5]] * 30_000, [2.0] * 30_000)
     quality = config.quality(model)
     assert quality.largest == pytest.approx(model.quality.largest * 10)
     assert quality.total.error.value == pytest.approx(model.quality.total.error.value * 10)

@@ -45,17 +45,17 @@ def classifier(validation: Any, **more: Any) -> LDPASGDClassifier:
 @pytest.mark.parametrize("validation", [SHARE, BUDGET, None], ids=str)
 @pytest.mark.slow
 def test_all_ways_to_learn_give_the_same_model_and_the_same_answers(validation: Any) -> None:
-    X, y = records(700)
+    X, y = records(2000)
     whole, parts, single = (classifier(validation, seed=4) for _ in range(3))
     whole.learn_arrays(X, y)
-    for at in (0, 1, 13, 14, 300):
-        end = {0: 1, 1: 13, 13: 14, 14: 300, 300: 700}[at]
+    for at in (0, 1, 13, 14, 1300):
+        end = {0: 1, 1: 13, 13: 14, 14: 1300, 1300: 2000}[at]
         parts.learn_arrays(X[at:end], y[at:end])
     for row, label in zip(X, y, strict=True):
         single.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), bool(label))
     for other in (parts, single):
         assert np.array_equal(whole.theta, other.theta)
-        assert whole.n_seen == other.n_seen == 700
+        assert whole.n_seen == other.n_seen == 2000
         if validation is not None:
             value = other.quality.total.error.value  # type: ignore[union-attr]
             assert whole.quality.total.error.value == pytest.approx(value, rel=1e-12)  # type: ignore[union-attr]
@@ -175,7 +175,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
     model = classifier(BUDGET)
     model.learn_arrays(*records(300))
     before = model.quality
-    for name, value in (("total", np.full(8, np.nan)), ("progress", np.full(7, -1.0)), ("halves", np.zeros(3))):
+    for name, value in (("total", np.full(26, np.nan)), ("progress", np.full(7, -1.0)), ("halves", np.zeros(3))):
         state = model.state_dict()
         state["answers"][name] = value
         with pytest.raises(ConfigError, match="state"):
@@ -210,11 +210,12 @@ def test_a_model_with_features_to_learn_is_better_and_one_without_records_is_unk
     X, y = records(20_000, 1)
     assert model.quality.verdict == BETTER
     now = np.mean(model.predict_arrays(X) != y)
-    error = model.quality.recent.error
-    assert error.low is not None
-    assert error.high is not None
-    assert error.low - 0.04 < now < error.high + 0.04
-    assert "better than the best constant (error rate " in model.quality.sentence()
+    rate = model.quality.recent.rate
+    assert rate is not None
+    assert rate.low is not None
+    assert rate.high is not None
+    assert rate.low - 0.04 < now < rate.high + 0.04
+    assert "better than the best constant (log loss " in model.quality.sentence()
 
 
 @pytest.mark.parametrize("loss", ["huber", Quantile(tau=0.8)], ids=str)
@@ -260,10 +261,10 @@ def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch
     kept: list[np.ndarray] = []
     tell = validator._on_error
 
-    def watched(kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        kept.extend([y, predicted, words])
+    def watched(kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        kept.extend([y, scores, words])
         assert words.any()
-        tell(kind, y, predicted, words, keep)
+        tell(kind, y, scores, words, keep)
 
     monkeypatch.setattr(validator, "_on_error", watched)
     model.learn_arrays(*records(2000))
@@ -302,9 +303,10 @@ def test_configurations_that_do_not_fit_are_refused() -> None:
         LDPSGDClassifier(features=NAMES, validation={"share": 0.1, "bound": 2})
     with pytest.raises(BudgetError, match="the model's kind"):
         LDPSGDClassifier(features=NAMES, budget="mu=1", validation=BUDGET)
-    for kind in (UserLevelLDPClassifier, WindowedClassifier):
-        with pytest.raises(TypeError, match="validation"):
-            kind(features=NAMES, validation=SHARE)
+    with pytest.raises(TypeError, match="validation"):
+        UserLevelLDPClassifier(features=NAMES, validation=SHARE)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="hold people back"):
+        WindowedClassifier(features=NAMES, validation=BUDGET)
     assert LDPSGDRegressor(features=NAMES, validation=SHARE | {"bound": 3}).quality is not None
 
 

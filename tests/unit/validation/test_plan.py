@@ -9,7 +9,7 @@ import pytest
 
 from streamdp import ApproxDP, GaussianDP, PureDP
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.validation.plan import CONSTANT, ERROR, NOTHING, OTHER, plan_of, questions
+from streamdp.validation.plan import CELL, CONSTANT, ERROR, NOTHING, OTHER, plan_of, questions
 from streamdp.validation.tasks import Classes, Numbers
 
 
@@ -18,6 +18,10 @@ def test_the_share_of_records_that_answer_and_their_questions() -> None:
     shares = np.bincount(asked, minlength=4) / len(asked)
     assert shares[NOTHING] == pytest.approx(0.9, abs=0.003)
     assert shares[[CONSTANT, ERROR, OTHER]] * 10 == pytest.approx([1 / 8, 1 / 2, 3 / 8], abs=0.015)
+    with_cells = np.bincount(questions(0, 400_000, 0.1, False, cells=True), minlength=5) / len(asked)
+    assert with_cells[[CONSTANT, ERROR, OTHER, CELL]] * 10 == pytest.approx([1 / 8, 1 / 2, 1 / 8, 1 / 4], abs=0.015)
+    summed = np.bincount(questions(0, 400_000, 0.1, False, summed=True), minlength=5) / len(asked)
+    assert summed[[CONSTANT, ERROR]] * 10 == pytest.approx([1 / 4, 3 / 4], abs=0.015)
     assert set(questions(0, 1000, 0.1, True).tolist()) == {NOTHING, CONSTANT}
     assert (questions(5, 1000, None, False) != NOTHING).all()
 
@@ -83,14 +87,14 @@ def test_the_best_constant_of_numbers_is_found_from_noisy_bits(tau: float) -> No
     rng = np.random.default_rng(2)
     y = rng.exponential(1.0, 40_000)
     task, reach, a = Numbers(tau, -5, 20), 2.5, 2.16
-    known = task.start(3.0)
+    known = task.start(3.0, reach)
     for at in range(0, len(y), 50):
         bits = task.bits(y[at : at + 50], known, at)
         told = a * np.where(rng.random(50) < (bits / a + 1) / 2, 1, -1)
         known = task.learned(told, known, at, reach)
 
     def loss(c: float) -> float:
-        return float(task.errors(np.full(len(y), c), y, task.largest(1e9)).mean())
+        return float(task.values(ERROR, np.full((len(y), 1), c), y, known, 1e9).mean())
 
     assert loss(task.constant(known)) - loss(float(np.quantile(y, tau))) < 0.02 * task.largest(reach)
 
@@ -99,7 +103,10 @@ def test_the_most_frequent_class_is_found_from_noisy_bits() -> None:
     rng = np.random.default_rng(3)
     y = rng.choice(3, 20_000, p=[0.3, 0.25, 0.45]).astype(float)
     task = Classes(3)
-    known = task.start(0.0)
+    known = task.start(0.0, 1.0)
     told = 2.16 * np.where(rng.random(len(y)) < (task.bits(y, known, 0) / 2.16 + 1) / 2, 1, -1)
-    assert task.constant(task.learned(told, known, 0, 1.0)) == 2
-    assert task.constant(task.start(0.0)) == 0
+    known = task.learned(told, known, 0, 1.0)
+    assert np.argmax(task.shares(known)) == 2
+    assert task.shares(known) == pytest.approx([0.3, 0.25, 0.45], abs=0.06)
+    assert task.sure(known)
+    assert not task.sure(task.start(0.0, 1.0))

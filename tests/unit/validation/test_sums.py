@@ -10,6 +10,7 @@ import pytest
 from streamdp.validation import drift
 from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN, Stretch, stretch, verdict
 from streamdp.validation.sums import ANSWERS, COLUMNS, ERROR, ERROR_RANGE, ERROR_SQUARE, ERRORS, Estimate, Rows, mean
+from streamdp.validation.tasks import Classes
 
 
 def block(n: float, error: float = 0.0, ranges: float = 1.0) -> np.ndarray:
@@ -87,8 +88,8 @@ def test_verdicts(low: float | None, high: float | None, said: str) -> None:
 
 
 def test_the_difference_follows_from_both_errors() -> None:
-    sums = np.array([100, 30, 25, 1, 50, 20, 18, 150.0])  # errors of mean 0.3; 0.4 of the constant
-    found = stretch(sums, 1.0)
+    sums = np.array([100, 30, 25, 1, 50, 20, 18, 150.0, 0, 0])  # errors of mean 0.3; 0.4 of the constant
+    found = stretch(sums, Classes(2), np.zeros(6), 1.0)
     assert found.error.value == pytest.approx(0.3)
     assert found.constant.value == pytest.approx(0.4)
     assert found.difference.value == pytest.approx(-0.1)

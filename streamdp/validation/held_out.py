@@ -1,0 +1,207 @@
+"""Validation by people who are held out: one noisy sum of what their records say about the model, for each block.
+
+A block is a batch or a window. Some of its people, chosen by number, are not learned: a quarter of these is counted to
+find the constant, and the records of the others say how wrong the model of the block is. Both sums are released once.
+The model of a batch is the one before it, that of a window the one that it released. Every window holds the share of
+its people out; batches hold nobody out until an eighth of all that are due can be, or more than half of a batch, so
+that there are few sums and little noise.
+
+A record's values, two numbers u in [-1, 1], enter as (u, u^2) with a weight, and its cell as 1/2 in one place.
+
+Neighbours: all records of one person in one block. Trust: that of the learner; with `first`, noise is in a sum from its
+beginning on, as in pan-private learning. Claim: a person who is held out spends the budget that others spend on what is
+learned. Proof: docs/proofs/validation.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.mechanisms import Gaussian
+from streamdp.privacy.mechanisms.additive import grid_noise
+from streamdp.validation import sums
+from streamdp.validation.plan import CONSTANT, ERROR, NOTHING, OTHER, Plan, questions
+from streamdp.validation.tasks import Classes, Task
+from streamdp.validation.validator import END, MET, REACH, Validator
+
+_CELL = 0.5
+_LOUDEST = 8.0  # a block has held-out people if they are expected to be so many deviations of the noise of a sum
+_PART, _MOST = 1 / 8, 0.5
+
+
+class NoisySum:
+    """The sum of vectors (size,), any two of which differ by at most `sensitivity`, with Gaussian noise.
+
+    `budget` is that of a vector; with `first`, the sum has noise from its first vector on, and again at its end. A copy
+    or pickle of it is empty.
+    """
+
+    def __init__(
+        self, budget: Budget, sensitivity: float, size: int, first: bool, rng: FreshWords | SeededEntropy
+    ) -> None:
+        from streamdp.privacy.samplers import GRID, SCALE
+
+        self._rng, self._first = rng, first
+        row = Gaussian(budget, sensitivity, sensitivity).rows(size)[0]
+        self._grid = float(row[GRID])
+        self._deviation = float(row[SCALE]) / self._grid
+        self.variance = (1 + first) * float(row[SCALE]) ** 2
+        """The variance of the noise of a coordinate."""
+        self._total = np.zeros(size, dtype=np.int64)
+        self.vectors = 0
+        """How many vectors are in the open sum."""
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Add vectors (n, size), which are overwritten."""
+        if not self.vectors:
+            self.discard()
+            if self._first:
+                self._add_noise()
+        self.vectors += len(vectors)
+        vectors /= self._grid
+        np.rint(vectors, out=vectors)
+        self._total += vectors.sum(axis=0).astype(np.int64)
+        vectors[:] = 0
+
+    def close(self) -> tuple[int, np.ndarray]:
+        """End the sum; return how many vectors it has, and the noisy sum (size,)."""
+        self._add_noise()
+        found = self.vectors, self._total * self._grid
+        self.discard()
+        return found
+
+    def _add_noise(self) -> None:
+        noise = grid_noise(self._rng, self._deviation, len(self._total))
+        self._total += noise
+        noise[:] = 0
+
+    def discard(self) -> None:
+        """Discard the open sum."""
+        self._total[:] = 0
+        self.vectors = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_total": np.zeros_like(self._total), "vectors": 0}
+
+
+class HeldOut(Validator):
+    """The noisy sums of one model's held-out people; `budget` is what each spends, `first` is as for `NoisySum`.
+
+    The `size` is as for `Validator`.
+    """
+
+    summed = True
+
+    def __init__(
+        self, plan: Plan, task: Task, size: int, rng: FreshWords | SeededEntropy, budget: Budget, first: bool
+    ) -> None:
+        super().__init__(plan, task, size, rng)
+        squares = 4 * sum(weight**2 for weight in task.weights) + 2 * _CELL**2 * bool(task.cells)
+        self.rate = plan.share or 0.0
+        """The share of held-out people in the present block."""
+        self._counts = NoisySum(budget, math.sqrt(2), task.groups, first, rng)
+        self._scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
+
+    def enough(self, people: float) -> bool:
+        """Whether so many held-out people are enough for a sum: otherwise noise would hide what they say."""
+        return people > _LOUDEST * math.sqrt(self._scores.variance)
+
+    def begin_batch(self, records: int) -> None:
+        """Set the share of held-out records in the stream until the next batch has so many others."""
+        assert self.plan.share is not None
+        met = float(self._progress[MET])
+        due = self.plan.share * (met + records) - float(self._total[sums.ANSWERS])
+        held = min(due, records * _MOST / (1 - _MOST))
+        wait = held < min(_PART * self.plan.share * met, records) or not self.enough(held)
+        self.rate = 0.0 if wait else held / (held + records)
+
+    @property
+    def held(self) -> int:
+        """How many people are in the open sums."""
+        return self._counts.vectors + self._scores.vectors
+
+    def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
+        """See `Validator.begin`; an open block is discarded."""
+        self._counts.discard()
+        self._scores.discard()
+        super().begin(point, middle, scale, most)
+
+    def take(self, most: int, held_out: bool = False) -> np.ndarray:
+        """See `Validator.take`: here of any number of people; with `held_out`, all are asked."""
+        first, self._questions = int(self._progress[MET]), self._questions[:0]
+        progress = self._progress.copy()
+        progress[MET] = progress[END] = first + most
+        self._progress = progress
+        if progress[REACH] == 0 or not (held_out or self.rate):
+            return np.full(most, NOTHING)
+        share = None if held_out else self.rate
+        return questions(first, most, share, not (held_out or self.knows_constant()), summed=True)
+
+    def add(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        """Add what people say, who are asked something (n,); `scores` (N, K) are overwritten. Hold the lock.
+
+        Person i has the next sizes[i] of the scores and targets y (N,).
+        """
+        task, reach, rows = self._task, float(self._progress[REACH]), np.repeat(asked, sizes)
+        counted, scored = rows == CONSTANT, rows > CONSTANT
+        try:
+            if counted.any():
+                groups = task.group(y[counted], self._known)
+                self._counts.add(_averages(np.eye(task.groups)[groups], sizes[asked == CONSTANT]))
+                groups[:] = 0
+            if scored.any():
+                own = scores[scored], y[scored]
+                vectors = np.zeros((len(own[0]), 2 * len(task.weights) + task.cells))
+                for j, (kind, weight) in enumerate(zip((ERROR, OTHER), task.weights, strict=True)):
+                    low, high = task.range(kind, self._fixed, reach)
+                    u = (2 * task.values(kind, *own, self._fixed, reach) - low - high) / (high - low)
+                    vectors[:, 2 * j], vectors[:, 2 * j + 1] = weight * u, weight * u**2
+                    u[:] = 0
+                if isinstance(task, Classes) and task.cells:
+                    vectors[np.arange(len(vectors)), 4 + task.cell(*own, self._fixed)] = _CELL
+                for raw in own:
+                    raw[:] = 0
+                self._scores.add(_averages(vectors, sizes[asked > CONSTANT]))
+        finally:
+            scores[:] = 0
+
+    def close(self) -> None:
+        """End the block: release its sums."""
+        task, block = self._task, np.zeros_like(self._open)
+        if self._counts.vectors:
+            n, counts = self._counts.close()
+            self._known = task.counted(self._known, counts, n, self._counts.variance)
+            block[sums.ANSWERS] += n
+        if self._scores.vectors:
+            n, total = self._scores.close()
+            for j, (kind, first) in enumerate(((ERROR, sums.ERRORS), (OTHER, sums.OTHERS))):
+                low, high = task.range(kind, self._fixed, float(self._progress[REACH]))
+                middle, half, weight = (high + low) / 2, (high - low) / 2, task.weights[j]
+                u, square = total[2 * j : 2 * j + 2] / weight
+                square = min(max(square, u**2 / n), n) + self._scores.variance / weight**2
+                block[first : first + 3] = (
+                    n,
+                    n * middle + half * u,
+                    (n * middle + 2 * half * u) * middle + half**2 * square,
+                )
+                if kind == ERROR:
+                    block[sums.ERROR_RANGE] = half**2 * (n + self._scores.variance / weight**2)
+            if task.cells:
+                block[sums.CELLS : sums.CELLS + 2] = n, self._scores.variance / _CELL**2
+                block[sums.COLUMNS :] = total[4:] / _CELL
+            block[sums.ANSWERS] += n
+        self._open = block
+        self._end_block()
+
+
+def _averages(vectors: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The averages (n, size) of the vectors (N, size) of people with so many each; the vectors are overwritten."""
+    if len(sizes) == len(vectors):
+        return vectors
+    found: np.ndarray = np.add.reduceat(vectors, np.cumsum(sizes) - sizes, axis=0) / sizes[:, None]
+    vectors[:] = 0
+    return found
