@@ -74,6 +74,8 @@ function validated({ recent, measure, sentence }) {
   at("validated").hidden = false;
   at("verdict").textContent = sentence;
   const rows = { [`${measure} of the model`]: recent.error, [`${measure} of the best constant`]: recent.constant, Difference: recent.difference };
+  if (recent.rate) Object.assign(rows, { "error rate of the model": recent.rate, "error rate of the best constant": recent.constant_rate });
+  if (recent.auc) rows.AUC = recent.auc;
   fill(at("quality"), Object.entries(rows).map(([name, { value, low, high }]) => [name, value, low, high]));
 }
 
