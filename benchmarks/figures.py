@@ -106,7 +106,7 @@ RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_n
 STEPS = (
     *_parts("studies.figures_ldp", "1", "2", "3", "4", "5", "6", "A1", "A2"),
     *_parts("studies.figures_insurance", "weights 7", "7b", "8 9"),
-    *_parts("studies.theory", "clt", "rates", "utility", "records check"),
+    *_parts("studies.theory", "clt", "rates", "records check"),
     *_parts("studies.rates", "slopes versus excess", "powers"),
     *_parts("studies.subquadratic", "equal growth columns convex", RUNS),
     *_parts("studies.user_claims", "smoothing", "concentrated unlike", "local law", "descent"),
@@ -115,6 +115,7 @@ STEPS = (
     _module("studies.noisy_rates", "--write"),
     _module("studies.shuffle_cost", "--write"),
     _module("studies.few_users", "--write"),
+    _module("studies.printed", "--write"),
     _module("benchmarks.trust", "--write"),
     *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
     *(

@@ -1,9 +1,8 @@
 """What the theory promises, measured. Run with `python -m studies.theory [--write]`.
 
-Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds: the
-central limit theorem, with A and S from one-dimensional integrals that share no code with the estimators; rates; the
-records that PrivUnit needs for the error of the paper's Laplace mechanism; and the records that a budget needs. Noise
-comes from seeded generators, which are for measuring only.
+Three questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds: the
+central limit theorem, with A and S from one-dimensional integrals that share no code with the estimators; rates; and
+the records that a budget needs. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -255,18 +254,6 @@ def slope(marks: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     return fit(everyone), float(np.std([fit(rng.choice(everyone, len(everyone))) for _ in range(200)]))
 
 
-def records_to_reach(marks: np.ndarray, curve: np.ndarray, target: float) -> float:
-    """Where a falling curve meets the target, straight between marks in log-log; outside, the first mark or inf."""
-    below = np.flatnonzero(curve <= target)
-    if len(below) == 0:
-        return math.inf
-    k = int(below[0])
-    if k == 0:
-        return float(marks[0])
-    share = math.log(curve[k - 1] / target) / math.log(curve[k - 1] / curve[k])
-    return float(marks[k - 1] * (marks[k] / marks[k - 1]) ** share)
-
-
 # --- the report ---------------------------------------------------------------------------------------------
 
 
@@ -357,88 +344,6 @@ def rates_section(results: dict[Case, Runs]) -> str:
     return table(head, rows)
 
 
-PAPER_RECORDS = 300_000
-UTILITY_ETAS = (0.02, 0.05, 0.1, 0.2)
-UTILITY_MARKS = (5_000, 7_000, 10_000, 14_000, 20_000, 28_000, 36_000, 43_000, 50_000, 70_000, 100_000)
-
-
-@dataclass(frozen=True)
-class Utility:
-    """What PrivUnit needs for the error that Laplace has at `PAPER_RECORDS`: errors by eta, and ratios of records."""
-
-    laplace: dict[float, np.ndarray]
-    privunit: dict[float, np.ndarray]
-
-    def ratio(self, laplace_eta: float, privunit_eta: float) -> tuple[float, float]:
-        """How many times fewer records, with a bootstrap error over replications."""
-        a, b = self.laplace[laplace_eta], self.privunit[privunit_eta]
-        marks = np.array(UTILITY_MARKS)
-
-        def once(rows: np.ndarray) -> float:
-            return PAPER_RECORDS / records_to_reach(marks, b[rows].mean(axis=0), float(a[rows].mean()))
-
-        rng = np.random.default_rng(0)
-        everyone = np.arange(len(a))
-        return once(everyone), float(np.std([once(rng.choice(everyone, len(everyone))) for _ in range(200)]))
-
-    def best_laplace(self) -> float:
-        """The step size that Laplace does best with at `PAPER_RECORDS`."""
-        return min(self.laplace, key=lambda eta: float(self.laplace[eta].mean()))
-
-    def best_privunit(self) -> float:
-        """The step size with which PrivUnit gets there first."""
-        return max(self.privunit, key=lambda eta: self.ratio(self.best_laplace(), eta)[0])
-
-
-def utility(loss: str, d: int, runs: int, etas: Sequence[float] = UTILITY_ETAS, seed: int = 4) -> Utility:
-    """Measure question 4 for one loss; the squared errors of each replication."""
-    laplace_kind = PaperLaplace if loss == "huber" else Laplace
-    slow = [Case(eta=eta, budget="eps=1", mechanism=laplace_kind, loss=loss, d=d) for eta in etas]
-    fast = [Case(eta=eta, budget="eps=1", mechanism="privunit", loss=loss, d=d) for eta in etas]
-    a = simulate(slow, [PAPER_RECORDS], runs, seed)
-    b = simulate(fast, UTILITY_MARKS, runs, seed + 100)
-    return Utility(
-        {eta: np.sum(run.average[:, 0] ** 2, axis=1) for eta, run in zip(etas, a, strict=True)},
-        {eta: np.sum(run.average**2, axis=2) for eta, run in zip(etas, b, strict=True)},
-    )
-
-
-def clt_utility(loss: str, d: int) -> float:
-    """The ratio of records by the central limit theorem: tr V with the paper's Laplace over tr V with PrivUnit."""
-    v = {
-        kind: float(np.trace(asymptotic_variance(PAPER[loss], d, "eps=1", kind)))
-        for kind in ("laplace", "privunit", "none")
-    }
-    c = Huber().c
-    paper = (
-        (8 * c**2 + c**4 / 4) / (8 * c**2) if loss == "huber" else 1.0
-    )  # squared sensitivities, the paper's over ours
-    return (v["none"] + (v["laplace"] - v["none"]) * paper) / v["privunit"]
-
-
-def utility_section(runs: int = 50) -> str:
-    """Question 4."""
-    rows = []
-    for loss, d in (("huber", 4), ("logistic", 5)):
-        result = utility(loss, d, runs)
-        best = result.best_laplace()
-        rows.append([loss, "central limit theorem", "", "", "", f"{clt_utility(loss, d):.1f}"])
-        pairs = [("each at its best eta", best, result.best_privunit()), ("one eta for both", best, best)]
-        pairs += [("one eta for both", eta, eta) for eta in UTILITY_ETAS if eta != best]
-        for name, slow, fast in pairs:
-            error = mean_and_error(result.laplace[slow])
-            ratio = result.ratio(slow, fast)
-            if ratio[0] == 0:
-                shown = f"under {PAPER_RECORDS / UTILITY_MARKS[-1]:.0f}"
-            elif ratio[0] >= PAPER_RECORDS / UTILITY_MARKS[0]:
-                shown = f"over {PAPER_RECORDS / UTILITY_MARKS[0]:.0f}"
-            else:
-                shown = pm(ratio, 1)
-            rows.append([loss, f"measured, {name}", f"{slow:g}", f"{fast:g}", pm(error), shown])
-    head = ["loss", "how", "eta Laplace", "eta PrivUnit", "squared error of Laplace", "times fewer records"]
-    return table(head, rows)
-
-
 PLAN_BUDGETS = (*(f"eps={e}" for e in (0.5, 1, 2, 4, 8)), *(f"mu={m}" for m in (0.5, 1, 2)))
 PLAN_CHECKS = (
     ("huber", 5, "eps=1", 0.3),
@@ -454,7 +359,7 @@ PLAN_CHECKS = (
 
 @cache
 def plan_section() -> str:
-    """Question 5."""
+    """Question 3."""
     rows = []
     for loss in ("logistic", "huber"):
         for d in (5, 10, 20):
@@ -529,7 +434,6 @@ def slopes() -> tuple[str, Any]:
 PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
     "clt": clt,
     "rates": slopes,
-    "utility": utility_section,
     "records": plan_section,
     "check": plan_check_section,
 }

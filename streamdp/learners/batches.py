@@ -40,6 +40,10 @@ from streamdp.reading import change
 from streamdp.scaling.batch_search import LEAST_SPREAD
 from streamdp.scaling.units import free_units
 
+SPREAD = 0.75
+"""The root mean square length of a gradient in the plan for a smooth loss, as a share of its bound. Logistic gradients
+have at most 1/2 of it at the start, and at the optimum of a model that is right."""
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -215,7 +219,8 @@ class Batches(Learner):
     def _planning(self, start: np.ndarray) -> Problem:
         """The bounds that a plan follows from."""
         bound, reach, accelerated = self.problem.loss.bound, self.region.reach(start), self.method != "sgd"
-        return Problem(bound, self.region.beta, self.region.convexity, reach, self._noise, accelerated, None)
+        spread = SPREAD * bound if math.isfinite(self.region.beta) else bound
+        return Problem(bound, self.region.beta, self.region.convexity, reach, self._noise, accelerated, spread)
 
     def _begin_phase(self) -> None:
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""

@@ -7,16 +7,20 @@ For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, 
     theta_{t+1} = Proj(theta_t - G_t / L_t),  G_t a noisy gradient at md,              L_t = M / (t + 1)
     ag_{t+1} = alpha_t theta_{t+1} + (1 - alpha_t) ag_t
 
-The bounds, those of averaged SGD, phases, non-smooth losses and epochs: docs/proofs/accelerated.md.
+The paper counts t from 1; both are as good. The bounds, those of averaged SGD, phases, non-smooth losses and epochs:
+docs/proofs/accelerated.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+
+NEAR = 1.1
+"""Of runs whose bounds differ by less than this, the one with the fewest steps is taken."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,35 @@ def run_of(problem: Problem, records: int, batch: int, distance: float, beta: fl
     """
     batch = min(batch, records)
     steps = records // batch
-    sigma = math.sqrt(problem.variance(batch))
-    squares = steps * (steps + 1) * (2 * steps + 1) / 6
-    modulus = 2 * beta + sigma / distance * math.sqrt(squares)
-    pairs = steps * (steps + 1)
-    excess = 2 * beta * distance**2 / pairs + distance * sigma * math.sqrt(2 * (2 * steps + 1) / (3 * pairs))
-    return Phase(batch, steps, beta, modulus, excess)
+    noise = _weighted(problem, batch, steps, distance)
+    modulus = _modulus(beta, noise)
+    bound = modulus + noise / modulus * (1 + 2 * beta / modulus)
+    return Phase(batch, steps, beta, modulus, distance**2 * bound / (steps * (steps + 1)))
+
+
+def _weighted(problem: Problem, batch: int, steps: int, distance: float) -> float:
+    """q, the variance of the steps' gradients with their weights: sigma^2 (1^2 + ... + T^2) / D^2."""
+    return problem.variance(batch) * steps * (steps + 1) * (2 * steps + 1) / 6 / distance**2
+
+
+def _modulus(beta: float, noise: float) -> float:
+    """M >= 2 beta with the least bound: 2 beta, or the root of M^3 = q (M + 4 beta) if it is larger."""
+    if noise <= 4 / 3 * beta**2:
+        return 2 * beta
+    third = 6 * math.sqrt(3 / noise) * beta  # the root of a cubic by the cosine of a third of an angle
+    share = math.cos(math.acos(third) / 3) if third <= 1 else math.cosh(math.acosh(third) / 3)
+    return 2 * math.sqrt(noise / 3) * share
+
+
+def _envelope_run(problem: Problem, records: int, batch: int, distance: float) -> Phase:
+    """As `run_of`, for a non-smooth loss, with the envelope that has the least bound."""
+    steps = records // min(batch, records)
+    least = problem.bound / distance * math.sqrt(steps * (steps + 1)) / 2  # the best beta without noise
+    noise = _weighted(problem, min(batch, records), steps, distance)
+    near = 2 * least >= math.sqrt(noise)  # then M = 2 beta
+    beta = math.sqrt(least**2 + noise / 2) if near else least * math.sqrt(1 + 4 * least / math.sqrt(noise))
+    run = run_of(problem, records, batch, distance, beta)
+    return replace(run, excess=run.excess + problem.bound**2 / (2 * beta))
 
 
 def _averaged_run(problem: Problem, records: int, batch: int, distance: float) -> Phase:
@@ -80,22 +107,19 @@ def _averaged_run(problem: Problem, records: int, batch: int, distance: float) -
 
 
 def _best_run(problem: Problem, records: int, batch: int | None, distance: float) -> Phase:
-    """The run with the least bound, over all batch sizes if `batch` is None, and over the envelopes."""
+    """The best run over all batch sizes if `batch` is None, and over the envelopes."""
     sizes = [batch] if batch is not None else sorted({round(b) for b in np.geomspace(1, records, 129)})
     if not problem.accelerated:
-        return min((_averaged_run(problem, records, b, distance) for b in sizes), key=lambda p: p.excess)
+        return _fewest([_averaged_run(problem, records, b, distance) for b in sizes])
     if math.isfinite(problem.smoothness):
-        return min((run_of(problem, records, b, distance, problem.smoothness) for b in sizes), key=lambda p: p.excess)
-    best = None
-    for size in sizes:
-        # excess = first * beta + rest + L^2 / (2 beta) is least at this beta.
-        steps = records // min(size, records)
-        beta = problem.bound / distance * math.sqrt(steps * (steps + 1)) / 2
-        run = run_of(problem, records, size, distance, beta)
-        run = Phase(run.batch, run.steps, beta, run.modulus, run.excess + problem.bound**2 / (2 * beta))
-        best = run if best is None or run.excess < best.excess else best
-    assert best is not None
-    return best
+        return _fewest([run_of(problem, records, b, distance, problem.smoothness) for b in sizes])
+    return _fewest([_envelope_run(problem, records, b, distance) for b in sizes])
+
+
+def _fewest(runs: Sequence[Phase]) -> Phase:
+    """The fewest steps whose bound is within a tenth of the least: near it the bound is flat, and the noise falls."""
+    near = NEAR * min(run.excess for run in runs)
+    return min((run for run in runs if run.excess <= near), key=lambda run: (run.steps, run.excess))
 
 
 def rounds_of(problem: Problem, users: int, distance: float, noises: dict[int, float]) -> Phase:
@@ -109,9 +133,7 @@ def rounds_of(problem: Problem, users: int, distance: float, noises: dict[int, f
         same = replace(problem, noise=lambda _: noise, spread=0.0)
         return _best_run(same, rounds * users, users, distance)
 
-    runs = [run_of_rounds(*each) for each in noises.items()]
-    least = min(run.excess for run in runs)
-    return min((run for run in runs if run.excess <= 1.1 * least), key=lambda run: run.steps)
+    return _fewest([run_of_rounds(*each) for each in noises.items()])
 
 
 def plan(problem: Problem, records: int, batch: int | None = None, distance: float | None = None) -> list[Phase]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from studies import verdicts
+from studies import printed, verdicts
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -143,6 +143,14 @@ def test_a_row_names_only_what_exists_and_has_a_verdict() -> None:
 def test_a_verdict_quotes_what_a_page_of_its_commands_has() -> None:
     """After a study ran again: `python -m studies.verdicts --write`, and read the verdicts that it changes."""
     assert not {row[0]: found for row in ROWS if (found := verdicts.missing(row[4], row[3]))}
+
+
+@pytest.mark.parametrize("n", [3_000, 10_000])
+@pytest.mark.parametrize("d", [5, 20])
+def test_ac_sa_is_not_worse_than_the_plan_that_cheu_et_al_print(n: int, d: int) -> None:
+    """The same records, and seeds are fixed; `studies/printed.md` has all sizes."""
+    size = printed.Size(n, d)
+    assert printed.losses("ac-sa", size).mean() < printed.losses("Theorem 4.3", size).mean()
 
 
 def test_a_stale_quotation_is_found_and_its_place_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

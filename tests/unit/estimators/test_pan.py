@@ -30,6 +30,7 @@ from streamdp import (
     Squared,
 )
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError, StreamDPError
+from streamdp.learners.batches import SPREAD
 from streamdp.optim import loops as k
 from streamdp.optim.ac_sa import Phase, plan
 from streamdp.optim.planned import FIRST_EPOCH
@@ -163,11 +164,13 @@ def test_the_plan_is_for_what_the_model_is() -> None:
     )  # the scale from 0.1 to 3, at 1
     scale = Gaussian(GaussianDP(1), Huber().bound, Huber().sensitivity).rows(5)[0, samplers.SCALE]
     assert model.learner.batch_steps.problem.variance(10) == pytest.approx(
-        Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100
+        (SPREAD * Huber().bound) ** 2 / 10 + 2 * 5 * scale**2 / 100
     )
     assert classifier(domain=L2Ball(3.0)).learner.batch_steps.problem.distance == 3.0
     assert classifier(smoothness=0.1).learner.batch_steps.problem.smoothness == 0.1
-    assert math.isinf(classifier(loss="hinge").learner.batch_steps.problem.smoothness)
+    hinge = classifier(loss="hinge").learner.batch_steps.problem
+    assert math.isinf(hinge.smoothness)
+    assert hinge.spread == hinge.bound
     assert classifier(horizon=50_000).phase.batch != classifier(horizon=500).phase.batch
 
 

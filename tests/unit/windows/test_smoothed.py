@@ -11,7 +11,6 @@ from scipy import stats
 
 from streamdp import ApproxDP, PureDP
 from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
-from streamdp.optim.ac_sa import Problem, run_of
 from streamdp.optim.smoothing import smoothed_gradients
 from streamdp.privacy.subsampling import noise_multiplier
 from streamdp.windows.smoothed import ConvolutionSmoothing, accelerate, noisy_gradient
@@ -99,9 +98,10 @@ def test_a_regulariser_pulls_to_the_start() -> None:
 def test_the_bound_without_convexity_is_that_of_acceleration_and_with_it_that_of_the_paper() -> None:
     for steps, distance, beta, sigma in ((10, 1.0, 3.0, 0.5), (500, 4.0, 0.2, 2.0), (1, 1.0, 1.0, 1.0)):
         excess, modulus = bound_of(steps, steps, distance, 0.0, beta, sigma)
-        known = run_of(Problem(1.0, beta, 0.0, distance, lambda b: 0.0, spread=sigma), steps, 1, distance, beta)
-        assert excess == pytest.approx(known.excess)
-        assert 2 * modulus == pytest.approx(known.modulus)
+        squares = steps * (steps + 1) * (2 * steps + 1) / 6
+        assert 2 * modulus == pytest.approx(2 * beta + sigma / distance * math.sqrt(squares))
+        lans = 2 * beta * distance**2 + 2 * distance * sigma * math.sqrt(squares)
+        assert excess == pytest.approx(lans / (steps * (steps + 1)))
         for convexity in (1e-3, 0.1, 1.0):
             paper = 2 * beta * distance**2 / (steps * (steps + 1)) + 2 * sigma**2 / (convexity * steps)
             assert bound_of(steps, steps, distance, convexity, beta, sigma)[0] <= min(excess, 1.1 * paper)
