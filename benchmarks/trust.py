@@ -27,7 +27,7 @@ from benchmarks.shared.flights import COLUMNS, fitted
 from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, table
 from benchmarks.shared.real_data import JOBS, read
 from benchmarks.shared.simulation import SIGMA, expected_huber
-from streamdp.config.job import make_config
+from streamdp.config.job import JobConfig, make_config
 from streamdp.data import datasets
 from streamdp.data.records import Position
 from streamdp.data.schema import Schema
@@ -453,20 +453,23 @@ class Table:
             return self.score(np.full(len(self.truth), np.median(self.y)))
         return 0.5 if self.measure == "AUC" else float(np.bincount(self.truth.astype(int)).max() / len(self.truth))
 
-    def private(self, model: dict[str, Any], budget: str, seed: int) -> float:
-        """The score of a job with these settings of its model."""
-        once = model.get("method") == "once"
+    def job(self, model: dict[str, Any], budget: str, records: int) -> JobConfig:
+        """A job with these settings of its model."""
         target = {"column": self.target, "classes": self.classes, "bounds": self.bounds}
-        job = make_config(
+        return make_config(
             {
                 "job": "one",
                 "source": {"type": "csv", "path": "-"},
                 "schema": {"features": self.features, "target": target},
                 "model": {key: value for key, value in model.items() if value != "once"} | {"budget": budget},
-                "expected_records": len(self.y),
+                "expected_records": records,
             }
         )
-        learner: Any = job.build_estimator()
+
+    def private(self, model: dict[str, Any], budget: str, seed: int) -> float:
+        """The score of a job with these settings of its model."""
+        once = model.get("method") == "once"
+        learner: Any = self.job(model, budget, len(self.y)).build_estimator()
         learner = learner.clone({"seed": seed} | ({"method": NewtonSteps(rounds=1)} if once else {}))
         learner.learn_arrays(self.X, self.y)
         learner.close_batch()

@@ -210,7 +210,6 @@ def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, 
     if "bounds" in declared:
         bounds = declared_bounds(name, declared["bounds"])
         pieces = number_pieces(name, bounds, declared)
-        baseline = f"{name} at {bounds[0]:g}" if "knots" in declared else None
     elif "bins" in declared:
         pieces, baseline = bin_pieces(name, declared["bins"]), f"{name} below {declared['bins'][0]:g}"
     else:

@@ -6,11 +6,10 @@ piece is the one description of a column: `encode` computes it here, devices and
 =========  =======================  =================================================================================
 kind       constants                value of the column, before it is mapped from its own range to [-1, 1]
 =========  =======================  =================================================================================
-linear     low, high                v, clipped to [low, high], as in the next three
+linear     low, high                v, clipped to [low, high], as in the next three; from a knot on if low is one
 log        low, high                ln v
 asinh      low, high, scale         asinh(v / scale)
 power      low, high, exponent      v^exponent
-knot       left, at, right          1 at `at`, falling linearly to 0 at `left` and `right`; from the last knot on 1
 bin        low, high                1 for low <= v < high, else 0
 sin, cos   period                   sin or cos of 2 pi v / period
 level      index                    1 for this category, else 0
@@ -73,10 +72,6 @@ class Piece(NamedTuple):
             low, high = self.at[:2]
             ends = sorted(float(self.curve(np.array(bound))) for bound in (low, high))
             return scale_to_bounds(self.curve(np.clip(values, low, high)), *ends)
-        if self.kind == "knot":
-            left, at, right = self.at
-            up = np.clip((values - left) / (at - left), 0.0, 1.0)
-            return up if right == math.inf else np.minimum(up, np.clip((right - values) / (right - at), 0.0, 1.0))
         if self.kind == "bin":
             return (values >= self.at[0]) & (values < self.at[1])
         if self.kind in ("sin", "cos"):
@@ -106,7 +101,7 @@ def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str,
     if transform is not None and knots is not None:
         raise SchemaError(f"{name!r}: expected transform or knots, not both")
     if knots is not None:
-        return _hats(name, bounds, _increasing(name, "knots", knots))
+        return _hinges(name, bounds, _increasing(name, "knots", knots))
     kind, *more = ("linear",) if transform is None else curve_of(name, transform, bounds)
     shown = {"log": f"log({name})", "asinh": f"asinh({name}/{_shown(*more)})", "power": f"{name}^{_shown(*more)}"}
     piece = Piece(shown.get(kind, name), kind, (*bounds, *more), numeric=True)
@@ -137,14 +132,13 @@ def curve_of(name: str, transform: Any, bounds: tuple[float, float]) -> tuple[An
     return kind, constant
 
 
-def _hats(name: str, bounds: tuple[float, float], knots: tuple[float, ...]) -> tuple[Piece, ...]:
-    """A piecewise linear function: B-splines of degree 1, of which the one at the lower bound is the baseline."""
+def _hinges(name: str, bounds: tuple[float, float], knots: tuple[float, ...]) -> tuple[Piece, ...]:
+    """A piecewise linear function: the number, and what it is above each knot."""
     low, high = bounds
     if not low < knots[0] or not knots[-1] < high:
         raise SchemaError(f"{name!r}: expected knots between the bounds")
-    places = (low, *knots, high, math.inf)
-    around = zip(places, places[1:], places[2:], strict=False)
-    return tuple(Piece(f"{name} at {_shown(at)}", "knot", (left, at, right)) for left, at, right in around)
+    above = ((name, low), *((f"{name} above {_shown(at)}", at) for at in knots))
+    return tuple(Piece(shown, "linear", (at, high), (at + high) / 2, (high - at) / 2, True) for shown, at in above)
 
 
 def bin_pieces(name: str, edges: Any) -> tuple[Piece, ...]:

@@ -214,8 +214,8 @@ class SchemaFeatures(Features):
     @cached_property
     def packer(self) -> Packer | None:
         """See `Features.packer`."""
-        simple = all(piece.kind in ("linear", "level") for piece in self._schema.pieces)
-        if not self._schema.plain or not simple:
+        plain = all(piece.kind in ("linear", "level") for piece in self._schema.pieces)
+        if not (self._schema.plain and plain and all(len(pieces) == 1 for _, _, pieces in self._numbers)):
             return None
         numbers = [(name, j, *pieces[0].at, None) for name, j, pieces in self._numbers]
         categories = [(name, j - 1, math.nan, math.nan, dict(text.codes)) for name, j, text in self._texts]
@@ -249,7 +249,7 @@ class SchemaFeatures(Features):
         columns = np.zeros(len(self.names))
         for name, j, pieces in self._numbers:
             value = _number(name, x.get(name))
-            if pieces[0].kind == "linear":
+            if pieces[0].kind == "linear" and len(pieces) == 1:
                 columns[j] = self._scale(value, *pieces[0].at)
                 continue
             for k, piece in enumerate(pieces):

@@ -368,11 +368,8 @@ function piecesOf({ name, bounds = null, categories = null, transform = null, kn
     return ["sin", "cos"].map((kind) => ({ name: `${kind}(${name})`, numeric: true, of: (v) => Math[kind](turned(v)) }));
   }
   if (bins) return bins.map((low, k) => ({ name: `${name}=[${shown(low)},${k + 1 < bins.length ? shown(bins[k + 1]) : "inf"})`, of: (v) => (v >= low && !(v >= bins[k + 1]) ? 1 : 0) }));
-  if (knots) {
-    const places = [bounds[0], ...knots, bounds[1]], part = (a, b) => clip(a / b, 0, 1);
-    return places.slice(1).map((at, k) => ({ name: `${name} at ${shown(at)}`, of: (v) => Math.min(
-      part(v - places[k], at - places[k]), k + 2 < places.length ? part(places[k + 2] - v, places[k + 2] - at) : 1) }));
-  }
+  if (knots)
+    return [bounds[0], ...knots].map((at, k) => ({ ...piecesOf({ name, bounds: [at, bounds[1]] })[0], name: k ? `${name} above ${shown(at)}` : name }));
   const [kind, given] = Object.entries(transform ?? { linear: null })[0], constant = given ?? 1;
   const curve = (v) => CURVES[kind](clip(v, bounds[0], bounds[1]), constant), ends = bounds.map(curve);
   const low = Math.min(...ends), high = Math.max(...ends);

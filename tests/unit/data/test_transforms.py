@@ -30,14 +30,14 @@ def test_a_curve_is_mapped_from_its_bounds_to_one_and_clipped_to_them() -> None:
     assert power == pytest.approx([1, -1, (0.5 - 0.625) / 0.375])
 
 
-def test_knots_are_a_partition_of_one_that_any_piecewise_linear_function_is_made_of() -> None:
+def test_a_number_bends_at_its_knots_and_nowhere_else() -> None:
     values = np.linspace(10, 110, 201)
     found = columns({"bounds": (18, 100), "knots": [30, 50]}, *values)
-    assert list(found) == ["x at 30", "x at 50", "x at 100"]
-    clipped = np.clip(values, 18, 100)
-    at = np.array(list(found.values()))
-    np.testing.assert_allclose(18 + [12, 32, 82] @ at, clipped, rtol=1e-12)  # the value itself
-    np.testing.assert_allclose([0, 20, 70] @ at, np.maximum(clipped - 30, 0), rtol=1e-12, atol=1e-12)  # a hinge
+    assert list(found) == ["x", "x above 30", "x above 50"]
+    clipped, units = np.clip(values, 18, 100), {"x": (59, 41), "x above 30": (65, 35), "x above 50": (75, 25)}
+    for name, low in (("x", 18), ("x above 30", 30), ("x above 50", 50)):
+        origin, unit = units[name]
+        np.testing.assert_allclose(np.array(found[name]) * unit + origin, np.maximum(clipped, low), rtol=1e-12)
 
 
 def test_bins_cover_the_numbers_once() -> None:

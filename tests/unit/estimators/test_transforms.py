@@ -128,6 +128,6 @@ def test_a_job_reads_transforms_from_csv_and_json_alike(tmp_path: Path, monkeypa
         shown = CliRunner().invoke(app, ["weights", str(tmp_path / f"{name}.db"), "--json"])
         weights.append({row["name"]: (row["value"], row.get("baseline")) for row in json.loads(shown.output)})
     assert weights[0] == weights[1]
-    assert weights[0]["age at 50"][1] == "age at 18"
+    assert weights[0]["age above 50"][1] is None
     assert weights[0]["kids=[1,3)"][1] == "kids below 1"
     assert "log(income) x city=Lyon" in weights[0]

@@ -1,0 +1,85 @@
+"""What declared transforms cost in columns, and from how many records on they pay.
+
+Run with `python -m benchmarks.transforms [--write]`. Each set of `trust` is learned with its columns as they come, and
+with the transforms of `CHANGED`, which are declared from the meaning of the columns. One record a person, trust and
+budget as in a job, everything else is the default; delta follows from the number of records. Noise comes from seeded
+generators, which are for measuring only. Two minutes on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from benchmarks.shared.pages import command, mean_and_error, table
+from benchmarks.trust import SETS, Table
+from streamdp.data.schema import Schema
+
+DRAWS, RECORDS = 4, (3_000, 30_000)
+CHANGED: dict[str, dict[str, Any]] = {
+    "price of a diamond, dollars": {"carat": {"bounds": (0, 5), "knots": [0.5, 1, 1.5, 2]}},
+    "delay of a flight, minutes": {
+        "dep_delay": {"bounds": (-30, 180), "knots": [0, 60]},
+        "hour": {"cyclic": 24},
+        "distance": {"bounds": (50, 3000), "transform": "log"},
+    },
+    "share of food in a household's spending": {
+        "totexp": {"bounds": (10_000, 5_000_000), "transform": "log"},
+        "age": {"bounds": (16, 100), "knots": [35, 60]},
+    },
+    "insurance charges, dollars": {
+        "bmi": {"bounds": (18, 50), "knots": [30]},
+        "bmi of smokers": {"product": ["bmi", "smoker"]},
+    },
+}
+PAIRS = [text for n in RECORDS for text in (f"{n:,} records, as they come", "with transforms")]
+HEAD = ["set", "columns", "trust", "eps", *PAIRS]
+
+
+class Changed(Table):
+    """A set with transforms in place of columns as they come."""
+
+    def __init__(self, name: str, changed: dict[str, Any]) -> None:
+        make, target, declared, features = SETS[name]
+        SETS["changed"] = (make, target, declared, features | changed)
+        super().__init__("changed")
+
+
+def errors(data: Table, trust: str, epsilon: int, records: int) -> np.ndarray:
+    """The mean absolute errors of some draws of noise."""
+    X, y = data.X[:records], data.y[:records]
+    budget = f"eps={epsilon},delta={1 / (10 * records):.3g}" if trust == "window" else f"eps={epsilon}"
+    found = []
+    for seed in range(DRAWS):
+        learner: Any = data.job({"trust": trust}, budget, len(y)).build_estimator().clone({"seed": seed})
+        learner.learn_arrays(X, y)
+        learner.close_batch()
+        found.append(data.score(learner.predict_arrays(data.held_out)))
+    return np.array(found)
+
+
+def rows() -> Iterator[Sequence[str]]:
+    """One row for each set, trust and budget."""
+    for name, changed in CHANGED.items():
+        sets = Table(name), Changed(name, changed)
+        columns = " to ".join(str(len(Schema(data.features, "?").feature_names)) for data in sets)
+        for trust, epsilon in product(("nobody", "process", "window"), (1, 4)):
+            cells: list[str] = []
+            for records in RECORDS:
+                found = [mean_and_error(errors(data, trust, epsilon, records)) for data in sets]
+                better = found[1][0] + 2 * (found[0][1] + found[1][1]) < found[0][0]
+                texts = [f"{mean:.4g} ± {float(f'{off:.1g}'):g}" for mean, off in found]
+                cells += [texts[0], f"**{texts[1]}**" if better else texts[1]]
+            yield [name, columns, trust, str(epsilon), *cells]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    command(__file__, {"accuracy": lambda: table(HEAD, rows())}, arguments)
+
+
+if __name__ == "__main__":
+    main()
