@@ -14,6 +14,7 @@ from pathlib import Path
 import typer
 
 import streamdp.cli.check
+import streamdp.cli.export
 import streamdp.cli.init
 import streamdp.cli.plan
 import streamdp.cli.plot

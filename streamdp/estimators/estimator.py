@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from streamdp.data.records import Subject
+    from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
     from streamdp.optim.domains import Domain
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
@@ -929,6 +930,31 @@ class Estimator(river_base.Estimator):
         if isinstance(self.learner.problem.loss, Huber):
             names = [*names, "(scale)"]
         return dict(zip(names, theta.tolist(), strict=True))
+
+    @property
+    def feature_names(self) -> tuple[Any, ...]:
+        """The names of the encoded columns. Raises `NotAvailableError` before the features are known."""
+        return self._need_features("feature_names").names
+
+    @property
+    def encoder(self) -> Schema | None:
+        """The declared public schema, which encodes raw records; None if `features` are names."""
+        return self._need_features("encoder").schema
+
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coefficients (K, p) of the encoded columns and the intercepts (K,), of K linear predictors."""
+        blocks, p = self._blocks(self._estimate()), len(self._names)
+        return blocks[:, :p].copy(), blocks[:, p].copy() if self.intercept else np.zeros(len(blocks))
+
+    def moderation(self) -> dict[str, Any] | None:
+        """What `moderated` needs for the probabilities of two classes, as plain numbers; None: it is not used.
+
+        The squares are those of (column - centre) / scale, and the constant.
+        """
+        if not (variance := self.learner.noise_variance()):
+            return None
+        centres, scales = self.learner.noise_units().tolist()
+        return {"variance": variance, "centres": centres, "scales": scales, "constant": float(self.intercept)}
 
     def _single(self) -> Predictor | None:
         """What predicts single records, of a model with one output; None if there is no fast way."""

@@ -22,6 +22,7 @@ from streamdp.learners.linear_problem import Columns
 
 if TYPE_CHECKING:
     from streamdp.data.declaration import Declaration
+    from streamdp.data.schema import Schema
     from streamdp.data.transforms import Piece
 
 
@@ -54,6 +55,8 @@ class Features:
         self.names = tuple(names)
         self.columns = Columns(np.zeros(len(names)), np.ones(len(names)), np.zeros(len(names), dtype=bool))
         """What is declared of the columns."""
+        self.schema: Schema | None = None
+        """The declared public schema; None if there is none."""
         self._owner = owner
         self._warned: set[str] = set()
         get = itemgetter(*names)
@@ -188,6 +191,7 @@ class SchemaFeatures(Features):
         self._schema = Schema(declared, target="(target)")
         pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner)
+        self.schema = self._schema
         typical: dict[int, tuple[float, float]] = {}
         self._numbers: list[tuple[Any, int, tuple[Piece, ...]]] = []
         self._texts: list[tuple[Any, int, Declaration]] = []

@@ -283,6 +283,10 @@ class Learner(ABC):
         """The variance by noise of a coordinate of `point`, for `moderation`; 0 if it is not known."""
         return 0.0
 
+    def noise_units(self) -> np.ndarray:
+        """The centres and scales (2, p) of columns in the units of `noise_variance`."""
+        raise NotImplementedError
+
     def squares(self, X: np.ndarray) -> np.ndarray:
         """|x|^2 (n,) of rows X (n, p) in the units of `noise_variance`, with the 1 of the intercept."""
         raise NotImplementedError

@@ -409,11 +409,16 @@ class LocalReports(Learner):
         self._noise = noise_at((factor, alpha, offset), total, self.averaged)
         return self._noise.variance
 
+    def noise_units(self) -> np.ndarray:
+        """See `Learner.noise_units`."""
+        units: np.ndarray = self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T
+        return units
+
     def squares(self, X: np.ndarray) -> np.ndarray:
         """See `Learner.squares`."""
-        columns = self.arrays.units.table[:-1]
+        centres, scales = self.noise_units()
         with np.errstate(over="ignore"):
-            squares: np.ndarray = np.sum(((X - columns[:, k.CENTRE]) / columns[:, k.SCALE]) ** 2, axis=1)
+            squares: np.ndarray = np.sum(((X - centres) / scales) ** 2, axis=1)
         return squares + float(self.problem.intercept)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:

@@ -1,0 +1,54 @@
+"""`streamdp export`: a model in a form that other programs read."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.cli.common import JobName, say
+
+
+class Language(StrEnum):
+    """What `streamdp.serving.export.WRITERS` writes."""
+
+    JSON = "json"
+    PYTHON = "python"
+    SQL = "sql"
+    ONNX = "onnx"
+
+
+@app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")
+def export(
+    what: Annotated[str, typer.Argument(metavar="MODEL|STORE", help="A file that `save` wrote, or a job's store.")],
+    to: Annotated[Language, typer.Option(help="The language: json, python, sql or onnx.")],
+    output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
+    job: JobName = None,
+) -> None:
+    """Write the committed model in another language, with its statement: it predicts the same there."""
+    import streamdp
+    from streamdp.database.durable import write_durably
+    from streamdp.serving.export import WRITERS, exported_model
+    from streamdp.serving.publish import committed
+
+    model = streamdp.load(what) if _is_saved(what) else committed(what, job)
+    written = WRITERS[to](exported_model(model), table)
+    if output is None:
+        sys.stdout.buffer.write(written if isinstance(written, bytes) else written.encode())
+        return
+    write_durably(output, written)
+    say(f"wrote {output}")
+
+
+def _is_saved(what: str) -> bool:
+    """Whether it is a file of `save`, which begins as JSON does."""
+    path = Path(what)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(1) == b"{"

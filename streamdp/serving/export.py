@@ -1,0 +1,128 @@
+"""A committed or saved model as one document that other programs read, and the same in other languages.
+
+The document has all that predicts: what each raw column may be (`inputs`), the encoded columns as pieces with their
+constants (`columns`, see `data.transforms`), the weights of these columns (`outputs`), and the statement. All writers
+follow it, so categories, missing values, clipping and transforms are the same in each. It is post-processing of what
+the model shows anyway: no record and no noise is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamdp.data.dates import NAMES
+from streamdp.data.declaration import MISSING, OTHER, Declaration
+from streamdp.data.transforms import CURVES, Piece
+from streamdp.errors import ConfigError
+from streamdp.estimators.targets import Classifier
+from streamdp.serving import exported
+from streamdp.serving.export_onnx import onnx_text
+from streamdp.serving.export_sql import sql
+from streamdp.serving.snapshots import Model
+
+if TYPE_CHECKING:
+    from streamdp.data.schema import Schema
+    from streamdp.estimators.estimator import Estimator
+
+FORMAT, VERSION = "streamdp linear model", 1
+
+
+def exported_model(model: Model | Estimator) -> dict[str, Any]:
+    """Return the document of a committed or a loaded model. Raises `ConfigError` for what no other program can read."""
+    if isinstance(model, Model):
+        declared = model.definition.schema_
+        schema: Schema | None = model.definition.build_schema()
+        estimator, target, scale = model.estimator, declared.target.column, declared.target.scale or 1.0
+        classes: list[Any] | None = declared.target.classes
+    else:
+        estimator, target, scale, schema = model, None, 1.0, model.encoder
+        classes = list(model.classes or (False, True)) if isinstance(model, Classifier) else None
+    if classes is not None and not all(isinstance(label, str | bool | int) for label in classes):
+        raise ConfigError("export: expected classes that are texts, whole numbers or truth values")
+    weights, intercepts = estimator.linear()
+    labels = [None] if len(weights) == 1 else classes
+    assert labels is not None
+    inputs, columns = _of_names(estimator.feature_names) if schema is None else _of_schema(schema)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "statement": model.statement(),
+        "target": target,
+        "classes": classes,
+        "probabilities": classes is not None and bool(getattr(estimator, "probabilistic", False)),
+        "scale": scale,
+        "inputs": inputs,
+        "columns": columns,
+        "outputs": [
+            {"label": label, "intercept": float(intercept), "weights": row.tolist()}
+            for label, intercept, row in zip(labels, intercepts, weights, strict=True)
+        ],
+        "moderation": estimator.moderation(),
+    }
+
+
+def _of_names(names: tuple[Any, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Features without a schema: numbers as they come, and 0 for a missing one."""
+    inputs = [{"name": str(n), "column": n, "type": "number", "missing": 0.0, "blanks": []} for n in names]
+    kinds: dict[str, Any] = {"kind": "as it is", "constants": [], "ends": None}
+    return inputs, [{"name": str(n), "input": k} | kinds for k, n in enumerate(names)]
+
+
+def _of_schema(schema: Schema) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    inputs, columns = [], []
+    for k, (name, declared) in enumerate(schema.declarations.items()):
+        inputs.append({"name": name, "column": declared.column, **_input(declared), "blanks": sorted(schema.blanks)})
+        columns += [_column(piece, k) for piece in declared.pieces]
+    products = schema.pieces[len(columns) :]
+    found = [{"name": p.name, "kind": "product", "columns": [int(at) for at in p.at]} for p in products]
+    return inputs, [*columns, *found]
+
+
+def _input(declared: Declaration) -> dict[str, Any]:
+    """What the values of a feature may be."""
+    if declared.format is not None or declared.decimal is not None:
+        raise ConfigError(f"export: {declared.name!r} has a format of its own, which other programs do not read")
+    codes = dict(declared.codes)
+    missing, other = None if declared.fill is None else codes.get(declared.fill), codes.get(OTHER)
+    if declared.part is not None:
+        names = NAMES.get(declared.part, ())
+        named = {str(i): codes[n] for i, n in enumerate(names, 1) if n in codes} if codes else None
+        filled = missing if codes else declared.fill and float(declared.fill)
+        return {"type": "date", "part": declared.part, "codes": named, "missing": filled, "other": other}
+    if declared.is_number:
+        return {"type": "number", "missing": None if declared.fill is None else float(declared.fill)}
+    if declared.hashed:
+        return {"type": "hash", "buckets": declared.hashed}
+    known = {text: code for text, code in codes.items() if text not in (MISSING, OTHER)}
+    return {"type": "category", "codes": known, "missing": missing, "other": other}
+
+
+def _column(piece: Piece, k: int) -> dict[str, Any]:
+    constants = [None if c == math.inf else c for c in piece.at]
+    scaled = piece.kind == "linear" or piece.kind in CURVES
+    ends = [piece.origin - piece.unit, piece.origin + piece.unit] if scaled else None
+    if piece.kind == "linear":
+        ends = list(piece.at)
+    return {"name": piece.name, "input": k, "kind": piece.kind, "constants": constants, "ends": ends}
+
+
+def _json(document: Mapping[str, Any], table: str) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _python(document: Mapping[str, Any], table: str) -> str:
+    head, _, rest = Path(exported.__file__).read_text(encoding="utf-8").partition("MODEL: dict[str, Any] = {}")
+    return f"{head}MODEL: dict[str, Any] = {document!r}{rest}"
+
+
+WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes]] = {
+    "json": _json,
+    "python": _python,
+    "sql": sql,
+    "onnx": onnx_text,
+}
+"""What writes a document in each language; the second argument is the table of a query in SQL."""

@@ -1,0 +1,194 @@
+"""An exported model as an ONNX graph of doubles.
+
+Each raw column is an input of the shape (n, 1): doubles, NaN for a missing number, or texts, empty for a missing one.
+The outputs are `prediction` and, for classes with probabilities, `probabilities` (n, K). For a row that does not fit
+the schema they are NaN, and the class is an empty text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+
+
+def onnx_text(document: Mapping[str, Any], table: str) -> bytes:
+    """Return the graph of a `document`, as bytes; a `table` means nothing to it.
+
+    Raises `ConfigError` for dates and hashed texts, which ONNX cannot read, and without the extra `onnx`.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise ConfigError("ONNX needs the extra onnx: pip install 'streamdp[onnx]'") from None
+    graph = _Graph(onnx)
+    values = [_value(graph, given) for given in document["inputs"]]
+    columns = [_column(graph, values[c["input"]], c) for c in document["columns"] if c["kind"] != "product"]
+    for column in document["columns"]:
+        if column["kind"] == "product":
+            first, *others = (columns[k] for k in column["columns"])
+            for other in others:
+                first = graph.add("Mul", first, other)
+            columns.append(first)
+    X = graph.add("Concat", *columns, axis=1)
+    weights = np.array([output["weights"] for output in document["outputs"]]).T
+    intercepts = np.array([output["intercept"] for output in document["outputs"]])
+    scores = graph.add("Add", graph.add("MatMul", X, graph.constant(weights)), graph.constant(intercepts))
+    gaps = graph.add("Sum", *(graph.add("Mul", value, graph.constant(0.0)) for value in values))  # NaN if one is
+    shown = _outputs(graph, document, X, graph.add("Add", scores, gaps), gaps)
+    return graph.model(document, shown)
+
+
+class _Graph:
+    """Nodes, inputs and constants of a graph, and names for them."""
+
+    def __init__(self, onnx: Any) -> None:
+        self.onnx = onnx
+        self.nodes: list[Any] = []
+        self.inputs: dict[str, int] = {}
+        self._constants: dict[str, Any] = {}
+
+    def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node and return the name of its output."""
+        name = f"streamdp:{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [name], domain=domain, **attributes))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+        """The name of a constant."""
+        array = np.asarray(value, dtype=dtype)
+        name = f"streamdp:constant:{len(self._constants)}"
+        self._constants[name] = self.onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def input(self, name: str, kind: int) -> str:
+        """The name of an input, which features may share if they read it alike."""
+        if self.inputs.setdefault(name, kind) != kind:
+            raise ConfigError(f"export: {name!r} is a number and a text, which is no input of ONNX")
+        return name
+
+    def model(self, document: Mapping[str, Any], outputs: Mapping[str, tuple[str, int, list[Any]]]) -> bytes:
+        """The bytes of the model with these outputs: name, type and shape."""
+        helper = self.onnx.helper
+        for name, (found, _, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [found], [name]))
+        graph = helper.make_graph(
+            self.nodes,
+            "streamdp",
+            [helper.make_tensor_value_info(name, kind, ["n", 1]) for name, kind in self.inputs.items()],
+            [helper.make_tensor_value_info(name, kind, shape) for name, (_, kind, shape) in outputs.items()],
+            list(self._constants.values()),
+            doc_string=document["statement"],
+        )
+        opsets = [helper.make_opsetid("", 19), helper.make_opsetid("ai.onnx.ml", 3)]
+        model = helper.make_model(graph, producer_name="streamdp", opset_imports=opsets, ir_version=9)
+        helper.set_model_props(model, {"statement": document["statement"], "classes": json.dumps(document["classes"])})
+        self.onnx.checker.check_model(model)
+        data: bytes = model.SerializeToString()
+        return data
+
+
+def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
+    """The value of an input as a column of doubles, NaN if it does not fit."""
+    types = graph.onnx.TensorProto
+    name, missing = str(given["column"]), given.get("missing")
+    if given["type"] == "number":
+        x = graph.input(name, types.DOUBLE)
+        x = graph.add("Where", graph.add("IsNaN", x), graph.constant(math.nan if missing is None else missing), x)
+        return graph.add("Where", graph.add("IsInf", x), graph.constant(math.nan), x)
+    if given["type"] != "category":
+        raise ConfigError(f"export: {given['name']!r} is a date or a hashed text, which ONNX cannot read; use python")
+    codes = dict(given["codes"]) | dict.fromkeys(["", *given["blanks"]], -1 if missing is None else missing)
+    code = graph.add(
+        "LabelEncoder",
+        graph.input(name, types.STRING),
+        domain="ai.onnx.ml",
+        keys_strings=list(codes),
+        values_int64s=list(codes.values()),
+        default_int64=-1 if given["other"] is None else given["other"],
+    )
+    x = graph.add("Cast", code, to=types.DOUBLE)
+    return graph.add("Where", graph.add("Less", x, graph.constant(0.0)), graph.constant(math.nan), x)
+
+
+def _column(graph: _Graph, value: str, column: Mapping[str, Any]) -> str:
+    kind, constants = column["kind"], column["constants"]
+    double = graph.onnx.TensorProto.DOUBLE
+    if kind == "as it is":
+        return value
+    if kind == "level":
+        return graph.add("Cast", graph.add("Equal", value, graph.constant(constants[0])), to=double)
+    if kind == "bin":
+        inside = graph.add("GreaterOrEqual", value, graph.constant(constants[0]))
+        if constants[1] is not None:
+            inside = graph.add("And", inside, graph.add("Less", value, graph.constant(constants[1])))
+        return graph.add("Cast", inside, to=double)
+    if kind in ("sin", "cos"):
+        period = graph.constant(constants[0])
+        turns = graph.add("Floor", graph.add("Div", value, period))
+        rest = graph.add("Sub", value, graph.add("Mul", turns, period))
+        turned = graph.add("Mul", rest, graph.constant(2 * math.pi / constants[0]))
+        if kind == "cos":  # onnxruntime has no cosine of doubles
+            turned = graph.add("Add", turned, graph.constant(math.pi / 2))
+        return graph.add("Sin", turned)
+    x = _clip(graph, value, *constants[:2])
+    if kind == "log":
+        x = graph.add("Log", x)
+    elif kind == "asinh":
+        x = _asinh(graph, graph.add("Div", x, graph.constant(constants[2])))
+    elif kind == "power":
+        x = graph.add("Pow", x, graph.constant(constants[2]))
+    low, high = column["ends"]
+    share = graph.add("Div", graph.add("Sub", x, graph.constant(low)), graph.constant(high - low))
+    return _clip(graph, graph.add("Sub", graph.add("Mul", share, graph.constant(2.0)), graph.constant(1.0)), -1.0, 1.0)
+
+
+def _asinh(graph: _Graph, x: str) -> str:
+    """sign(x) ln(|x| + sqrt(x^2 + 1)): onnxruntime has no asinh of doubles."""
+    size, one = graph.add("Abs", x), graph.constant(1.0)
+    root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", size, size), one))
+    return graph.add("Mul", graph.add("Sign", x), graph.add("Log", graph.add("Add", size, root)))
+
+
+def _clip(graph: _Graph, x: str, low: float, high: float) -> str:
+    return graph.add("Clip", x, graph.constant(low), graph.constant(high))
+
+
+def _outputs(
+    graph: _Graph, document: Mapping[str, Any], X: str, scores: str, gaps: str
+) -> dict[str, tuple[str, int, list[Any]]]:
+    types, classes = graph.onnx.TensorProto, document["classes"]
+    if classes is None:
+        found = graph.add("Mul", scores, graph.constant(document["scale"]))
+        return {"prediction": (found, types.DOUBLE, ["n", 1])}
+    several = len(document["outputs"]) > 1
+    if several:
+        best, shares = graph.add("ArgMax", scores, axis=1, keepdims=1), graph.add("Softmax", scores, axis=1)
+    else:
+        best = graph.add("Cast", graph.add("Greater", scores, graph.constant(0.0)), to=types.INT64)
+        second = graph.add("Sigmoid", _moderated(graph, document, X, scores))
+        shares = graph.add("Concat", graph.add("Sub", graph.constant(1.0), second), second, axis=1)
+    label = graph.add("Gather", graph.constant([str(c) for c in classes], dtype=object), best)
+    chosen = graph.add("Where", graph.add("IsNaN", gaps), graph.constant("", dtype=object), label)
+    outputs = {"prediction": (chosen, types.STRING, ["n", 1])}
+    if document["probabilities"]:
+        outputs["probabilities"] = (shares, types.DOUBLE, ["n", len(classes)])
+    return outputs
+
+
+def _moderated(graph: _Graph, document: Mapping[str, Any], X: str, scores: str) -> str:
+    noise = document["moderation"]
+    if noise is None:
+        return scores
+    off = graph.add("Sub", X, graph.constant(noise["centres"]))
+    units = graph.add("Div", off, graph.constant(noise["scales"]))
+    axes = graph.constant([1], dtype=np.int64)
+    square = graph.add("ReduceSum", graph.add("Mul", units, units), axes, keepdims=1)
+    square = graph.add("Add", square, graph.constant(noise["constant"]))
+    spread = graph.add("Mul", square, graph.constant(math.pi / 8 * noise["variance"]))
+    return graph.add("Div", scores, graph.add("Sqrt", graph.add("Add", spread, graph.constant(1.0))))

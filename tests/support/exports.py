@@ -1,0 +1,95 @@
+"""Models to export, and records at the edges of their schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from streamdp.config.job import JobConfig, make_config
+
+COMMON: dict[str, Any] = {
+    "income": {"bounds": [1, 1e6], "transform": "log", "missing": "zero"},
+    "debt": {"bounds": [-1e5, 1e6], "transform": {"asinh": 1000}},
+    "area": {"bounds": [0, 500], "transform": {"power": 0.5}},
+    "age": {"bounds": [18, 100], "knots": [30, 50, 65], "typical": [40, 15], "missing": "typical"},
+    "children": {"bins": [1, 3]},
+    "month": {"cyclic": 12},
+    "plain": [-1, 1],
+    "city": {"categories": ["Paris", "O'Lyon", 'A "b"'], "other": True, "missing": "category"},
+    "member": ["false", "true"],
+    "age x city": {"product": ["age", "city"]},
+    "income x debt": {"product": ["income", "debt"]},
+}
+"""What every language reads."""
+DATES: dict[str, Any] = {
+    "weekday": {"column": "when", "part": "weekday", "categories": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]},
+    "hour": {"column": "when", "cyclic": "hour"},
+    "year": {"column": "when", "part": "year", "bounds": [2000, 2030]},
+}
+HASHED: dict[str, Any] = {"street": {"hash": 5}}
+TARGETS: dict[str, Any] = {
+    "number": {"column": "y", "bounds": [-10, 40], "scale": 2.0},
+    "two": {"column": "y", "classes": ["no", "yes"]},
+    "three": {"column": "y", "classes": ["a", "it's", "c"]},
+}
+
+
+def job(features: dict[str, Any], target: str, **model: Any) -> JobConfig:
+    """A job with these features and one of the targets."""
+    return make_config(
+        {
+            "job": "j",
+            "source": {"type": "csv", "path": "-"},
+            "schema": {"features": features, "target": TARGETS[target], "missing_values": ["NA"]},
+            "model": {"trust": "nobody", "budget": "eps=8", "seed": 1} | model,
+        }
+    )
+
+
+def records(n: int) -> pl.DataFrame:
+    """Rows as a database has them; about a tenth of the values of each column is at an edge, missing or foreign."""
+    rng = np.random.default_rng(0)
+    edges: dict[str, list[Any]] = {
+        "income": [None, 0.0, 1.0, 1e6, 1e9, -3.0],
+        "debt": [0.0, -1e5, -1e7, 1e6, 5.0],
+        "area": [0.0, 500.0, -2.0, 501.0],
+        "age": [None, 18.0, 30.0, 50.0, 65.0, 100.0, 17.0, 101.0],
+        "children": [0.0, 1.0, 3.0, -1.0, 2.999],
+        "month": [0.0, 12.0, -1.0, 13.0, 6.0],
+        "plain": [-1.0, 1.0, 2.0, None],
+        "city": [None, "", "NA", "Rome", " Paris", "O'Lyon"],
+        "member": ["True", "0", "FALSE", "maybe", None],
+        "when": ["2013-01-06 00:00:00", "2013-12-31T23:59:59Z", "1999-02-28 12:30", None],
+        "street": ["", None, "Z\u00fcrich", "\U0001f600", "a"],
+    }
+    usual: dict[str, Any] = {
+        "income": rng.lognormal(10, 1, n),
+        "debt": rng.normal(0, 3e4, n),
+        "area": rng.uniform(10, 300, n),
+        "age": rng.uniform(18, 100, n),
+        "children": rng.integers(0, 5, n).astype(float),
+        "month": rng.integers(1, 13, n).astype(float),
+        "plain": rng.normal(0, 0.5, n),
+        "city": rng.choice(["Paris", "O'Lyon", 'A "b"'], n).astype(object),
+        "member": rng.choice(["false", "true"], n).astype(object),
+        "when": np.array([f"2013-{m:02}-{d:02} {h:02}:30:00" for m, d, h in rng.integers(1, 13, (n, 3))], dtype=object),
+        "street": np.array([f"street {k}" for k in rng.integers(0, 99, n)], dtype=object),
+    }
+    out = {}
+    for name, values in usual.items():
+        column = values.tolist()
+        for i in np.flatnonzero(rng.random(n) < 0.1):
+            column[i] = edges[name][rng.integers(len(edges[name]))]
+        out[name] = column
+    return pl.DataFrame({"id": np.arange(n), **out})
+
+
+def targets(target: str, rows: pl.DataFrame) -> pl.Series:
+    """Targets of rows, which depend on a column."""
+    x = np.nan_to_num(rows["plain"].fill_null(0.0).to_numpy())
+    if target == "number":
+        return pl.Series("y", 10 + 10 * x)
+    labels = TARGETS[target]["classes"]
+    return pl.Series("y", [labels[int(k)] for k in np.clip((x + 1) * len(labels) / 2, 0, len(labels) - 1)])

@@ -1,0 +1,221 @@
+"""Exported models predict what the library predicts, row by row, and leave out the rows that it leaves out."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+import uuid
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import onnxruntime
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import streamdp
+from streamdp import LDPASGDClassifier, WindowedRegressor
+from streamdp.cli.main import app
+from streamdp.errors import ConfigError
+from streamdp.serving.export import WRITERS, exported_model
+from streamdp.serving.predictor import Predictor
+from streamdp.serving.publish import committed
+from streamdp.serving.snapshots import Model
+from tests.support.exports import COMMON, DATES, HASHED, job, records, targets
+
+Answers = list[tuple[Any, dict[str, float] | None] | None]
+NEAR = 1e-9
+
+
+@pytest.fixture(autouse=True)
+def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+
+
+def learned(tmp_path: Path, features: dict[str, Any], target: str, n: int = 300, **model: Any) -> Model:
+    """The committed model of a job on some records."""
+    rows = records(n)
+    rows.with_columns(targets(target, rows)).write_csv(tmp_path / "rows.csv")
+    config = job(features, target, **model).model_dump(mode="json", by_alias=True, exclude_none=True)
+    config |= {"source": {"type": "csv", "path": str(tmp_path / "rows.csv")}, "store": str(tmp_path / "j.db")}
+    (tmp_path / "job.yaml").write_text(json.dumps(config))
+    ran = CliRunner().invoke(app, ["run", str(tmp_path / "job.yaml")])
+    assert ran.exit_code == 0, ran.output
+    return committed(str(tmp_path / "j.db"))
+
+
+def expected(model: Model, rows: pl.DataFrame) -> Answers:
+    """What the library predicts for rows: a prediction and the probabilities; None for a row that does not fit."""
+    predictor = Predictor(model)
+    fit, found, shares = predictor(rows.select(predictor.columns))
+    out: Answers = [None] * len(rows)
+    for place, i in enumerate(fit.tolist()):
+        more = None if shares is None else dict(zip(predictor.labels, shares[place].tolist(), strict=True))
+        out[i] = (found[place], more)
+    return out
+
+
+def same(found: Answers, wanted: Answers) -> None:
+    assert 0.3 < sum(one is not None for one in wanted) / len(wanted) < 1
+    for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        assert (one is None) == (other is None), i
+        if one is None or other is None:
+            continue
+        if isinstance(other[0], str):
+            assert one[0] == other[0], i
+        else:
+            assert one[0] == pytest.approx(other[0], rel=NEAR, abs=NEAR), i
+        assert (one[1] or {}) == pytest.approx(other[1] or {}, rel=NEAR, abs=NEAR), i
+
+
+def by_python(model: Any, rows: pl.DataFrame, tmp_path: Path) -> Answers:
+    (tmp_path / "alone.py").write_text(str(WRITERS["python"](exported_model(model), "")), encoding="utf-8")
+    alone = runpy.run_path(str(tmp_path / "alone.py"))
+    return answered(
+        [alone["predict"](row) for row in rows.iter_rows(named=True)],
+        [alone["probabilities"](row) for row in rows.iter_rows(named=True)],
+    )
+
+
+def answered(values: list[Any], shares: list[dict[str, float] | None]) -> Answers:
+    return [None if v is None else (v, s) for v, s in zip(values, shares, strict=True)]
+
+
+def of_query(names: list[str], found: list[tuple[Any, ...]]) -> Answers:
+    start = names.index("prediction")
+    labels = [name.removeprefix("probability of ") for name in names[start + 1 :]]
+    ordered = sorted(found)
+    return answered(
+        [row[start] for row in ordered],
+        [dict(zip(labels, row[start + 1 :], strict=True)) if labels else None for row in ordered],
+    )
+
+
+def by_duckdb(model: Any, rows: pl.DataFrame) -> Answers:
+    with duckdb.connect() as database:
+        kinds = ", ".join(
+            f'"{name}" {"varchar" if kind == pl.String else "double" if kind == pl.Float64 else "bigint"}'
+            for name, kind in rows.schema.items()
+        )
+        database.execute(f"CREATE TABLE people ({kinds})")
+        database.executemany(f"INSERT INTO people VALUES ({', '.join('?' * rows.width)})", rows.rows())
+        query = database.execute(str(WRITERS["sql"](exported_model(model), "people")))
+        return of_query([column[0] for column in query.description or ()], query.fetchall())
+
+
+def by_postgres(model: Any, rows: pl.DataFrame, url: str) -> Answers:
+    import psycopg
+
+    table = f"people_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(url.replace("+psycopg", "")) as connection, connection.cursor() as cursor:
+        kinds = ", ".join(
+            f'"{name}" {"text" if kind == pl.String else "double precision" if kind == pl.Float64 else "bigint"}'
+            for name, kind in rows.schema.items()
+        )
+        cursor.execute(f"CREATE TEMPORARY TABLE {table} ({kinds})")  # type: ignore[arg-type]
+        with cursor.copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[arg-type]
+            for row in rows.rows():
+                copy.write_row(row)
+        cursor.execute(str(WRITERS["sql"](exported_model(model), table)).replace("%", "%%"))  # type: ignore[arg-type]
+        return of_query([column.name for column in cursor.description or ()], cursor.fetchall())
+
+
+def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
+    session = onnxruntime.InferenceSession(WRITERS["onnx"](exported_model(model), ""))
+    given = {}
+    for one in session.get_inputs():
+        column = rows[one.name]
+        text = one.type == "tensor(string)"
+        values = column.fill_null("").to_numpy().astype(object) if text else column.fill_null(math.nan).to_numpy()
+        given[one.name] = values.reshape(-1, 1)
+    found = session.run(None, given)
+    values = [None if v == "" or v != v else v for v in found[0][:, 0].tolist()]
+    classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+    shares: list[Any] = [None] * len(values)
+    if len(found) > 1:
+        shares = [dict(zip(classes, row, strict=True)) for row in found[1].tolist()]
+    return answered(values, shares)
+
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("number", {}),
+    ("two", {}),
+    ("two", {"loss": "hinge"}),
+    ("three", {}),
+    ("number", {"trust": "process"}),
+    ("two", {"trust": "process", "intercept": False}),
+]
+
+
+@pytest.mark.parametrize(("target", "model"), CASES, ids=str)
+def test_each_language_predicts_what_the_library_predicts(
+    target: str, model: dict[str, Any], tmp_path: Path, postgres: Any
+) -> None:
+    committed_model, rows = learned(tmp_path, COMMON, target, **model), records(200)
+    wanted = expected(committed_model, rows)
+    same(by_python(committed_model, rows, tmp_path), wanted)
+    same(by_duckdb(committed_model, rows), wanted)
+    same(by_onnx(committed_model, rows), wanted)
+    same(by_postgres(committed_model, rows, postgres.url), wanted)
+
+
+def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: Any) -> None:
+    rows = records(200)
+    model = learned(tmp_path, COMMON | DATES, "number")
+    wanted = expected(model, rows)
+    same(by_python(model, rows, tmp_path), wanted)
+    same(by_duckdb(model, rows), wanted)
+    same(by_postgres(model, rows, postgres.url), wanted)
+    for features, names in ((COMMON | DATES, ["onnx"]), (COMMON | HASHED, ["onnx", "sql"])):
+        config = job(features, "number")
+        for name in names:
+            with pytest.raises(ConfigError, match="export: "):
+                WRITERS[name](exported_model(config.build_estimator()), "people")
+
+
+def test_hashes_in_python(tmp_path: Path) -> None:
+    model, rows = learned(tmp_path, COMMON | HASHED, "two"), records(200)
+    same(by_python(model, rows, tmp_path), expected(model, rows))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["names", "schema"])
+def test_a_saved_model_is_exported_with_its_statement(named: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    X, path = rng.uniform(-1, 1, (500, 2)), str(tmp_path / "m")
+    features: Any = ["a", "b"] if named else {"a": (-1, 1), "b": (-1, 1)}
+    model = LDPASGDClassifier(features=features, seed=1)
+    model.learn_arrays(X, (X[:, 0] > 0).astype(float))
+    model.save(path)
+    shown = CliRunner().invoke(app, ["export", path, "--to", "json"])
+    document = json.loads(shown.stdout)
+    assert document["statement"] == model.statement()
+    ran = CliRunner().invoke(app, ["export", path, "--to", "python", "-o", str(tmp_path / "alone.py")])
+    assert ran.exit_code == 0, ran.output
+    alone = runpy.run_path(str(tmp_path / "alone.py"))
+    for a, b in X[:50].tolist():
+        assert alone["predict"]({"a": a, "b": b}) == model.predict_one({"a": a, "b": b})
+        wanted = model.predict_proba_one({"a": a, "b": b})
+        assert alone["probabilities"]({"a": a, "b": b}) == pytest.approx(wanted, abs=NEAR)
+    for name in ("sql", "onnx"):
+        written = WRITERS[name](exported_model(streamdp.load(path)), "people")
+        assert (written if isinstance(written, bytes) else written.encode()).count(b"NOT PRIVATE") >= 1
+
+
+def test_the_json_document_fits_its_published_schema() -> None:
+    import jsonschema
+
+    from tests.support.paths import ROOT
+
+    schema = json.loads((ROOT / "docs" / "reference" / "exported-model.schema.json").read_text())
+    for target in ("number", "two", "three"):
+        document = exported_model(job(COMMON | DATES | HASHED, target).build_estimator())
+        jsonschema.validate(json.loads(str(WRITERS["json"](document, ""))), schema)
+
+
+def test_a_model_that_has_learned_nothing_and_windows_are_exported() -> None:
+    model = WindowedRegressor(features={"a": (0, 1)}, target=(0, 10))
+    document = exported_model(model)
+    assert document["outputs"][0]["weights"] == [0.0]
