@@ -40,7 +40,8 @@ def learned(tmp_path: Path, features: dict[str, Any], target: str, n: int = 300,
     rows = records(n)
     rows.with_columns(targets(target, rows)).write_csv(tmp_path / "rows.csv")
     config = job(features, target, **model).model_dump(mode="json", by_alias=True, exclude_none=True)
-    config |= {"source": {"type": "csv", "path": str(tmp_path / "rows.csv")}, "store": str(tmp_path / "j.db")}
+    source = {"type": "csv", "path": str(tmp_path / "rows.csv"), "max_bad_share": 0.9}
+    config |= {"source": source, "store": str(tmp_path / "j.db")}
     (tmp_path / "job.yaml").write_text(json.dumps(config))
     ran = CliRunner().invoke(app, ["run", str(tmp_path / "job.yaml")])
     assert ran.exit_code == 0, ran.output
