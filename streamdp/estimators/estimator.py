@@ -78,7 +78,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The format of states."""
-_LARGEST_SCORE = 1e300
 _OWN = ("_clones", "_predictor")
 """What copies make anew: the number of clones that learn, and a view of its arrays."""
 
@@ -115,7 +114,7 @@ class Estimator(river_base.Estimator):
     _clones: list[int] | None = None
     """How many of its clones and itself learn, shared by them. None: it was not cloned."""
     _predictor: Predictor | None = None
-    """Predicts single records, if the learner's point stays and there is one output. None: not made yet."""
+    """Predicts, if the learner's point stays. None: not made yet."""
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
@@ -245,7 +244,7 @@ class Estimator(river_base.Estimator):
             self.learner.begin(features.columns)
             self._predictor = None
             if self._validation is not None:
-                self._validation.begin(len(self._estimate()), self._rng, self.seed)
+                self._validation.begin(len(self.learner.point[0]), self._rng, self.seed)
         except BaseException:
             self._features = None  # otherwise the next record would be learned
             raise
@@ -610,7 +609,7 @@ class Estimator(river_base.Estimator):
                     self.learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
                 answering = X[rows][asked]
                 try:
-                    scores = self._scores(answering, validation.point)
+                    scores = self._scores_by(validation.point, answering)
                     validation.answer(questions, scores, y[rows][asked], keep[rows] if len(keep) > 1 else keep)
                 finally:
                     answering[:] = 0
@@ -912,10 +911,6 @@ class Estimator(river_base.Estimator):
             return features.columns.units(self.learner.problem.outputs).outward(theta)
         return theta
 
-    def _blocks(self, theta: np.ndarray) -> np.ndarray:
-        """The part of theta that predicts, by class: a view (K, q), or (1, q)."""
-        return self.learner.problem.blocks(theta, len(self._names))
-
     @property
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
@@ -943,11 +938,12 @@ class Estimator(river_base.Estimator):
 
     def linear(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients (K, p) of the encoded columns and the intercepts (K,), of K linear predictors."""
-        blocks, p = self._blocks(self._estimate()), len(self._names)
+        p = len(self._names)
+        blocks = self.learner.problem.blocks(self._estimate(), p)
         return blocks[:, :p].copy(), blocks[:, p].copy() if self.intercept else np.zeros(len(blocks))
 
     def moderation(self) -> dict[str, Any] | None:
-        """What `moderated` needs for the probabilities of two classes, as plain numbers; None: it is not used.
+        """What `moderation` needs for the probabilities of two classes, as plain numbers; None: it is not used.
 
         The squares are those of (column - centre) / scale, and the constant.
         """
@@ -956,40 +952,31 @@ class Estimator(river_base.Estimator):
         centres, scales = self.learner.noise_units().tolist()
         return {"variance": variance, "centres": centres, "scales": scales, "constant": float(self.intercept)}
 
-    def _single(self) -> Predictor | None:
-        """What predicts single records, of a model with one output; None if there is no fast way."""
+    def _reader(self) -> Predictor:
+        """What predicts. Raises `NotAvailableError` before the features are known."""
         predictor = self._predictor
-        if predictor is None and self._features is not None and self._features.packer is not None:
-            predictor = Predictor(self._features.packer, *self.learner.point, self.intercept, self.learner.unit_table)
-            if self.learner.stays:
+        if predictor is None:
+            features, learner = self._need_features("predict"), self.learner
+            point, original = learner.point
+            columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
+            shape = len(self._names), learner.problem.outputs, self.intercept
+            predictor = Predictor(features.packer, point, *shape, columns, learner.unit_table)
+            if learner.stays:
                 self._predictor = predictor
         return predictor
 
-    def _score_one(self, x: Mapping[Any, Any]) -> float:
-        """The linear predictor of one record, of a model with one output."""
-        if (predictor := self._single()) is not None and (score := predictor.score(x)) is not None:
-            return score
-        return float(self._scores(self._need_features("predict").row_of(x))[0, 0])
-
     def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
         """The linear predictors of one record, one for each output."""
-        features = self._need_features("predict")
-        if features.packer is not None:
-            scores = features.packer.predictors(x, *self.learner.point, self.learner.problem.outputs, self.intercept)
-            if scores is not None:
-                return scores
-        found: list[float] = self._scores(features.row_of(x))[0].tolist()
+        reader = self._reader()
+        if (scores := reader.scores_of(x)) is not None:
+            return scores
+        found: list[float] = reader.scores(self._need_features("predict").row_of(x))[0].tolist()
         return found
 
-    def _scores(self, X: np.ndarray, point: np.ndarray | None = None) -> np.ndarray:
-        """The linear predictors of X (n, p), of the estimate or of `point`: (n, K) for K > 2 classes, else (n, 1)."""
-        blocks = self._blocks(self._estimate() if point is None else point)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
-            if self.intercept:
-                scores += blocks[:, -1]
-        scores[np.isnan(scores)] = 0.0
-        return np.clip(scores, -_LARGEST_SCORE, _LARGEST_SCORE, out=scores)  # of any finite record
+    def _scores_by(self, point: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """The linear predictors (n, K) for columns X (n, p) by a vector (d,) for these columns."""
+        shape = len(self._names), self.learner.problem.outputs, self.intercept
+        return Predictor(None, point, *shape, None, None).scores(X)
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n,) predictions; of classes their indices, the first one of two that are equal.
@@ -999,7 +986,8 @@ class Estimator(river_base.Estimator):
         X
             (n, p) floats, columns in the order of the declared features.
         """
-        return self._decided(self._scores(self._matrix(X)))
+        X = self._matrix(X)
+        return self._decided(self._reader().scores(X))
 
     # -- state --------------------------------------------------------------------------------------------------
 

@@ -19,14 +19,16 @@ import numpy as np
 
 cimport numpy as cnp
 
-from streamdp.scaling.unit_table cimport TABLE, SHIFT, SLOPE
+from streamdp.scaling.unit_table cimport CENTRE, SCALE, SHIFT, SLOPE, TABLE
 from streamdp.optim.record_kernel cimport RecordKernel
-from streamdp.privacy.arrays cimport Rows, matrix, random_words, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
 
 cdef enum:
     ADOPTIONS = 256  # so often the keys of a record are kept, to be recognised in the next one
+
+cdef double LARGEST = 1e300  # of a linear predictor and of |x|^2
 
 
 cdef inline bint number_of(PyObject* given, double* out) except -1:
@@ -192,86 +194,59 @@ cdef class Packer:
             row += self._width
         return True
 
-    def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):
-        """The linear predictors of one record, one for each output; None if the record is not for the fast way, or if
-        one overflows.
-
-        Parameters
-        ----------
-        x
-            The record.
-        theta
-            (d,), or longer: a block of coefficients for each output, with its intercept at the end.
-        raw
-            Whether coefficients are of numbers as they come, within their bounds, and not of columns in [-1, 1].
-        outputs
-            The number of blocks.
-        intercept
-            Whether blocks have an intercept.
-        """
-        cdef double* at = vector(theta)
-        cdef Py_ssize_t p = self._width, q = p + intercept, j, k
-        cdef double* row
-        cdef double total
-        if len(theta) < outputs * q:
-            raise TypeError("the model and the record differ in their numbers of columns")
-        row = scratch(p)
-        try:
-            if not self._fill(x, row, raw):
-                return None
-            out = []
-            for k in range(outputs):
-                total = at[k * q + p] if intercept else 0.0
-                for j in range(p):
-                    total += at[k * q + j] * row[j]
-                if not isfinite(total):
-                    return None
-                out.append(total)
-            return out
-        finally:
-            wipe(row, p)
-
 
 cdef class Predictor:
-    """Predicts single records by one vector. The vector may change in place.
+    """Predicts by one vector, which may change in place: single records of a packer, and rows of its columns.
 
     Parameters
     ----------
     packer
-        What is declared about a record.
+        What is declared about a record; None if no record is for the fast way.
     theta
-        (d,), or longer: the coefficients, then the intercept.
-    raw, intercept
-        As for `Packer.predictors`.
+        (d,), or longer: a block of coefficients for each output, with its intercept at the end.
+    width, outputs, intercept
+        The number p of columns, the number of blocks, and whether blocks have an intercept.
+    columns
+        (2, p): the origin and the unit of columns, if theta is for numbers as they come, within their bounds; None if it
+        is for columns in [-1, 1].
     units
-        The `frame` of the columns, if `probability` is to know the noise of theta. It may change in place.
+        The unit table of the columns, if `probability` is to know the noise of theta. It may change in place.
     """
 
     cdef Packer _packer
-    cdef object _theta, _units
+    cdef object _theta, _columns, _units
     cdef const double* _at
+    cdef const double* _column
     cdef const double* _unit_table
     cdef bint _raw, _intercept
+    cdef Py_ssize_t _width, _outputs
 
-    def __init__(self, Packer packer not None, cnp.ndarray theta not None, bint raw, bint intercept, units=None):
-        self._packer, self._theta, self._units, self._raw, self._intercept = packer, theta, units, raw, intercept
+    def __init__(
+        self, packer, cnp.ndarray theta not None, Py_ssize_t width, Py_ssize_t outputs, bint intercept, columns, units
+    ):
+        self._packer, self._theta, self._columns, self._units = packer, theta, columns, units
+        self._width, self._outputs, self._raw, self._intercept = width, outputs, columns is not None, intercept
         self._at = vector(theta)
+        self._column = NULL if columns is None else matrix(columns)
         self._unit_table = NULL if units is None else matrix(units)
-        if cnp.PyArray_DIM(theta, 0) < packer._width + intercept or (
-            units is not None and units.shape != (packer._width + 1, TABLE)
+        if (
+            cnp.PyArray_DIM(theta, 0) < outputs * (width + intercept)
+            or (packer is not None and self._packer._width != width)
+            or (columns is not None and columns.shape != (2, width))
+            or (units is not None and units.shape != (width + 1, TABLE))
         ):
             raise TypeError("the model and the record differ in their numbers of columns")
 
     cdef bint _score(self, x, double* total, double* square) except -1:
-        """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way, or if the
-        predictor overflows."""
+        """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way, if the
+        predictor overflows, or if there are several outputs."""
         cdef Packer packer = self._packer
         cdef Py_ssize_t k, j, place = 0
         cdef double value, inner
         cdef int kind
-        if not packer._fits(x):
+        if packer is None or self._outputs > 1 or not packer._fits(x):
             return False
-        total[0] = self._at[packer._width] if self._intercept else 0.0
+        total[0] = self._at[self._width] if self._intercept else 0.0
         square[0] = self._intercept
         for k in range(len(packer._names)):
             kind = packer._entry(<PyObject*> x, k, &place, self._raw, &j, &value)
@@ -282,10 +257,10 @@ cdef class Predictor:
                 if self._unit_table != NULL:
                     inner = value * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
                     square[0] += inner * inner
-        return isfinite(total[0])  # what overflows is for `_scores`
+        return isfinite(total[0])  # what overflows is for `scores`
 
     def score(self, x):
-        """The linear predictor of one record; None if the record is not for the fast way.
+        """The linear predictor of one record; None if the record is not for the fast way, or for several outputs.
 
         Parameters
         ----------
@@ -296,19 +271,115 @@ cdef class Predictor:
         return total if self._score(x, &total, &square) else None
 
     def probability(self, x, double variance):
-        """1/(1 + exp(-u)) of the moderated predictor u of one record; None if the record is not for the fast way.
+        """1/(1 + exp(-u)) of the moderated predictor u of one record; None as for `score`.
 
         Parameters
         ----------
         x
             The record.
         variance
-            As for `moderation.moderated`; 0 without `units`.
+            As for `probabilities`.
         """
         cdef double total, square
-        if not self._score(x, &total, &square):
+        return moderated(total, square, variance) if self._score(x, &total, &square) else None
+
+    def scores_of(self, x):
+        """The linear predictors of one record, one for each output; None if the record is not for the fast way, or if
+        one overflows.
+
+        Parameters
+        ----------
+        x
+            The record.
+        """
+        cdef Py_ssize_t p = self._width, q = p + self._intercept, j, k
+        cdef const double* at = self._at
+        cdef double* row
+        cdef double total
+        if self._packer is None:
             return None
-        return 1.0 / (1.0 + exp(-total / sqrt(1.0 + M_PI / 8.0 * variance * min(square, 1e300))))
+        row = scratch(p)
+        try:
+            if not self._packer._fill(x, row, self._raw):
+                return None
+            out = []
+            for k in range(self._outputs):
+                total = at[k * q + p] if self._intercept else 0.0
+                for j in range(p):
+                    total += at[k * q + j] * row[j]
+                if not isfinite(total):
+                    return None
+                out.append(total)
+            return out
+        finally:
+            wipe(row, p)
+
+    def scores(self, cnp.ndarray X not None):
+        """The linear predictors (n, outputs) of rows; what overflows is the largest or the least number, or 0.
+
+        Parameters
+        ----------
+        X
+            (n, p), the columns in [-1, 1], or as they come if there are no bounds.
+        """
+        cdef Py_ssize_t p = self._width, q = p + self._intercept, n = cnp.PyArray_DIM(X, 0), i, j, k
+        cdef cnp.ndarray slopes = np.empty((self._outputs, p)), out
+        cdef double* slope = matrix(slopes)
+        cdef const double* origin = self._column
+        cdef double* found
+        cdef double* base = scratch(self._outputs)
+        try:
+            for k in range(self._outputs):
+                base[k] = self._at[k * q + p] if self._intercept else 0.0
+                for j in range(p):
+                    slope[k * p + j] = self._at[k * q + j]
+                    if origin != NULL:
+                        base[k] += slope[k * p + j] * origin[j]
+                        slope[k * p + j] *= origin[p + j]
+            out = np.dot(X, slopes.T)
+            found = matrix(out)
+            for i in range(n):
+                for k in range(self._outputs):
+                    found[k] += base[k]
+                    found[k] = 0.0 if isnan(found[k]) else min(max(found[k], -LARGEST), LARGEST)
+                found += self._outputs
+            return out
+        finally:
+            wipe(base, self._outputs)
+
+    def probabilities(self, X, double variance):
+        """The probabilities (n, 2) of two classes, of a model with one output.
+
+        Parameters
+        ----------
+        X
+            As for `scores`.
+        variance
+            The variance by noise of a coordinate of theta, see `moderation`; 0 without `units`.
+        """
+        cdef cnp.ndarray both = np.empty((len(X), 2)), scores = self.scores(X)
+        cdef const double* score = matrix(scores)
+        cdef double* out = matrix(both)
+        cdef const double* table = self._unit_table
+        cdef double square = 0.0, inner
+        cdef Py_ssize_t i, j
+        cdef Rows rows
+        rows_of(X, &rows)
+        for i in range(rows.n):
+            if variance > 0.0 and table != NULL:
+                square = self._intercept
+                for j in range(self._width):
+                    inner = (entry(&rows, i, j) - table[j * TABLE + CENTRE]) / table[j * TABLE + SCALE]
+                    square += inner * inner
+            out[1] = moderated(score[i], square, variance)
+            out[0] = 1.0 - out[1]
+            out += 2
+        return both
+
+
+cdef inline double moderated(double score, double square, double variance) noexcept nogil:
+    """1/(1 + exp(-u)) of a linear predictor that is moderated for the noise of theta, as `moderation` says."""
+    return 1.0 / (1.0 + exp(-score / sqrt(1.0 + M_PI / 8.0 * variance * min(square, LARGEST))))
 
 
 cdef class RecordLearner:

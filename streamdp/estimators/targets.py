@@ -15,7 +15,6 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
-from streamdp.reading.moderation import moderated
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
 
@@ -52,7 +51,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         """
         if (predictor := self._predictor) is not None and (score := predictor.score(x)) is not None:
             return score
-        return 0.0 if self._features is None else self._score_one(x)
+        return 0.0 if self._features is None else self._scores_one(x)[0]
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -152,10 +151,8 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             return self._labels[score > 0]
         if self._features is None:
             return self._labels[0]
-        if self.learner.problem.outputs == 1:
-            return self._labels[self._score_one(x) > 0]
         scores = self._scores_one(x)
-        return self._labels[scores.index(max(scores))]
+        return self._labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of each declared class; see `moderation` for LDP learners of two classes.
@@ -170,17 +167,14 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
-        predictor = self._predictor  # None for several outputs
-        if predictor is None:
-            if self._features is None:
-                return dict.fromkeys(self._labels, 1 / len(self._labels))
-            if self.learner.problem.outputs > 1:
-                return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
-            predictor = self._single()
-        if predictor is not None and (p := predictor.probability(x, self.learner.noise_variance())) is not None:
+        if self._features is None:
+            return dict.fromkeys(self._labels, 1 / len(self._labels))
+        if self.learner.problem.outputs > 1:
+            shares = scipy.special.softmax(self._scores_one(x))
+        elif (p := self._reader().probability(x, self.learner.noise_variance())) is not None:
             return {self._labels[0]: 1 - p, self._labels[1]: p}
-        assert self._features is not None
-        shares = self.predict_proba_arrays(self._features.row_of(x))[0]
+        else:
+            shares = self.predict_proba_arrays(self._features.row_of(x))[0]
         return dict(zip(self._labels, shares.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
@@ -228,17 +222,11 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             (n, p) floats, columns in the order of the declared features.
         """
         X = self._matrix(X)
-        scores = self._scores(X)
-        if scores.shape[1] > 1:
-            shares: np.ndarray = scipy.special.softmax(scores, axis=1)
+        reader = self._reader()
+        if self.learner.problem.outputs > 1:
+            shares: np.ndarray = scipy.special.softmax(reader.scores(X), axis=1)
             return shares
-        z = scores[:, 0]
-        if variance := self.learner.noise_variance():
-            z = moderated(z, self.learner.squares(X), variance)
-        both = np.empty((len(z), 2))
-        both[:, 1] = scipy.special.expit(z)
-        both[:, 0] = 1 - both[:, 1]
-        return both
+        return reader.probabilities(X, self.learner.noise_variance())
 
     def _need_probabilities(self) -> None:
         if not self.probabilistic:

@@ -287,10 +287,6 @@ class Learner(ABC):
         """The centres and scales (2, p) of columns in the units of `noise_variance`."""
         raise NotImplementedError
 
-    def squares(self, X: np.ndarray) -> np.ndarray:
-        """|x|^2 (n,) of rows X (n, p) in the units of `noise_variance`, with the 1 of the intercept."""
-        raise NotImplementedError
-
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """What a statement must say.
 

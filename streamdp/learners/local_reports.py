@@ -414,13 +414,6 @@ class LocalReports(Learner):
         units: np.ndarray = self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T
         return units
 
-    def squares(self, X: np.ndarray) -> np.ndarray:
-        """See `Learner.squares`."""
-        centres, scales = self.noise_units()
-        with np.errstate(over="ignore"):
-            squares: np.ndarray = np.sum(((X - centres) / scales) ** 2, axis=1)
-        return squares + float(self.problem.intercept)
-
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""
         if self.columns is None:

@@ -29,18 +29,7 @@ import numpy as np
 
 _CURVATURE = 0.15
 _PARTS = 400
-_LARGEST = 1e300
 _COARSE = math.log(1.02)
-
-
-def moderated(scores: np.ndarray, squares: np.ndarray, variance: float) -> np.ndarray:
-    """Return the linear predictors (n,) whose sigmoids are the probabilities, for scores (n,), the linear predictors.
-
-    `squares` (n,) are |x|^2 in the units that are learned, with the 1 of the intercept; `variance` is that of a
-    coordinate of theta.
-    """
-    out: np.ndarray = scores / np.sqrt(1 + math.pi / 8 * variance * np.minimum(squares, _LARGEST))
-    return out
 
 
 class Noise(NamedTuple):

@@ -9,8 +9,10 @@ import pytest
 import scipy
 
 from streamdp import L2Ball, LDPASGDClassifier, LDPSGDClassifier, datasets
+from streamdp.estimators.packing import Predictor
 from streamdp.optim.steps import Steps
-from streamdp.reading.moderation import moderated, noise_at
+from streamdp.reading.moderation import noise_at
+from streamdp.scaling.unit_table import SCALE, TABLE
 
 
 @pytest.mark.parametrize(("total", "offset"), [(20.0, 10.0), (2000.0, 10.0), (200.0, 400.0)])
@@ -43,7 +45,10 @@ def test_the_variance_is_that_of_learners(kind: type[LDPSGDClassifier]) -> None:
 def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
     z, v = np.array([-3.0, 0.0, 0.5, 4.0]), 2.5
     noisy = z + np.sqrt(v) * np.random.default_rng(3).normal(size=(200_000, 1))
-    found = scipy.special.expit(moderated(z, np.ones(4), v))
+    table = np.zeros((2, TABLE))
+    table[:, SCALE] = 1.0
+    row = np.ones((1, 1))  # so |x|^2 is 1
+    found = [Predictor(None, np.array([score]), 1, 1, False, None, table).probabilities(row, v)[0, 1] for score in z]
     np.testing.assert_allclose(found, scipy.special.expit(noisy).mean(axis=0), atol=0.02)
 
 
@@ -64,7 +69,7 @@ def test_the_log_loss_falls_and_the_classes_stay() -> None:
         model.learn_arrays(X, y)
         shares = model.predict_proba_arrays(held)
         np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_arrays(held) == 1)
-        plain = np.logaddexp(0, (1 - 2 * truth) * model._scores(held)[:, 0])
+        plain = np.logaddexp(0, (1 - 2 * truth) * model._reader().scores(held)[:, 0])
         gains.append(np.mean(plain + np.log(shares[rows, truth.astype(int)])))
     assert np.mean(gains) > 0.04
 
@@ -101,7 +106,7 @@ def test_without_a_known_variance_probabilities_are_plain() -> None:
     other = LDPASGDClassifier(features=names, seed=2)
     other.learn_arrays(X, y)
     for model in [*models[:2], models[2].merged(other)]:
-        plain = scipy.special.expit(model._scores(X)[:, 0])
+        plain = scipy.special.expit(model._reader().scores(X)[:, 0])
         np.testing.assert_array_equal(model.predict_proba_arrays(X)[:, 1], plain)
         found = [model.predict_proba_one(dict(zip(names, x, strict=True)))[True] for x in X[:5].tolist()]
         np.testing.assert_allclose(found, plain[:5])
