@@ -93,7 +93,7 @@ def decimals(column: pl.Series, places: int, faults: Faults) -> pl.Series:
 
 def blank(column: pl.Series) -> np.ndarray:
     """Return which of the n values of a column are null or empty, (n,) bool."""
-    null: np.ndarray = column.is_null().to_numpy()
+    null: np.ndarray = column.is_null().to_numpy() if column.null_count() else np.zeros(len(column), dtype=bool)
     if column.dtype != pl.String:
         return null
     empty = column == ""
@@ -145,7 +145,8 @@ def people(column: pl.Series, whole: bool, faults: Faults) -> pl.Series:
     if whole:
         return whole_numbers(column, faults)
     faults.add(blank(column), "missing", column.name)
-    faults.add(column.str.contains(FLOAT_TEXT).fill_null(False).to_numpy(), "float", column.name)
+    float_text = column.str.contains(FLOAT_TEXT)
+    faults.add((float_text.fill_null(False) if column.null_count() else float_text).to_numpy(), "float", column.name)
     return column
 
 

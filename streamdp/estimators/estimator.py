@@ -422,9 +422,9 @@ class Estimator(river_base.Estimator):
                 budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
                     raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
-                budgets[np.isnan(budgets)] = amount(
-                    self._budget if self.learner.per_record_budgets else self.record_budget
-                )
+                if (default := np.isnan(budgets)).all():
+                    return self._learn_batch(X, y, None, subjects)
+                budgets[default] = amount(self._budget if self.learner.per_record_budgets else self.record_budget)
                 least, largest = SERVICEABLE
                 if not np.all((budgets >= least) & (budgets <= largest)):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"

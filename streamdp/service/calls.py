@@ -40,7 +40,7 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         match first["loc"]:
             case ("records", int(index), *place):
-                field = next((f"{name}: " for name in place if name in LearnRecord.model_fields), "")
+                field = next((f"{name}: " for name in place if name in LearnRecord.__annotations__), "")
                 trouble = ProblemError(422, "bad-record", f"{field}{first['msg']}; expected {kind.FORM}", index=index)
     except ValueError:  # not JSON
         pass
@@ -62,22 +62,24 @@ def of_records(
     call; and the ids of records without features, by index. Raises the errors of `read_call`.
     """
     records = read_call(LearnCall, body).records
-    whole = [i for i, record in enumerate(records) if record.x is not None]
-    X, flaws = reader.read([record.x for record in records if record.x is not None])
+    features = [record.get("x") for record in records]
+    whole = [i for i, x in enumerate(features) if x is not None]
+    X, flaws = reader.read([x for x in features if x is not None])
     if len(whole) < len(records):
         every = np.zeros((len(records), X.shape[1]))
         every[whole] = X
         X, flaws = every, {whole[i]: flaw for i, flaw in flaws.items()}
-    rows = Rows(X, [r.y for r in records], [r.subject for r in records], [r.budget for r in records])
+    subjects, budgets = ([record.get(field) for record in records] for field in ("subject", "budget"))
+    rows = Rows(X, [record["y"] for record in records], subjects, budgets)
     ids = {
         i: (
-            answers.digest(b"id", _owned(caller, record.id)),
-            answers.digest(b"body", json.dumps(record.model_dump(exclude_unset=True), sort_keys=True).encode()),
+            answers.digest(b"id", _owned(caller, name)),
+            answers.digest(b"body", json.dumps(record, sort_keys=True).encode()),
         )
         for i, record in enumerate(records)
-        if record.id is not None
+        if (name := record.get("id")) is not None
     }
-    labels = {i: record.id for i, record in enumerate(records) if record.x is None}
+    labels = {i: records[i].get("id") for i, x in enumerate(features) if x is None}
     return Call(len(records), rows, *_key(answers, b"learn", caller, key, body), ids, None, flaws), labels
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NotRequired
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from streamdp.data.subjects import subject_bytes
 from streamdp.service.limits import MAX_RECORDS
@@ -127,14 +128,15 @@ class PredictCall(Sent):
     ids: list[Id | None] | None = Field(None, description="One for each record; null for a record without one.")
 
 
-class LearnRecord(Sent):
+@with_config(Sent.model_config)
+class LearnRecord(TypedDict):
     """A record, or the label of an earlier prediction: its `id` and `y`."""
 
-    x: dict[str, Any] | None = None
+    x: NotRequired[dict[str, Any] | None]
     y: str | int | float | bool | None
-    subject: str | int | None = None
-    budget: float | None = None
-    id: Id | None = None
+    subject: NotRequired[str | int | None]
+    budget: NotRequired[float | None]
+    id: NotRequired[Id | None]
 
 
 class LearnCall(Sent):

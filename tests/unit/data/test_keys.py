@@ -150,7 +150,7 @@ SOURCES: dict[str, Callable[[Path], list[Any]]] = {
     },
     "avro texts in frames": lambda _: subjects_of([framed(9, avro_text(str(one))) for one in EVERYONE], of_avro),
     "http": lambda _: [
-        record.subject
+        record["subject"]
         for record in read_call(
             LearnCall, json.dumps({"records": [{"x": {}, "y": 1, "subject": one} for one in EVERYONE]}).encode()
         ).records

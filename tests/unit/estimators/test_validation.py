@@ -138,6 +138,19 @@ def test_records_with_budgets_of_their_own_spend_no_more_than_these() -> None:
     assert other.guarantee.budgets == (PureDP(0.7),)
 
 
+def test_records_of_which_none_has_a_budget_of_its_own_answer() -> None:
+    """Also if their budgets are given as gaps, as the service and files with a column for budgets do."""
+    X, y = records(50)
+    models = [classifier(BUDGET, seed=1), classifier(BUDGET, seed=1)]
+    models[0].learn_arrays(X, y)
+    models[1].learn_arrays(X, y, budgets=np.full(50, np.nan))
+    for model in models:
+        assert model.quality is not None
+        assert model.quality.total.answers == 50
+        assert model.guarantee.budgets == (PureDP(2),)
+    np.testing.assert_array_equal(models[0].theta, models[1].theta)
+
+
 def test_a_state_goes_on_where_it_was_saved() -> None:
     X, y = records(5000)
     whole, first = classifier(BUDGET), classifier(BUDGET)

@@ -96,6 +96,14 @@ def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
         assert learn(http, [{"x": {name: 0.75}, "y": 0.5, "id": 1}]).json()["learned"] == 1
 
 
+def test_records_answer_about_the_error_of_the_model(tmp_path: Path) -> None:
+    with client(job(tmp_path, validation={"budget": "eps=1"})) as http:
+        learn(http, [record(i) for i in range(20)])
+        found = http.get("/v1/models/late").json()
+    assert found["validation"]["total"]["answers"] == 20
+    assert found["guarantee"]["epsilon"] == 2.0
+
+
 def test_records_bring_their_own_budgets(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         learn(http, [record(1, budget=0.5), record(2, budget=2)])
