@@ -645,7 +645,7 @@ class Estimator(river_base.Estimator):
         """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
         assert self._validation is not None
         try:
-            self._validation.sums.add(asked, self._scores(X, self._validation.point), y, sizes)
+            self._validation.sums.add(asked, self._scores_by(self._validation.point, X), y, sizes)
         finally:
             X[:] = 0
             y[:] = 0
