@@ -19,7 +19,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Task:
     declared: dict[str, Any]
 
 
-def tasks() -> list[Task]:
+def tasks() -> Iterator[Task]:
     """Six tasks: dates and gaps, gaps that are written NA, categories, many classes, other scripts, a million rows."""
     raw = _read_flights().sort("month", "day", "sched_dep_time", maintain_order=True)
     minutes = pl.col("sched_dep_time").cast(pl.String).str.zfill(4)
@@ -74,6 +74,8 @@ def tasks() -> list[Task]:
     flights = raw.select(
         departs.alias("departs"), "dep_delay", "distance", "origin", (pl.col("arr_delay") > LATE_MINUTES).alias("late")
     )
+    declared = {"dep_delay": [-30, 120], "distance": [0, 5000], "origin": ["EWR", "JFK", "LGA"]}
+    yield Task("flights: late?", flights, "late", [False, True], declared)
     stones, bats, wives = (
         JOBS[name]
         for name in (
@@ -87,14 +89,7 @@ def tasks() -> list[Task]:
         name: {"bounds": list(bounds), "missing": "zero"} for name, bounds in {"rbi": (0, 200), "sb": (0, 140)}.items()
     }
     baseball = read(bats[0]).with_columns(pl.col(list(gaps)).fill_null("NA"))
-    return [
-        Task(
-            "flights: late?",
-            flights,
-            "late",
-            [False, True],
-            {"dep_delay": [-30, 120], "distance": [0, 5000], "origin": ["EWR", "JFK", "LGA"]},
-        ),
+    yield from (
         Task(
             "diamonds: price",
             read(stones[0]).rename(GERMAN),
@@ -117,7 +112,7 @@ def tasks() -> list[Task]:
                 "last": {"categories": LETTERS, "other": True},
             },
         ),
-    ]
+    )
 
 
 def command(*arguments: str, stdin: str = "") -> tuple[int, str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ os.environ[SEEDS_ALLOWED] = "1"  # jobs of tests may have seeds
 
 # Machines may be busy. The suite tries the same few examples in every run, and the campaign many others each time.
 PROFILE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("streamdp", **PROFILE, derandomize=True, max_examples=25)
+settings.register_profile("streamdp", **PROFILE, derandomize=True, max_examples=15)
 settings.register_profile("campaign", **PROFILE, max_examples=300)
 settings.load_profile("streamdp")
 
@@ -38,6 +38,19 @@ _SERVERS = {"broker", "broker_behind_proxy", "postgres", "server_database"}
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are processors: a quarter of the time, slow tests wait for servers and processes."""
     return (os.cpu_count() or 1) + ("not slow" not in config.option.markexpr)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of campaigns only is not loaded for a run without them: every worker loads what it collects."""
+    if "not campaign" not in config.option.markexpr or not collection_path.match("test_*.py"):
+        return None
+    return "\npytestmark = pytest.mark.campaign\n" in collection_path.read_text(encoding="utf-8") or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Tests and their helpers have no examples, for which doctest would load and search each module."""
+    return [found for found in (yield) if isinstance(found, pytest.Module)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -103,6 +103,7 @@ def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:
     return 1 / noise_multiplier(budget, rate, steps)
 
 
+@lru_cache(maxsize=64)  # the search asks again about the ends of its bracket and about the root
 def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
     """An upper bound on delta at epsilon of all steps.
 

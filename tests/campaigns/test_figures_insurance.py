@@ -9,6 +9,8 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error
 from streamdp import datasets
 from studies.figures_insurance import LEVELS, NUMBERS, TERCILES, HeldOut, Line, Size, learned, people
 
+pytestmark = pytest.mark.campaign
+
 N = 5_000
 
 
@@ -56,7 +58,6 @@ def test_measures_are_those_of_scikit_learn() -> None:
     )
 
 
-@pytest.mark.slow
 def test_without_noise_our_defaults_learn_and_the_last_step_of_the_paper_does_not() -> None:
     """Margins are several times what five other permutations differ by."""
     asked, runs = HeldOut(20_000), learned("softmax", Size(20_000, 1))

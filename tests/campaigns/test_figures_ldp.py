@@ -11,6 +11,8 @@ from streamdp import datasets
 from studies.figures_ldp import Size, Study, distance, excess, exponents, figure_4
 from studies.theory import PAPER, Case, simulate
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.mark.parametrize("loss", ["huber", "logistic"])
 def test_the_papers_walk_is_that_of_theory(loss: str) -> None:
@@ -59,7 +61,6 @@ def test_exponents_are_those_of_table_1(alpha: float, last: float, average: floa
     assert exponents(1.0, excess) is None
 
 
-@pytest.mark.slow
 def test_a_figure_has_a_row_for_each_line_and_names_its_axes() -> None:
     found = figure_4(Size(600, 2))
     lines = [line for axis in found.picture.axes for line in axis.get_lines()]

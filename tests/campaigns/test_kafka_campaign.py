@@ -40,6 +40,8 @@ from streamdp.store.store import Store
 from tests.support.kafka_worker import CAP, FINGERPRINT, JOB, SCHEMA, make_model
 from tests.support.paths import ROOT, with_root
 
+pytestmark = pytest.mark.campaign
+
 PARTITIONS = 4
 TOPIC = "stream"
 MOST_WORKERS = 4
@@ -674,7 +676,6 @@ FULL: dict[str, Any] = {
 }
 
 
-@pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_few_of_each(tmp_path: Path, client: str) -> None:
@@ -682,7 +683,6 @@ def test_a_few_of_each(tmp_path: Path, client: str) -> None:
     assert figures["zombies fenced by the epoch alone"] == 1
 
 
-@pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
 def test_a_hundred_kills(tmp_path: Path) -> None:
     figures = campaign(**FULL, folder=tmp_path)

@@ -16,6 +16,8 @@ from streamdp.errors import SourceUnavailableError
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick
 
+pytestmark = pytest.mark.campaign
+
 JOB = """
 job: away
 source: {type: kafka, topic: flights, client: CLIENT}
@@ -28,7 +30,6 @@ store: away.db
 """
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 def test_the_other_partitions_are_learned(tmp_path: Path, quick: Quick, client: str) -> None:
     (tmp_path / "data.csv").write_text("a,y,k\n" + "".join(f"0.5,0.25,{i}\n" for i in range(600)))
@@ -69,7 +70,6 @@ def test_the_other_partitions_are_learned(tmp_path: Path, quick: Quick, client: 
             assert worker.end() == 0
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 def test_new_partitions_are_learned(tmp_path: Path, client: str) -> None:
     (tmp_path / "data.csv").write_text("a,y,k\n" + "".join(f"0.5,0.25,{i}\n" for i in range(300)))

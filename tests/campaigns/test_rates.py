@@ -18,6 +18,8 @@ from streamdp.optim import ac_sa
 from studies.excess import SETTINGS, Setting
 from studies.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, linear, worst
 
+pytestmark = pytest.mark.campaign
+
 SMOOTH, KINKED, STRONG, STRONG_KINKED = SETTINGS
 FEW = (3_162, 10_000, 31_623, 100_000)
 NAMES = [setting.name for setting in SETTINGS]
@@ -93,7 +95,6 @@ def test_convex_excess_falls_fast_enough_in_the_worst_case():
     assert c.share() < 1
 
 
-@pytest.mark.campaign
 def test_convex_non_smooth_excess_stays_below_its_bound():
     """n^-2/3 + n^-1/2; a family of this size is too coarse for slopes over a decade and a half (s.e. 0.03): see the
     full one."""
@@ -118,7 +119,6 @@ def test_steps_that_are_too_small_are_found_out(setting: Setting, timid):
     assert c.share() > 1 or slower(c, c.told()) > 5
 
 
-@pytest.mark.campaign
 def test_acceleration_beats_averaging_where_the_paper_says_so():
     """Theorem 4.3 against 4.1: some 3.5 times at n = 31,623, with an s.e. of 0.5."""
     slow, fast = (SMOOTH.measure(method, 31_623, 12) for method in ("SGD", "shuffle"))
@@ -130,7 +130,6 @@ def test_acceleration_beats_averaging_where_the_paper_says_so():
 # --- the full ones ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("method", ["pan-private", "shuffle", "SGD"])
 @pytest.mark.parametrize("setting", [SMOOTH, KINKED], ids=NAMES[:2])
 def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
@@ -139,7 +138,6 @@ def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, metho
     assert c.share(0.0 if method == "SGD" else 2.0) < 1  # three repetitions of SGD are too few for an error of theirs
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("method", ["pan-private", "shuffle"])
 @pytest.mark.parametrize("setting", [STRONG, STRONG_KINKED], ids=NAMES[2:])
 def test_strongly_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
@@ -148,7 +146,6 @@ def test_strongly_convex_excess_falls_fast_enough_up_to_a_million(setting: Setti
     assert c.share() < 1
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("setting", [SMOOTH, KINKED], ids=NAMES[:2])
 def test_acceleration_beats_averaging_at_a_million(setting: Setting):
     slow, fast = (setting.measure(method, SIZES[-1], 8) for method in ("SGD", "shuffle"))

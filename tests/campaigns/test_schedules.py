@@ -19,6 +19,8 @@ import typer
 
 from tests.support.schedules import short_schedule
 
+pytestmark = pytest.mark.campaign
+
 BLOCK, BLOCKS = 1_000, 100
 NOTES = Path(__file__).parents[2] / "benchmarks/schedules.jsonl"
 
@@ -28,7 +30,6 @@ def run_block(block: int) -> None:
         short_schedule(seed, workers=2 + seed % 2)
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_hundred_thousand_short_schedules(block: int) -> None:
     run_block(block)

@@ -21,6 +21,8 @@ from servers.process import START_TIMEOUT_S, Process, free_ports
 from streamdp.data.schema import Schema
 from streamdp.errors import SourceUnavailableError
 
+pytestmark = pytest.mark.campaign
+
 
 def record(**fields: Any) -> dict[str, Any]:
     listed = [{"name": name, "type": kind} for name, kind in fields.items()]
@@ -34,7 +36,6 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.mark.campaign
 def test_a_real_registry_has_the_schemas_of_messages(tmp_path: Path) -> None:
     (archive,) = jars("registry.xml", "apicurio-2.6.13").iterdir()
     with tarfile.open(archive) as packed:

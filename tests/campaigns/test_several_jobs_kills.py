@@ -165,7 +165,7 @@ def test_four_kills_in_a_file(tmp_path: Path, cap: Cap, monkeypatch: pytest.Monk
     Jobs(cap, f"{tmp_path}/people.db").kill_many(4, 1, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_four_kills_of_two_jobs_on_a_server(server_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Jobs(FOR_ALL_TIME, server_database).kill_many(4, 1, monkeypatch)
 

@@ -37,6 +37,8 @@ from tests.support.schemas import in_schema
 from tests.support.spark import BATCHED_CAP, admitted, batched_job, job, rows, start
 from tests.support.spark_data import write_csv
 
+pytestmark = pytest.mark.campaign
+
 LDP = "LDPASGDClassifier"
 KILLS = int(os.environ.get("STREAMDP_SPARK_KILLS", "30"))
 FILES, RECORDS = KILLS + 10, 300  # a commit between two kills, and some after the last
@@ -118,7 +120,6 @@ def run(folder: Path, estimator: str, done: dict[str, int], until: float) -> boo
     return "end\n" in lines
 
 
-@pytest.mark.campaign
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("estimator", [LDP, "PanPrivateClassifier", "ShuffleClassifier"])
 def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folder: Path, estimator: str) -> None:
@@ -158,7 +159,6 @@ def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folde
     assert sum(done.values()) >= KILLS
 
 
-@pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_a_broker_and_a_database_restart_in_mid_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database is killed right after the second commit, the broker after the fourth; both come back."""

@@ -26,6 +26,8 @@ from studies.subquadratic import (
     task,
 )
 
+pytestmark = pytest.mark.campaign
+
 
 def test_the_least_loss_of_the_window_is_what_it_is_said_to_be() -> None:
     """It is reached, and subgradient steps from anywhere find nothing less."""
@@ -59,7 +61,6 @@ def test_a_regulariser_of_ones_own_leaves_the_optimum() -> None:
     assert window.excess(theta) < 0.02
 
 
-@pytest.mark.campaign
 def test_the_excess_with_a_regulariser_is_that_of_both() -> None:
     """The optimum, e_1, has the norm 1, and no theta of the ball has more: the regulariser is largest there."""
     run = learned("erm", 1_000, 10, net=RIDGE)
@@ -99,7 +100,6 @@ def test_the_rival_keeps_its_bound_and_is_not_wasteful() -> None:
     assert window.excess(sgd.learn(window, D, SeededEntropy(1, 1 << 16))) < target
 
 
-@pytest.mark.campaign
 def test_queries_grow_slower_than_those_of_sgd() -> None:
     rows = [growth(n, D) for n in GROWTH]
     ours, theirs = (slope(GROWTH, [getattr(row, name) for row in rows]) for name in ("erm", "sgd"))
@@ -111,7 +111,6 @@ def test_queries_grow_slower_than_those_of_sgd() -> None:
     assert slope([row.n for row in served], [row.sco or 0.0 for row in served]) < 1.4
 
 
-@pytest.mark.campaign
 def test_fewer_queries_at_the_same_measured_excess() -> None:
     row = measured(8000, 3, seed=50)
     (ours, a), (theirs, b) = mean_and_error(row.excess), mean_and_error(row.sgd_excess)

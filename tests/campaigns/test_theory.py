@@ -36,6 +36,8 @@ from studies.theory import (
     slope,
 )
 
+pytestmark = pytest.mark.campaign
+
 D, N = 5, 100_000
 EVERY = slice(None)
 NEAR = Box(0.0, 2.0)  # holds the early iterates; at n = 100,000 its walls are five standard deviations away
@@ -106,7 +108,6 @@ def test_learning_follows_the_paper_step_by_step(alpha):
     np.testing.assert_allclose(model.theta, np.mean(path, axis=0), atol=1e-9)
 
 
-@pytest.mark.campaign
 def test_second_order_prediction_reduces_to_the_central_limit_theorem():
     """Exact numbers, no Monte Carlo: the linear recursion tends to 1, the curvature leaves 4 eta^2 B^2 / V behind."""
     noise = gaussian_noise(3)
@@ -122,7 +123,6 @@ def test_second_order_prediction_reduces_to_the_central_limit_theorem():
 # --- the central limit theorem ------------------------------------------------------------------------------
 
 
-@pytest.mark.campaign
 def test_averaged_error_meets_the_central_limit_theorem():
     """Issue 2, section 4, item 4: d = 5, mu = 1, alpha = 1/2, n = 100,000, 100 replications, eta = 0.2 as in the paper.
 
@@ -147,7 +147,6 @@ def test_averaged_error_meets_the_central_limit_theorem():
         assert not in_band(clt_ratio(run, N, off, COEFFICIENTS)[0])
 
 
-@pytest.mark.campaign
 def test_central_limit_theorem_for_all_parameters():
     """With the scale: eta = 0.1, [0.25, 1.75], mu = 1, n = 100,000; s.e. 0.08 with 100 replications, expected 1.14; and
     mu = 3 with eta = 0.3 on [0, 2], s.e. 0.06, expected 1.15."""
@@ -171,7 +170,6 @@ def assert_rates(case: Case, run: Runs, margin: float) -> None:
         assert abs(measured[0] - exponent) < margin, (case, measured, exponent)
 
 
-@pytest.mark.campaign
 def test_error_curves_fall_at_the_papers_rates():
     """Without noise, n from 10,000 to 300,000, 30 replications. s.e. of a slope at most 0.05: the margin 0.15 is three
     of them; the wrong rates are further: n^-1/3, n^-1/2, n^-2/3 are 0.17 apart, and n^-2/3 is 0.33 from n^-1."""
@@ -184,7 +182,6 @@ def test_error_curves_fall_at_the_papers_rates():
 # --- what a better mechanism saves --------------------------------------------------------------------------
 
 
-@pytest.mark.campaign
 def test_privunit_needs_a_sixth_of_the_records_by_the_central_limit_theorem():
     """Issue 2, section 4, item 5: pure epsilon = 1, six parameters. No simulation but the planner's (2 %)."""
     for loss, d in (("huber", 4), ("logistic", 5)):
@@ -207,7 +204,6 @@ def test_plans_of_records_and_of_errors_agree():
 # --- the full versions --------------------------------------------------------------------------------------
 
 
-@pytest.mark.campaign
 def test_campaign_central_limit_theorem():
     """400 replications: s.e. 0.03 for the coefficients, 0.04 for all; each within 5 s.e. of second-order theory."""
     cases = [
@@ -223,7 +219,6 @@ def test_campaign_central_limit_theorem():
         assert abs(ratio - expected) < 5 * error
 
 
-@pytest.mark.campaign
 def test_campaign_rates_with_and_without_noise():
     """n from 31,623 to 1,000,000, 60 replications: s.e. of a slope at most 0.03."""
     cases = [

@@ -50,6 +50,8 @@ from studies.user_level import (
 )
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.campaign
+
 POPULATIONS = (LOGISTIC, LINEAR, DIFFERENT)
 FOUR = ApproxDP(4.0, 1e-6)
 every = pytest.mark.parametrize("population", POPULATIONS, ids=lambda population: population.name)
@@ -153,7 +155,6 @@ def test_group_privacy_has_the_noise_of_one_record() -> None:
 # --- claims, in small
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("population", [LOGISTIC, LINEAR], ids=lambda population: population.name)
 @pytest.mark.parametrize(("m", "rival"), [(16, 0), (64, 0), (16, 1)])
 def test_it_beats_both_baselines(few: Runs, population: Population, m: int, rival: int) -> None:
@@ -163,7 +164,6 @@ def test_it_beats_both_baselines(few: Runs, population: Population, m: int, riva
     assert logs > 4 * math.hypot(*(error / value for value, error in pairs))
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize(("population", "exponent"), [(LOGISTIC, -0.25), (LINEAR, -0.5)], ids=["logistic", "linear"])
 def test_the_excess_falls_with_users_and_with_items(few: Runs, population: Population, exponent: float) -> None:
     """As fast as the theorem says where all directions are alike; slower at these n where some are flat."""

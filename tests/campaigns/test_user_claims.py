@@ -27,6 +27,8 @@ from studies.user_claims import (
     rows_of,
 )
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.mark.parametrize("made", [kink(4), norm(4)])
 def test_gradients_are_those_of_the_functions(made: Smoothable) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from studies.user_rates import PROBLEMS, SQUARED, WAYS, Averages, Problem, Size, draw, measured, public
 
+pytestmark = pytest.mark.campaign
+
 ITEM, CUT, RANGES, OUTLIERS = WAYS
 SMALL = Size(d=4)
 
@@ -31,7 +33,6 @@ def test_users_are_as_near_each_other_as_methods_are_told() -> None:
     assert np.linalg.norm(points, axis=1).max() <= 1 + 1e-12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_many_records_of_a_user_help_as_the_theorems_have_it(problem: Problem) -> None:
     """Means within 1 / sqrt(m) of each other need less noise than a cut at the bound, and more than item level has."""
@@ -44,7 +45,6 @@ def test_many_records_of_a_user_help_as_the_theorems_have_it(problem: Problem) -
     assert excess[OUTLIERS] < excess[CUT] / 2
 
 
-@pytest.mark.slow
 def test_users_far_away_do_not_move_the_mean_without_outliers() -> None:
     """Four in a thousand at the edge of the ball triple the excess of a plain mean, at least."""
     usual, unlike = measured(SQUARED, OUTLIERS, SMALL), measured(SQUARED, OUTLIERS, SMALL, 0.004, 100)

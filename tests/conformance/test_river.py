@@ -40,7 +40,7 @@ from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaE
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaWarning
 from streamdp.windows.smoothed import ConvolutionSmoothing
-from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
+from tests.support.river_checks import models_to_check, run_checks
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
 
@@ -119,16 +119,23 @@ def numbers(model: Any) -> np.ndarray:
     return state
 
 
-@pytest.mark.parametrize(("make", "number"), [*all_checks(MODELS | USER), *all_checks(WINDOWED, slow=True)])
+checked = pytest.mark.parametrize(
+    "make", [*models_to_check(MODELS | USER), *models_to_check(WINDOWED, pytest.mark.slow)]
+)
+
+
+@checked
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 @pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
-def test_river_checks(make: Callable[[], Any], number: int) -> None:
-    run_check(make, number)
+def test_river_checks(make: Callable[[], Any]) -> None:
+    run_checks(make, slow=False)
 
 
-@pytest.mark.parametrize("make", CHECKED.values(), ids=CHECKED.keys())
-def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
-    assert_none_vanishes(make)
+@checked
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
+def test_river_finds_memory_bounded(make: Callable[[], Any]) -> None:
+    run_checks(make, slow=True)
 
 
 def test_every_public_estimator_is_checked() -> None:

@@ -25,7 +25,7 @@ from streamdp.store.store import HISTORY, Store
 from tests.support.paths import with_root
 from tests.support.zygote import Forked
 
-ROWS, FEW = 100_000, 25_000
+ROWS, FEW = 100_000, 10_000
 CAP = 3.0
 JOB = """
 job: crash

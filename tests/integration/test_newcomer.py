@@ -6,26 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.newcomer import Task, play, tasks
+from benchmarks.newcomer import play, tasks
+
+pytestmark = pytest.mark.campaign
 
 
-@pytest.fixture(scope="module")
-def every() -> dict[str, Task]:
-    return {task.name: task for task in tasks()}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "weights", "rows"),
     [
         ("flights: late?", 2 + 2 + 6 + 1 + 1, 2500),  # numbers, origins, weekdays, the hour, the intercept
-        pytest.param("diamonds: cut", 5 * (6 + 7 + 6 + 1 + 1), 4000, marks=pytest.mark.campaign),
-        pytest.param("baseball: runs", 11 + 2, 4000, marks=pytest.mark.campaign),
-        pytest.param("births: girl or boy?", 3 + 2 + 27 + 1, 4000, marks=pytest.mark.campaign),
+        ("diamonds: cut", 5 * (6 + 7 + 6 + 1 + 1), 4000),
+        ("baseball: runs", 11 + 2, 4000),
+        ("births: girl or boy?", 3 + 2 + 27 + 1, 4000),
     ],
 )
-def test_a_newcomer_gets_a_model(tmp_path: Path, every: dict[str, Task], name: str, weights: int, rows: int) -> None:
-    found = play(every[name], tmp_path, rows)
+def test_a_newcomer_gets_a_model(tmp_path: Path, name: str, weights: int, rows: int) -> None:
+    found = play(next(task for task in tasks() if task.name == name), tmp_path, rows)
     assert found["records"] == rows * 4 // 5
     assert found["fit"] > 0.9 * found["records"]
     assert found["weights"] == weights
@@ -34,9 +30,8 @@ def test_a_newcomer_gets_a_model(tmp_path: Path, every: dict[str, Task], name: s
     assert (tmp_path / "model.html").stat().st_size > 10_000
 
 
-@pytest.mark.campaign
-def test_a_newcomer_gets_a_model_from_each_table(tmp_path: Path, every: dict[str, Task]) -> None:
-    for place, task in enumerate(every.values()):
+def test_a_newcomer_gets_a_model_from_each_table(tmp_path: Path) -> None:
+    for place, task in enumerate(tasks()):
         folder = tmp_path / str(place)
         folder.mkdir()
         found = play(task, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import sys
@@ -30,8 +31,8 @@ PRINTS = {
     "08_audit_a_claim": "PrivUnit, eps = 1: spends at least",
 }
 """Each notebook, and what its last cells print."""
-SLOW = "02_ldp_sgd_figures", "03_insurance", "05_user_level", "06_subquadratic"
-"""Studies, which the campaign and `make figures` run."""
+RUN = "01_first_model", "09_service_and_devices"
+"""The campaign and `make figures` run all."""
 
 
 def cells(name: str, kind: str) -> list[dict[str, Any]]:
@@ -56,7 +57,7 @@ def test_every_notebook_is_run() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.campaign] if name in SLOW else []) for name in PRINTS if name != KAFKA],
+    [pytest.param(name, marks=[] if name in RUN else [pytest.mark.campaign]) for name in PRINTS if name != KAFKA],
 )
 def test_a_notebook_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -67,12 +68,24 @@ def test_a_notebook_runs(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.campaign
 def test_the_notebook_of_a_killed_worker_counts_every_record_once(
     broker: Broker | RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMDP_RECORDS", RECORDS)
     monkeypatch.setenv("STREAMDP_KAFKA", broker.bootstrap)
     assert PRINTS[KAFKA] in run(KAFKA, capsys)
+
+
+def test_what_notebooks_import_exists() -> None:
+    """Also that of notebooks which only the campaign runs."""
+    for name in PRINTS:
+        tree = ast.parse("\n".join("".join(cell["source"]) for cell in cells(name, "code")))
+        for found in ast.walk(tree):
+            if isinstance(found, ast.ImportFrom) and str(found.module).startswith(
+                ("streamdp", "connectors", "servers")
+            ):
+                exec(compile(ast.Module([found], []), name, "exec"), {})
 
 
 @pytest.mark.parametrize("name", PRINTS)

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -47,7 +46,7 @@ def fits(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
-def test_the_live_page_shows_the_model_and_each_commit(
+def test_the_live_page_shows_the_model_each_commit_and_plans(
     http: httpx.Client, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unread = 1234  # of a topic; test_report_topic.py has a real one
@@ -88,11 +87,7 @@ def test_the_live_page_shows_the_model_and_each_commit(
         people = sum(int(n.replace(",", "")) for n in page.locator("#spent .number").all_inner_texts())
         assert before <= people <= before + 30  # the counts may be some seconds old
 
-
-def test_the_planner_answers_and_says_what_is_wrong(http: httpx.Client, browser: Browser) -> None:
-    with page_of(browser) as page:
-        page.goto(address(http))
-        page.fill("[name=d]", "1")
+        page.fill("[name=d]", "1")  # the planner answers, and says what is wrong
         page.click("text=Plan")
         expect(page.locator("#planned")).to_contain_text("records. This is a lower limit")
         page.fill("[name=budget]", "much")
@@ -114,16 +109,18 @@ def luminance(page: Page, name: str) -> float:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_a_phone_and_can_be_read_in_light_and_dark(http: httpx.Client, browser: Browser, scheme: Any) -> None:
-    options = {"viewport": {"width": 360, "height": 740}, "color_scheme": scheme}
-    with page_of(browser, **options) as page:
+def test_pages_fit_a_phone_and_can_be_read_in_light_and_dark(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser, viewport={"width": 360, "height": 740}) as page:
         for path in ("/", "/join/survey"):
             page.goto(address(http, path))
             expect(page.locator("#main")).to_be_visible()
             assert fits(page)
-            text, ground = luminance(page, "color"), luminance(page, "backgroundColor")
-            assert (text < 0.3 and ground > 0.7) if scheme == "light" else (text > 0.7 and ground < 0.3)
+            page.emulate_media(color_scheme="light")
+            assert luminance(page, "color") < 0.3
+            assert luminance(page, "backgroundColor") > 0.7
+            page.emulate_media(color_scheme="dark")
+            assert luminance(page, "color") > 0.7
+            assert luminance(page, "backgroundColor") < 0.3
 
 
 def posted(page: Page) -> list[Request]:
@@ -143,6 +140,10 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         sent, before = posted(page), learned(http)
         with Device(str(http.base_url), "survey") as device:
             half = device._randomizer()
+        page.goto(address(http, f"/join/survey#agreement={'0' * 64}"))  # of another agreement than the link names
+        expect(page.locator("#trouble")).to_contain_text("another agreement")
+        expect(page.locator("#main")).to_be_hidden()
+        page.goto("about:blank")
         page.goto(address(http, f"/join/survey#agreement={half.agreement}"))
         expect(page.locator("h1")).to_have_text("Take part: survey")
         assert page.locator("#digest").text_content() == half.agreement
@@ -239,13 +240,6 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
         likely, less = (f"{100 * p:.1f} %" for p in (1 / (1 + math.exp(-1)), 1 / (1 + math.e)))
         after = page.locator("#belief-rows td:last-child").all_text_contents()
         assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
-
-
-def test_a_page_refuses_another_agreement_than_its_link_names(http: httpx.Client, browser: Browser) -> None:
-    with page_of(browser) as page:
-        page.goto(address(http, f"/join/survey#agreement={'0' * 64}"))
-        expect(page.locator("#trouble")).to_contain_text("another agreement")
-        expect(page.locator("#main")).to_be_hidden()
 
 
 def test_with_tokens_the_live_page_asks_for_one(tmp_path: Path, browser: Browser) -> None:

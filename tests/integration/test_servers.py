@@ -54,6 +54,7 @@ def test_a_message_goes_through(broker: Broker | RunningBroker, make_topic: Call
     assert read(topic, 1, bootstrap_servers=broker.bootstrap) == [b"hello"]
 
 
+@pytest.mark.campaign  # two more brokers; test_kafka_secure.py has passwords and certificates
 def test_passwords_certificates_and_a_crash(secure: Broker, caplog: pytest.LogCaptureFixture) -> None:
     scram = {
         "sasl_mechanism": "SCRAM-SHA-256",

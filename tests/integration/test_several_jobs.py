@@ -65,7 +65,7 @@ def written(days: int) -> str:
     ("place", "cap", "kills"),
     [
         ("postgresql", RENEWING, 0),
-        ("sqlite", PLAIN, 0),
+        pytest.param("sqlite", PLAIN, 0, marks=pytest.mark.campaign),
         pytest.param("postgresql", RENEWING, 50, marks=pytest.mark.campaign),
         pytest.param("sqlite", RENEWING, 50, marks=pytest.mark.campaign),
         pytest.param("sqlite", PLAIN, 50, marks=pytest.mark.campaign),

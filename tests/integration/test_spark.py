@@ -128,6 +128,7 @@ def test_a_run_that_learns_nothing_is_an_error(
     assert counted(tmp_path / "a.db") == (0, 0, count)
 
 
+@pytest.mark.campaign
 def test_an_open_batch_of_users_is_closed_with_the_data(spark: SparkSession, tmp_path: Path) -> None:
     records = rows(1500)
     model = {"estimator": "UserLevelLDPClassifier", "budget": "eps=1,delta=1e-6", "seed": 3, "items_per_user": 2}
@@ -183,6 +184,7 @@ def test_batches_on_executors_are_those_of_one_process(
     assert "people must trust the driver's memory, too" in statement
 
 
+@pytest.mark.campaign  # tests/unit/spark/test_gathering.py has the shards without Spark
 @pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
 def test_a_batch_is_one_sum_over_all_shards(spark: SparkSession, tmp_path: Path, estimator: str) -> None:
     """Three shards: pan-private with the noise of a seed, all numbers are the file runner's. Shuffled, the counts are,
@@ -253,6 +255,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     assert holding("SparkListenerJobEnd", folder)  # the event log can be searched
 
 
+@pytest.mark.campaign
 def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(
     spark: SparkSession, tmp_path: Path, few_rounds: None
 ) -> None:
@@ -326,16 +329,6 @@ def test_a_stream_goes_on_where_it_was_committed_whatever_dies(spark: SparkSessi
         assert learner.counts == Counts(learned, refused, dead)
         assert learner.dead == {"unknown_category origin": dead}
     assert spent(store, every) <= 3 * (1 + 1e-9)
-    learner = learn_stream(stream, job(store), checkpoint=str(tmp_path / "other"), trigger=now)
-    with learner, pytest.raises(ConfigError, match="another checkpoint"):
-        learner.wait()
-    assert counted(store) == (learned, refused, dead)
-    write_csv(data / "3.csv", more)
-    new = tmp_path / "new.db"
-    learner = learn_stream(stream, job(new), checkpoint=notes, trigger=now)
-    with learner, pytest.raises(ConfigError, match=r"expected batch 0 .* at batch 2"):
-        learner.wait()
-    assert not Store.snapshots(new)
 
 
 def test_people_are_told_apart_as_everywhere(spark: SparkSession, tmp_path: Path) -> None:
@@ -421,19 +414,15 @@ def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark:
 def test_a_topic_is_learned_by_the_command_into_postgresql(
     spark: SparkSession, broker: Any, make_topic: Any, server_database: str, quick: Quick, tmp_path: Path
 ) -> None:
-    """Spark's own connector; messages that are no JSON; a second run goes on after the first."""
+    """Spark's own connector; messages that are no JSON."""
     topic = make_topic(2)
-    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
-
-    def produce(records: dict[str, list[Any]]) -> None:
-        for values in zip(*records.values(), strict=True):
-            record = dict(zip(records, values, strict=True))
-            producer.send(topic, key=record.pop("tail").encode(), value=json.dumps(record).encode())
-        for bad in (b"no json", b'"text"', b"\xff\xfe", None):
-            producer.send(topic, key=b"t1", value=bad)
-        producer.flush()
-
-    every = rows(400)
+    producer, every = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap), rows(400)
+    for values in zip(*every.values(), strict=True):
+        record = dict(zip(every, values, strict=True))
+        producer.send(topic, key=record.pop("tail").encode(), value=json.dumps(record).encode())
+    for bad in (b"no json", b'"text"', b"\xff\xfe", None):
+        producer.send(topic, key=b"t1", value=bad)
+    producer.close()
     schema = job("")["schema"] | {"budget": None}
     source = {
         "type": "spark",
@@ -445,17 +434,11 @@ def test_a_topic_is_learned_by_the_command_into_postgresql(
         "shards": 2,
     }
     (tmp_path / "job.yaml").write_text(json.dumps(job(server_database, schema=schema, source=source)))
-    for first in (0, 400):
-        produce(rows(400, first))
-        code, _, said = quick("spark", "run", "job.yaml", STREAMDP_SUBJECT_KEY="5a" * 32)
-        assert code == 0, said
-    producer.close()
-    more = rows(400, 400)
-    every = {name: every[name] + more[name] for name in every} | {"eps": [""] * 816}
-    learned, refused, dead = admitted(every, 3.0)
-    snapshot = committed(server_database, "late").snapshot
-    assert snapshot.counts == Counts(learned, refused, dead + 8)
-    assert "missing delay: 8, unknown_category origin: 16" in said
+    code, _, said = quick("spark", "run", "job.yaml", STREAMDP_SUBJECT_KEY="5a" * 32)
+    assert code == 0, said
+    learned, refused, dead = admitted(every | {"eps": [""] * len(every["eps"])}, 3.0)
+    assert committed(server_database, "late").snapshot.counts == Counts(learned, refused, dead + 4)
+    assert "missing delay: 4, unknown_category origin: 8" in said
 
 
 def test_the_page_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:

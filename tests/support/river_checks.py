@@ -1,4 +1,4 @@
-"""River's checks, one test parameter each, and a check that neither a model nor River leaves any of them out."""
+"""River's checks of a model, and that neither the model nor River leaves any of them out."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ALWAYS = {
 }
 
 
-def all_checks(models: Mapping[str, Callable[[], Any]], slow: bool = False) -> Iterator[Any]:
-    """One parameter (make, number) for each check of a model.
+def models_to_check(models: Mapping[str, Callable[[], Any]], *marks: pytest.MarkDecorator) -> Iterator[Any]:
+    """The models as parameters.
 
     The campaign has further models of the same class, LDPSGD, whose records take the ways of LDPASGD but for the step,
     and several classes of all but LDPASGD, since `classes` is read in one place.
@@ -35,25 +35,27 @@ def all_checks(models: Mapping[str, Callable[[], Any]], slow: bool = False) -> I
         model, several = type(make()).__name__, "multiclass" in name
         kind = model, several
         repeats = kind in met or model.startswith("LDPSGD") or (several and not model.startswith("LDPASGD"))
-        known = [pytest.mark.campaign] if repeats else []
         met.add(kind)
-        for number, check in enumerate(checks.yield_checks(make())):
-            marks = known + ([pytest.mark.slow] if slow or check.__name__ == "check_bounded_memory_growth" else [])
-            yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}", marks=marks)
+        yield pytest.param(make, id=name, marks=[*marks, *([pytest.mark.campaign] if repeats else [])])
 
 
-def run_check(make: Callable[[], Any], number: int) -> None:
+def run_checks(make: Callable[[], Any], slow: bool) -> None:
+    """All checks but that of memory, or the one of memory, which takes seconds; and whether River still has them.
+
+    River 0.26 has 28 for a regressor, 50 for two classes (two data sets), and 65 for more.
+    """
     model = make()
-    list(checks.yield_checks(model))[number](model.clone())
-
-
-def assert_none_vanishes(make: Callable[[], Any]) -> None:
-    """28 for a regressor, 50 for two classes (two data sets), 65 for more, in River 0.26."""
-    if tuple(map(int, river.__version__.split(".")[:2])) < (0, 26):
-        pytest.skip("an older River has fewer checks")
-    model = make()
-    names = [check.__name__ for check in checks.yield_checks(model)]
-    assert len(names) >= (28 if isinstance(model, Regressor) else 65 if len(model._labels) > 2 else 50)
-    assert set(names) >= ALWAYS
-    if isinstance(model, Classifier):
-        assert {"check_predict_proba_one", "check_predict_proba_many_matches_predict_proba_one"} <= set(names)
+    found = list(checks.yield_checks(model))
+    names = [check.__name__ for check in found]
+    if tuple(map(int, river.__version__.split(".")[:2])) >= (0, 26):
+        assert len(names) >= (28 if isinstance(model, Regressor) else 65 if len(model._labels) > 2 else 50)
+        assert set(names) >= ALWAYS
+        if isinstance(model, Classifier):
+            assert {"check_predict_proba_one", "check_predict_proba_many_matches_predict_proba_one"} <= set(names)
+    for check, name in zip(found, names, strict=True):
+        if slow == (name == "check_bounded_memory_growth"):
+            try:
+                check(model.clone())
+            except BaseException as error:
+                error.add_note(name)
+                raise

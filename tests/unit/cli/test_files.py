@@ -74,6 +74,7 @@ def test_arguments_that_are_not_utf8_are_refused(tmp_path: Path, arguments: list
     assert os.listdir(os.fsencode(tmp_path)) == [b"people.csv"]
 
 
+@pytest.mark.slow
 def test_a_name_in_a_folder_that_is_not_utf8_is_read_and_printed(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("people.csv", "people"))
     (tmp_path / "people").mkdir()

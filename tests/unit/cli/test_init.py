@@ -162,6 +162,7 @@ def test_items_per_user_and_wrong_answers(data: Path, quick: Quick) -> None:
     assert load_config(data / "job.yaml").model.items_per_user == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "trust"), [("2", "process"), ("nobody", "nobody"), ("", "window")])
 def test_at_a_terminal_trust_is_the_first_question(data: Path, typed: str, trust: str) -> None:
     terminal, inner = os.openpty()

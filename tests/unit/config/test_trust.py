@@ -58,7 +58,7 @@ def test_trust_chooses_the_estimator_and_the_definition_is_that_of_its_name(
         (KAFKA | {"content": "reports"}, {}, "LDPASGD"),
         ({"type": "http"}, {}, "LDPASGD"),
         (SHUFFLE, {}, "Shuffle"),
-        (FILE, {"model": {"loss": "quantile"}}, "Windowed"),
+        pytest.param(FILE, {"model": {"loss": "quantile"}}, "Windowed", marks=pytest.mark.slow),
         ({"type": "spark", "format": "csv", "path": "x"}, {"model": {"loss": "quantile"}}, "LDPASGD"),
         (KAFKA, {"model": {"loss": "quantile"}}, "LDPASGD"),
         (KAFKA, {"model": {"loss": {"name": "huber", "clip": 2}}}, "LDPASGD"),
@@ -68,8 +68,6 @@ def test_without_trust_the_source_says_who_sees_the_records(
     source: dict[str, Any], more: dict[str, Any], family: str
 ) -> None:
     assert job(source, **more).model.estimator == f"{family}Regressor"
-    model = {"budget": "eps=2"} | more.pop("model", {})
-    assert job(source, model=model, **more).model.estimator == f"{family}Regressor"
 
 
 def test_three_classes_and_budgets_of_records_are_learned_by_ldp() -> None:

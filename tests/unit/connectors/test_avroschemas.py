@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.avrorows import AvroDecoder
@@ -338,7 +338,6 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({f["name"]: values(f["type"]) for f in kind["fields"]})
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 @pytest.mark.slow
 def test_resolution_is_that_of_fastavro(data: st.DataObject) -> None:

@@ -199,16 +199,13 @@ def test_a_contradictory_declaration_is_refused(arguments):
         Schema(**({"features": {"a": (0, 1)}, "target": "y"} | arguments))
 
 
-def river_checks():
-    for model in (BoundsScaler({"feature": (0.0, 1.0)}), CategoryEncoder({"feature": ["a", "b"]})):
-        for check in checks.yield_checks(model):
-            yield pytest.param(model, check, id=f"{type(model).__name__}:{check.__name__}")
-
-
-@pytest.mark.parametrize(("model", "check"), list(river_checks()))
 @pytest.mark.slow
-def test_river_checks(model, check):
-    check(model.clone())
+@pytest.mark.parametrize("model", [BoundsScaler({"feature": (0.0, 1.0)}), CategoryEncoder({"feature": ["a", "b"]})])
+def test_river_checks(model):
+    found = list(checks.yield_checks(model))
+    assert len(found) >= 20
+    for check in found:
+        check(model.clone())
 
 
 def test_transformers_work_in_a_pipeline_and_on_frames():

@@ -205,7 +205,7 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestHistories.settings = settings(stateful_step_count=12)
 
 
 def test_late_records_of_an_open_user_or_window_are_refused() -> None:
