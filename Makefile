@@ -156,7 +156,7 @@ soak: $(STAMP)
 campaign: programs $(SPARK)
 	$(BIN)/python -m pytest --hypothesis-profile=campaign
 
-# 1,000 kills and other faults under every kind of job, also in several runs; rewrites the last section of benchmarks/campaign.md.
+# 1,000 kills and other faults under every kind of job, also in several runs; rewrites benchmarks/campaign.md.
 campaign-kills: $(STAMP)
 	$(BIN)/python -m tests.campaigns.test_kill_matrix --write
 

@@ -612,7 +612,7 @@ def report(streams: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-MATRIX = """## The matrix
+MATRIX = """# The kill campaign
 
 `make campaign-kills` runs every kind of job under every kind of fault (`tests/campaigns/test_kill_matrix.py`), on three
 Kafka brokers and on PostgreSQL with a synchronous standby. The records are counted in the test, from the input alone.
@@ -632,9 +632,8 @@ tried them again than messages may wait; fixed with a test.
 
 
 def write(text: str) -> None:
-    """Replace the last section of benchmarks/campaign.md."""
-    path = ROOT / "benchmarks" / "campaign.md"
-    path.write_text(path.read_text().partition("## The matrix")[0].rstrip() + "\n\n" + MATRIX + text + "\n")
+    """Replace benchmarks/campaign.md."""
+    (ROOT / "benchmarks" / "campaign.md").write_text(MATRIX + text + "\n", encoding="utf-8")
 
 
 SMALL = [

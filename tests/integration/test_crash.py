@@ -11,7 +11,6 @@ import json
 import random
 import signal
 import time
-from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import pytest
 
 from streamdp import PureDP
 from streamdp.config.job import load_config
-from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Commit, Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
 from tests.support.paths import with_root
@@ -94,41 +92,30 @@ class Replay:
         return spent
 
 
-class Killed:
-    """A job in a folder whose runs are killed. Subclasses say what each commit must show."""
-
-    job: str
-    """Its configuration, but for the records of a commit."""
-    early = 0.0
-    """The share of the kills that may come before the first commit."""
-    late_s = 0.4
-    """The longest time from that commit to a kill."""
-    counts: list[Counts]
-    """What is counted after each number of rows, by plain Python."""
+class Campaign:
+    """A job in a folder whose runs are killed."""
 
     def __init__(self, folder: Path, seed: int, size: int) -> None:
         self.folder, self.size = folder, size
         self.rng = random.Random(seed)
-
-    def check(self) -> None:
-        """Everything on disk, at rest after a crash."""
-        raise NotImplementedError
+        self.replay = Replay(make_stream(folder / "stream.csv", self.rng, size))
+        self.history: dict[int, Commit] = {}
 
     def start(self, records: int) -> Forked:
-        (self.folder / "job.yaml").write_text(self.job % records)
+        (self.folder / "job.yaml").write_text(JOB % records)
         with (self.folder / "out.jsonl").open("wb") as out, (self.folder / "err").open("wb") as err:
             return Forked(["run", "job.yaml"], cwd=self.folder, env=with_root(), stdout=out, stderr=err)
 
     def kill_once(self, records: int) -> bool:
         """Kill a run at a random instant; whether it had learned and committed something by then."""
         process, out = self.start(records), self.folder / "out.jsonl"
-        if self.rng.random() < self.early:
+        if self.rng.random() < 0.25:
             time.sleep(self.rng.uniform(0.1, 2.5))  # start-up, loading and opening included
         else:
             deadline = time.monotonic() + 60
             while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.002)
-            time.sleep(self.rng.uniform(0, self.late_s))
+            time.sleep(self.rng.uniform(0, 0.8))
         # Code 0 here: the stream was over before the kill; use fewer records a commit.
         assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
         process.send_signal(signal.SIGKILL)
@@ -142,7 +129,7 @@ class Killed:
         self.check()
         snapshot = Store.snapshot(self.folder / "crash.db")
         counts = snapshot.counts
-        assert counts == self.counts[self.size]
+        assert counts == self.replay.counts[self.size]
         assert counts.learned + counts.refused + counts.dead == self.size
         assert min(counts.learned, counts.refused, counts.dead) > self.size / 100
         assert snapshot.position["row"] == self.size + 1
@@ -150,18 +137,8 @@ class Killed:
         assert len(letters) == len(set(letters)) == counts.dead
         return snapshot
 
-
-class Campaign(Killed):
-    job, early, late_s = JOB, 0.25, 0.8
-
-    def __init__(self, folder: Path, seed: int, size: int) -> None:
-        super().__init__(folder, seed, size)
-        self.replay = Replay(make_stream(folder / "stream.csv", self.rng, size))
-        self.counts = self.replay.counts
-        self.history: dict[int, Commit] = {}
-
     def check(self) -> None:
-        """See `Killed.check`."""
+        """Everything on disk, at rest after a crash."""
         path = self.folder / "crash.db"
         if not path.exists():
             return
@@ -170,7 +147,7 @@ class Campaign(Killed):
         self.history |= {commit.seq: commit for commit in new}
         for commit in new:
             n = commit.position["row"] - 1
-            assert commit.counts == self.counts[n]
+            assert commit.counts == self.replay.counts[n]
         for line in (self.folder / "out.jsonl").read_text().splitlines(keepends=True):
             if line.endswith("\n") and (shown := json.loads(line))["event"] == "commit":
                 counts = Counts(shown["learned"], shown["refused"], shown["dead"])
@@ -214,85 +191,3 @@ def test_two_kills(tmp_path: Path) -> None:
 @pytest.mark.campaign
 def test_two_hundred_kills(tmp_path: Path) -> None:
     kill_and_finish(tmp_path, 200, (1, 2, 4), seed=2, size=ROWS)
-
-
-# --- in batches
-
-
-BATCHED_JOB = """
-job: crash
-source: {path: stream.csv, dead_letters: dead.jsonl}
-schema:
-  features: {x1: [-1, 1], x2: [-1, 1]}
-  target: {column: y, classes: ["0", "1"]}
-  subject: person
-model: {estimator: ESTIMATOR, budget: "eps=1,delta=1e-6", batch_size: 173}
-cap: eps=3,delta=1e-5
-commit: {records: %d}
-publish: model.json
-"""
-
-
-class InBatches(Killed):
-    """A job that learns in batches, by plain Python: a position is a boundary where all before it fills batches."""
-
-    batch = 173
-
-    def __init__(self, folder: Path, estimator: str, seed: int) -> None:
-        super().__init__(folder, seed, ROWS)
-        self.job = BATCHED_JOB.replace("ESTIMATOR", estimator)
-        self.rows: list[str | None] = []
-        with (folder / "stream.csv").open("w") as file:
-            file.write("x1,x2,y,person\n")
-            for _ in range(ROWS):
-                person, bad = f"p{self.rng.randrange(25_000)}", self.rng.random() < 0.03
-                x = f"{self.rng.uniform(-1, 1):.3f}"
-                file.write(f"{'n/a' if bad else x},{x},{self.rng.randrange(2)},{person}\n")
-                self.rows.append(None if bad else person)
-        records: dict[str, int] = {}
-        self.counts, self.admitted = [Counts()], []
-        batch_of: set[str] = set()
-        for person in self.rows:
-            now, fits = self.counts[-1], person is not None and records.get(person, 0) < 3 and person not in batch_of
-            if person is not None and fits:
-                records[person] = records.get(person, 0) + 1
-                batch_of.add(person)
-                if len(batch_of) == self.batch:
-                    batch_of = set()
-            self.admitted.append(fits)
-            refused = person is not None and not fits
-            self.counts.append(Counts(now.learned + fits, now.refused + refused, now.dead + (person is None)))
-        self.seen: set[int] = set()
-
-    def check(self) -> None:
-        """Every commit is at a boundary and shows the replay's numbers; spends are those of what was learned."""
-        config = load_config(self.folder / "job.yaml")
-        commits = [c for c in Store.history(config.store_path, HISTORY) if c.seq not in self.seen]
-        for commit in commits:
-            n = commit.position["row"] - 1
-            assert commit.counts == self.counts[n]
-            assert commit.counts.learned % self.batch == 0 or n == ROWS
-        self.seen |= {commit.seq for commit in commits}
-        with Store(
-            config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text()
-        ) as store:
-            snapshot = store.load()
-            n = 0 if snapshot is None else snapshot.position["row"] - 1
-            spent = Counter(person for person, fits in zip(self.rows[:n], self.admitted, strict=False) if fits)
-            assert store.ledger.n_subjects == len(spent)
-            assert max(spent.values(), default=0) <= 3
-            for person in self.rng.sample(sorted(filter(None, spent)), min(100, len(spent))):
-                assert store.ledger.spent(person).records == spent[person]
-        if snapshot is not None:
-            assert snapshot.state["n_seen"] == snapshot.counts.learned
-            model = restore(snapshot).estimator
-            assert model.at_boundary
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
-def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path, estimator: str) -> None:
-    job = InBatches(tmp_path, estimator, seed=4)
-    landed = sum(job.kill_once(job.rng.choice([2, 30, 333])) for _ in range(3))
-    assert job.finish().counts.learned % job.batch  # the last batch was closed
-    assert landed >= 2

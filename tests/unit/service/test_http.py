@@ -10,33 +10,32 @@ import pytest
 from tests.support.browser import chromium, expect, page_of
 from tests.support.service import client, job
 
+HOSTS = [
+    ("localhost", True),
+    ("LOCALHOST:80", True),
+    ("127.0.0.1:8000", True),
+    ("127.1.2.3", True),
+    ("[::1]", True),
+    ("[::1]:80", True),
+    ("[::1].evil.example", False),
+    ("[::1]evil:80", False),
+    ("localhost:80@evil.example", False),
+    ("localhost:80.evil.example", False),
+    ("localhost/@evil.example", False),
+    ("localhost.evil.example", False),
+    ("127.0.0.1.evil.example", False),
+    ("user@localhost", False),
+    ("::1", False),
+    ("evil.example", False),
+    ("", False),
+]
 
-@pytest.mark.parametrize(
-    ("host", "served"),
-    [
-        ("localhost", True),
-        ("LOCALHOST:80", True),
-        ("127.0.0.1:8000", True),
-        ("127.1.2.3", True),
-        ("[::1]", True),
-        ("[::1]:80", True),
-        ("[::1].evil.example", False),
-        ("[::1]evil:80", False),
-        ("localhost:80@evil.example", False),
-        ("localhost:80.evil.example", False),
-        ("localhost/@evil.example", False),
-        ("localhost.evil.example", False),
-        ("127.0.0.1.evil.example", False),
-        ("user@localhost", False),
-        ("::1", False),
-        ("evil.example", False),
-        ("", False),
-    ],
-)
+
 @pytest.mark.slow
-def test_without_tokens_a_request_names_this_machine(tmp_path: Path, host: str, served: bool) -> None:
+def test_without_tokens_a_request_names_this_machine(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
-        assert (http.get("/v1/models", headers={"Host": host}).status_code == 200) == served
+        for host, served in HOSTS:
+            assert (http.get("/v1/models", headers={"Host": host}).status_code == 200) == served
 
 
 def test_head_works_where_get_does(tmp_path: Path) -> None:

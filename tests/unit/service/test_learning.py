@@ -113,39 +113,38 @@ def test_records_bring_their_own_budgets(tmp_path: Path) -> None:
 GOOD = b'{"x": {"dep_delay": 1, "origin": "EWR"}, "y": "True", "subject": "a"}'
 
 
-@pytest.mark.parametrize(
-    ("bad", "status"),
-    [
-        (GOOD.replace(b"1", b'1, "dep_delay": 2'), 400),
-        (GOOD.replace(b'"y"', b'"y": "True", "\\u0079"'), 400),
-        (GOOD.replace(b"1", b"NaN"), 400),
-        (GOOD.replace(b"1", b"[" * 100_000 + b"1" + b"]" * 100_000), 400),
-        (GOOD.replace(b"EWR", b"\xff"), 400),
-        (GOOD.replace(b"EWR", b"\\ud800"), 400),
-        (GOOD.replace(b"1", b"9" * 5000), 400),
-        (GOOD.replace(b'"y"', b'"bugdet": 1, "y"'), 422),
-        (GOOD.replace(b'"y"', b'"$y": 1, "y"'), 422),
-        (GOOD.replace(b'"y": "True"', b'"z": "True"'), 422),
-        (GOOD.replace(b'"True"', b"[1]"), 422),
-        (GOOD.replace(b'"a"', b"4711.25"), 422),
-        (GOOD.replace(b'"y"', b'"budget": "4711.25", "y"'), 422),
-        (GOOD.replace(b'"y"', b'"id": "", "y"'), 422),
-        (GOOD.replace(b'"y"', b'"id": "%s", "y"' % (b"x" * 257)), 422),
-        (b'{"x": [4711.25], "y": 1}', 422),
-        (b"4711.25", 422),
-    ],
-)
+REFUSED = [
+    (GOOD.replace(b"1", b'1, "dep_delay": 2'), 400),
+    (GOOD.replace(b'"y"', b'"y": "True", "\\u0079"'), 400),
+    (GOOD.replace(b"1", b"NaN"), 400),
+    (GOOD.replace(b"1", b"[" * 100_000 + b"1" + b"]" * 100_000), 400),
+    (GOOD.replace(b"EWR", b"\xff"), 400),
+    (GOOD.replace(b"EWR", b"\\ud800"), 400),
+    (GOOD.replace(b"1", b"9" * 5000), 400),
+    (GOOD.replace(b'"y"', b'"bugdet": 1, "y"'), 422),
+    (GOOD.replace(b'"y"', b'"$y": 1, "y"'), 422),
+    (GOOD.replace(b'"y": "True"', b'"z": "True"'), 422),
+    (GOOD.replace(b'"True"', b"[1]"), 422),
+    (GOOD.replace(b'"a"', b"4711.25"), 422),
+    (GOOD.replace(b'"y"', b'"budget": "4711.25", "y"'), 422),
+    (GOOD.replace(b'"y"', b'"id": "", "y"'), 422),
+    (GOOD.replace(b'"y"', b'"id": "%s", "y"' % (b"x" * 257)), 422),
+    (b'{"x": [4711.25], "y": 1}', 422),
+    (b"4711.25", 422),
+]
+
+
 @pytest.mark.slow
-def test_a_malformed_call_is_refused_as_a_whole(tmp_path: Path, bad: bytes, status: int) -> None:
+def test_a_malformed_call_is_refused_as_a_whole(tmp_path: Path) -> None:
+    headers = {"Content-Type": "application/json"}
     with client(job(tmp_path)) as http:
-        for body in (b'{"records": [%s, %s]}' % (GOOD, bad), b'{"records": [%s], "more": 1}' % GOOD):
-            answer = http.post(LEARN, content=body, headers={"Content-Type": "application/json"})
+        answer = http.post(LEARN, content=b'{"records": [%s], "more": 1}' % GOOD, headers=headers)
+        assert answer.status_code == 422
+        for bad, status in REFUSED:
+            answer = http.post(LEARN, content=b'{"records": [%s, %s]}' % (GOOD, bad), headers=headers)
             assert answer.headers["content-type"] == "application/problem+json"
             assert SECRET not in answer.text
-        answer = http.post(
-            LEARN, content=b'{"records": [%s, %s]}' % (GOOD, bad), headers={"Content-Type": "application/json"}
-        )
-        assert (answer.status_code, answer.json().get("index")) == (status, 1 if status == 422 else None)
+            assert (answer.status_code, answer.json().get("index")) == (status, 1 if status == 422 else None), bad[:99]
         assert learn(http, [record(1)]).json()["learned"] == 1
     assert stored(tmp_path) == (1, 0, 0)
 
@@ -345,15 +344,16 @@ def test_slow_and_half_bodies_hold_nobody(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored(tmp_path) == (2, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "body", [b"[" * 1_000_000, b'{"records": [{"x": ' + b'{"a":' * 200_000, b"\x00" * 1000, b'{"records": [{"x": "\\']
-)
+HOSTILE = [b"[" * 1_000_000, b'{"records": [{"x": ' + b'{"a":' * 200_000, b"\x00" * 1000, b'{"records": [{"x": "\\']
+
+
 @pytest.mark.slow
-def test_hostile_bodies_are_refused(tmp_path: Path, body: bytes) -> None:
+def test_hostile_bodies_are_refused(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
-        for path in (LEARN, "/v1/models/late/predict"):
-            answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
-            assert (answer.status_code, answer.json()["type"]) == (400, "urn:streamdp:problem:malformed")
+        for body in HOSTILE:
+            for path in (LEARN, "/v1/models/late/predict"):
+                answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
+                assert (answer.status_code, answer.json()["type"]) == (400, "urn:streamdp:problem:malformed")
 
 
 @pytest.mark.slow

@@ -108,53 +108,47 @@ def test_predictions_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path
         assert abs(found["predictions"][0] - 70) < 20
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"origin": "EWR"}, "missing, in column 'dep_delay'"),
-        ({"dep_delay": SECRET + "x", "origin": "EWR"}, "not_a_number, in column 'dep_delay'"),
-        ({"dep_delay": 1, "origin": SECRET}, "unknown_category, in column 'origin'"),
-        ({"dep_delay": {"a": SECRET}, "origin": "EWR"}, "nested, in column 'dep_delay'"),
-    ],
-)
-def test_a_record_that_does_not_fit_is_named_by_its_index(tmp_path: Path, record: Any, reason: str) -> None:
+UNFIT = [
+    ({"origin": "EWR"}, "missing, in column 'dep_delay'"),
+    ({"dep_delay": SECRET + "x", "origin": "EWR"}, "not_a_number, in column 'dep_delay'"),
+    ({"dep_delay": 1, "origin": SECRET}, "unknown_category, in column 'origin'"),
+    ({"dep_delay": {"a": SECRET}, "origin": "EWR"}, "nested, in column 'dep_delay'"),
+]
+
+
+def test_a_record_that_does_not_fit_is_named_by_its_index(tmp_path: Path) -> None:
     good = {"dep_delay": "3", "origin": "EWR"}
     with client(job(tmp_path, source=FILE)) as http:
-        answer = http.post("/v1/models/late/predict", json={"records": [good, record]})
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
-    document = answer.json()
-    assert (document["status"], document["index"], document["title"]) == (422, 1, HTTPStatus(422).phrase)
-    assert document["detail"].endswith(reason)
-    assert SECRET not in answer.text
+        for record, reason in UNFIT:
+            answer = http.post("/v1/models/late/predict", json={"records": [good, record]})
+            assert answer.status_code == 422
+            assert answer.headers["content-type"] == "application/problem+json"
+            document = answer.json()
+            assert (document["status"], document["index"], document["title"]) == (422, 1, HTTPStatus(422).phrase)
+            assert document["detail"].endswith(reason)
+            assert SECRET not in answer.text
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "kind", "status"),
-    [
-        ("/v1/models/other/predict", b"{}", "application/json", 404),
-        ("/v1/nothing", b"{}", "application/json", 404),
-        ("/v1/models", b"{}", "application/json", 405),
-        ("/v1/models/late/predict", b'{"records": [', "application/json", 400),
-        ("/v1/models/late/predict", b'{"records": [NaN], "more": 1}', "application/json", 400),
-        ("/v1/models/late/predict", b'{"records": []}', "text/plain", 415),
-        ("/v1/models/late/predict", b'{"records": [%s{}]}' % (b"{}," * 10_000), "application/json", 413),
-        ("/v1/models/late/predict", b" " * (8 << 20) + b"{}", "application/json", 413),
-    ],
-)
+FAULTS = [
+    ("/v1/models/other/predict", b"{}", "application/json", 404),
+    ("/v1/nothing", b"{}", "application/json", 404),
+    ("/v1/models", b"{}", "application/json", 405),
+    ("/v1/models/late/predict", b'{"records": [', "application/json", 400),
+    ("/v1/models/late/predict", b'{"records": [NaN], "more": 1}', "application/json", 400),
+    ("/v1/models/late/predict", b'{"records": []}', "text/plain", 415),
+    ("/v1/models/late/predict", b'{"records": [%s{}]}' % (b"{}," * 10_000), "application/json", 413),
+    ("/v1/models/late/predict", b" " * (8 << 20) + b"{}", "application/json", 413),
+]
+
+
 @pytest.mark.slow
-def test_every_error_is_a_problem_document(tmp_path: Path, path: str, body: bytes, kind: str, status: int) -> None:
+def test_every_error_is_a_problem_document(tmp_path: Path) -> None:
     with client(job(tmp_path, source=FILE)) as http:
-        answer = http.post(path, content=body, headers={"Content-Type": kind})
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json().keys() >= {"type", "title", "status", "detail"}
-
-
-def test_without_tokens_a_request_must_name_this_machine(tmp_path: Path) -> None:
-    with client(job(tmp_path, source=FILE)) as http:
-        assert http.get("/v1/models", headers={"Host": "localhost:8000"}).status_code == 200
-        assert http.get("/v1/models", headers={"Host": "attacker.example"}).status_code == 400
+        for path, body, kind, status in FAULTS:
+            answer = http.post(path, content=body, headers={"Content-Type": kind})
+            assert answer.status_code == status
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json().keys() >= {"type", "title", "status", "detail"}
 
 
 def test_the_shards_of_workers_are_one_model(tmp_path: Path) -> None:

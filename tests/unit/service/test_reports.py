@@ -104,17 +104,23 @@ def test_the_document_has_a_tag(tmp_path: Path) -> None:
         assert changed.json()["agreement"] == first.json()["agreement"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [(b"", 400), (b"[]", 400), (b'{"reports": 1}', 400), (b'{"reports": [], "x": 1}', 400), (b'{"reports": []}', 200)],
-)
+BODIES = [
+    (b"", 400),
+    (b"[]", 400),
+    (b'{"reports": 1}', 400),
+    (b'{"reports": [], "x": 1}', 400),
+    (b'{"reports": []}', 200),
+]
+
+
 @pytest.mark.slow
-def test_other_bodies_are_refused(tmp_path: Path, body: bytes, status: int) -> None:
+def test_other_bodies_are_refused(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
-        headers = {"Content-Type": "application/json"}
-        assert http.post("/v1/models/late/reports", content=body, headers=headers).status_code == status
-        many = json.dumps({"reports": [0] * 10_001}).encode()
-        assert http.post("/v1/models/late/reports", content=many, headers=headers).status_code == 413
+        for body, status in BODIES.items():
+            headers = {"Content-Type": "application/json"}
+            assert http.post("/v1/models/late/reports", content=body, headers=headers).status_code == status
+            many = json.dumps({"reports": [0] * 10_001}).encode()
+            assert http.post("/v1/models/late/reports", content=many, headers=headers).status_code == 413
 
 
 def test_jobs_that_take_no_reports_say_so(tmp_path: Path) -> None:
