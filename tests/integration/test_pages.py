@@ -80,7 +80,7 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         expect(page.locator("#reasons")).to_contain_text("by reason: missing 1.")
         validation = http.get("/v1/models/late").json()["validation"]
         expect(page.locator("#verdict")).to_have_text(validation["sentence"])
-        expect(page.locator("#quality tr")).to_have_count(3)
+        expect(page.locator("#quality tr")).to_have_count(6)
         spent = page.locator("#spent tr")
         expect(spent).to_have_count(5)
         expect(spent.first).to_contain_text("at most 25 %")
@@ -253,6 +253,14 @@ def test_with_tokens_the_live_page_asks_for_one(tmp_path: Path, browser: Browser
         page.keyboard.press("Enter")
         expect(page.locator("#main")).to_be_visible()
         expect(page.locator("#trouble")).to_have_text("")
+
+
+def test_calls_are_described_without_the_internet(http: httpx.Client, browser: Browser, tmp_path: Path) -> None:
+    with page_of(browser) as page:
+        page.goto(address(http, "/docs"))
+        expect(page.get_by_text("/v1/models/{job}/predict", exact=False).first).to_be_visible()
+        page.screenshot(path=tmp_path / "docs.png", full_page=True)
+        assert (tmp_path / "docs.png").stat().st_size > 20_000
 
 
 def test_pages_have_a_policy_and_serve_no_other_file(http: httpx.Client) -> None:

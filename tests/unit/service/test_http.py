@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import chromium, expect, page_of
 from tests.support.service import client, job
 
 HOSTS = [
@@ -70,12 +69,3 @@ def test_a_caller_that_closes_its_half_gets_its_answer(tmp_path: Path) -> None:
             half.sendall(head + b"Content-Length: 1000\r\n\r\n" + body)
             half.shutdown(socket.SHUT_WR)
             assert not half.recv(65_536).startswith(b"HTTP/1.1 200")
-
-
-@pytest.mark.slow
-def test_calls_are_described_without_the_internet(tmp_path: Path) -> None:
-    with client(job(tmp_path)) as http, chromium() as browser, page_of(browser) as page:
-        page.goto(f"{http.base_url}/docs")
-        expect(page.get_by_text("/v1/models/{job}/predict", exact=False).first).to_be_visible()
-        page.screenshot(path=tmp_path / "docs.png", full_page=True)
-        assert (tmp_path / "docs.png").stat().st_size > 20_000

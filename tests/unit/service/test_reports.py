@@ -116,7 +116,7 @@ BODIES = [
 @pytest.mark.slow
 def test_other_bodies_are_refused(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
-        for body, status in BODIES.items():
+        for body, status in BODIES:
             headers = {"Content-Type": "application/json"}
             assert http.post("/v1/models/late/reports", content=body, headers=headers).status_code == status
             many = json.dumps({"reports": [0] * 10_001}).encode()
