@@ -24,40 +24,36 @@ from river import base as river_base
 
 from streamdp.data.floats import floats
 from streamdp.data.records import MOST_RECORDS, check_record
-from streamdp.data.subjects import SPELLING, subject_bytes, subject_list, subjects_bytes
+from streamdp.data.subjects import SPELLING, subject_list, subjects_bytes
 from streamdp.errors import (
-    BudgetError,
     ConfigError,
     NotAtBoundaryError,
     NotAvailableError,
-    PrivacyWarning,
     SchemaError,
     StreamDPError,
     check_path,
     check_whole,
 )
+from streamdp.estimators.admission import Admission
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.packing import Predictor, RecordLearner
-from streamdp.estimators.traps import warn_if_large, warn_if_repeated, warn_of_pipeline
+from streamdp.estimators.traps import warn_if_repeated
 from streamdp.estimators.validation import Validation
-from streamdp.learners.learner import Admission, Collector, Learner
+from streamdp.learners.learner import Collector, Learner, People
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import Huber, Loss, loss_for, without_shift
-from streamdp.privacy.composition import widest
 from streamdp.privacy.entropy import entropy
 from streamdp.privacy.guarantees import (
-    FORMS,
     SERVICEABLE,
     ApproxDP,
     Budget,
     Guarantee,
     amount,
     parse_budget,
-    with_amount,
 )
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
@@ -78,17 +74,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The format of states."""
-_OWN = ("_clones", "_predictor")
-"""What copies make anew: the number of clones that learn, and a view of its arrays."""
-
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
-
-
-_CLONES = (
-    "several clones of one private estimator learn: if they learn the same records, each counts its own spends only, "
-    "and together they spend more. streamdp.account(model).statement() says what. For several classes, one "
-    "LDPASGDClassifier(classes=[...]) spends once"
-)
 
 
 def of_learner(kind: type[Learner], name: str) -> Any:
@@ -104,15 +90,12 @@ class Estimator(river_base.Estimator):
     _losses: ClassVar[tuple[type[Loss], ...]]
     budget: Budget | str | None
     features: Sequence[str] | Mapping[str, Any] | None
-    ledger: Ledger | None
     seed: int | None
     loss: str | Loss
     domain: Domain | None
     intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | None = None
-    _clones: list[int] | None = None
-    """How many of its clones and itself learn, shared by them. None: it was not cloned."""
     _predictor: Predictor | None = None
     """Predicts, if the learner's point stays. None: not made yet."""
     _index: dict[Any, float] | None = None
@@ -120,6 +103,7 @@ class Estimator(river_base.Estimator):
 
     def _construct(self, arguments: Mapping[str, Any]) -> None:
         """Store the arguments of the constructor, `locals()`, under their own names, as River requires, and set up."""
+        self._admission = Admission()
         for name, value in arguments.items():
             if name != "self":
                 setattr(self, name, value)
@@ -129,30 +113,43 @@ class Estimator(river_base.Estimator):
 
     def _set_up(self) -> None:
         """Check the parameters, and make what does not depend on the features."""
-        self._budget = self.learns.default_budget if self.budget is None else parse_budget(self.budget)
-        if self.ledger is not None and not hasattr(self.ledger, "admit_many"):
-            raise ConfigError(f"ledger: expected a Ledger or None, got {type(self.ledger).__name__}")
+        budget = self.learns.default_budget if self.budget is None else parse_budget(self.budget)
+        self._admission.budget = self._admission.spend = budget
+        self._admission.check_ledger()
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._features: Features | None = None
-        self._spent: tuple[Budget, ...] = ()
-        self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
-        self._counted: Budget | None = None
-        self._tainted = False
-        self.n_refused = 0
-        """Records that were refused because their subject's cap was reached, or for their budget."""
         domain = self.learns.default_domain if self.domain is None else self.domain
         loss, bounds = self._resolve_loss(), self._target_bounds()
         self._validation = None
         if self.validation is not None:
             self._validation = Validation(
-                self.validation, self._target_task(loss), self._budget, bounds is not None, self.learns
+                self.validation, self._target_task(loss), budget, bounds is not None, self.learns
             )
+            self._admission.spend = self._validation.spend
         problem = LinearProblem(loss, domain, bool(self.intercept), len(self._index or ()), bounds)
-        self.learner = self._make_learner(problem, self._budget, self._words())
+        self.learner = self._make_learner(problem, budget, self._words())
         """What learns the rows; it knows arrays only."""
         if self._validation is not None and isinstance(self.learner, Windows):
             self.learner.hold_out = self._validation.held_out
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The caps of people, under which records are admitted."""
+        return self._admission.ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger | None) -> None:
+        self._admission.ledger = ledger
+
+    @property
+    def n_refused(self) -> int:
+        """Records that were refused because their subject's cap was reached, or for their budget."""
+        return self._admission.refused
+
+    @n_refused.setter
+    def n_refused(self, n: int) -> None:
+        self._admission.refused = n
 
     def _words(self) -> Entropy | SeededEntropy | FreshWords:
         """The source of the noise."""
@@ -202,7 +199,7 @@ class Estimator(river_base.Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._rng.lock:
-            return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+            return {name: value for name, value in self.__dict__.items() if name != "_predictor"}
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a new estimator with the same parameters.
@@ -222,8 +219,7 @@ class Estimator(river_base.Estimator):
             if new_params is not None and not (isinstance(new_params, Mapping) and all(n in known for n in new_params)):
                 raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
             clone = super().clone(None if new_params is None else dict(new_params))
-            self._clones = self._clones or [int(bool(self._spent))]
-            clone._clones = self._clones  # noqa: SLF001 - the same class
+            self._admission.share_clones(clone._admission)  # noqa: SLF001 - the same class
             return clone
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
@@ -303,15 +299,16 @@ class Estimator(river_base.Estimator):
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
-        self._need_subjects((subject,))
-        learner, spend = self.learner, self.record_budget
+        admission, learner = self._admission, self.learner
+        admission.need_subjects((subject,))
+        spend = admission.spend
         learner.check_learning()
         if budget is not None:
             own = parse_budget(budget)
             if learner.per_record_budgets:
                 learner.check(spend := own)
-            elif not self._allows(own):
-                self.n_refused += 1
+            elif not admission.allows(own):
+                admission.refused += 1
                 return
         target = self._encode_target(y)
         record = self._features or self._adopt(check_record(x))
@@ -319,38 +316,20 @@ class Estimator(river_base.Estimator):
             record.pack(x, target)
             if isinstance(learner, Collector):
                 self._gather(record.row, record.target, [subject])
-            elif self._joins(subject, spend):
-                if spend is not self._counted:
-                    self._count(spend)
+            elif admission.joins(learner, subject, spend):
+                if not admission.counts(spend):
+                    admission.count(learner, spend)
                 self._answer_or_learn(record.row, record.target, spend if budget is not None else None, None)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
             else:
-                self.n_refused += 1
+                admission.refused += 1
         finally:
             try:
                 record.wipe()
             except BaseException:  # such as Ctrl-C at this very place
                 record.wipe()
                 raise
-
-    def _joins(self, subject: Subject | None, spend: Budget) -> bool:
-        """Whether a record is admitted: by the ledger, and as the only one of its subject in a batch."""
-        if self.ledger is None:
-            return True
-        if (batch := self.learner.open) is not None and subject is not None:
-            batch.joining = {subject_bytes(subject) or b""}
-            if batch.joining & batch.members:
-                return False
-        return self.ledger.admit(subject, spend)
-
-    def _allows(self, budget: Budget) -> bool:
-        """Whether a record with its own budget allows what all records spend. Raises `BudgetError` for another kind."""
-        mine = self.record_budget
-        if type(budget) is not type(mine):
-            form = FORMS[type(mine)]
-            raise BudgetError(f"expected {form}, the kind that all records of this estimator spend, got {budget}")
-        return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
 
     def _learn_faster(self) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
@@ -377,7 +356,7 @@ class Estimator(river_base.Estimator):
         Raises `SchemaError` for bad records, and if there is a ledger, because the rows have no subjects; both before
         anything is learned or spent.
         """
-        self._need_subjects(None)
+        self._admission.need_subjects(None)
         warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)
         with self._rng.lock:
@@ -417,36 +396,20 @@ class Estimator(river_base.Estimator):
             X = self._matrix(X)
             y = floats("y (for a classifier, the index of each class)", y)
             subjects = None if subjects is None else subject_list(subjects, len(X))
-            self._need_subjects(subjects)
+            self._admission.need_subjects(subjects)
             if budgets is not None:
                 budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
                     raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
                 if (default := np.isnan(budgets)).all():
                     return self._learn_batch(X, y, None, subjects)
-                budgets[default] = amount(self._budget if self.learner.per_record_budgets else self.record_budget)
+                per_record = self.learner.per_record_budgets
+                budgets[default] = amount(self.learner.budget if per_record else self.record_budget)
                 least, largest = SERVICEABLE
                 if not np.all((budgets >= least) & (budgets <= largest)):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
                     raise SchemaError(f"budgets: expected {expected}")
             return self._learn_batch(X, y, budgets, subjects)
-
-    def _need_subjects(self, subjects: Iterable[Subject | None] | None) -> None:
-        """Raise `SchemaError` if there is a ledger and a record without a subject, which no cap would limit."""
-        if self.ledger is not None and (subjects is None or any(subject is None for subject in subjects)):
-            raise SchemaError(
-                f"subject: the ledger's cap {self.ledger.cap} needs the subject of each record: pass `subject` to "
-                "learn_one or `subjects` to learn_arrays, also through each pipeline and wrapper"
-            )
-
-    def _admit_report(self, subject: Subject | None, budget: Budget, private: bool) -> bool:
-        """Ask the ledger for a report and count its budget; False if it is refused, which is counted, too."""
-        if self.ledger is not None and not self.ledger.admit(subject, budget):
-            self.n_refused += 1
-            return False
-        self._count(budget)
-        self._tainted |= not private
-        return True
 
     def _learn_batch(
         self,
@@ -459,18 +422,18 @@ class Estimator(river_base.Estimator):
         self.learner.check_learning()
         self._check_rows(X, y)
         if amounts is None or self.learner.per_record_budgets:
-            return self._learn_admitted(X, y, amounts, subjects)
-        allowed: np.ndarray = amounts >= amount(self.record_budget)
+            return self._learn_allowed(X, y, amounts, subjects)
+        allowed = self._admission.allowed(amounts)
         if allowed.all():
-            return self._learn_admitted(X, y, None, subjects)
+            return self._learn_allowed(X, y, None, subjects)
         mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
-        learned = self._learn_admitted(X[allowed], y[allowed], None, mine)
+        learned = self._learn_allowed(X[allowed], y[allowed], None, mine)
         self.n_refused += len(X) - int(np.count_nonzero(allowed))
         if learned is not None:
             allowed[allowed] = learned
         return allowed
 
-    def _learn_admitted(
+    def _learn_allowed(
         self,
         X: np.ndarray,
         y: np.ndarray,
@@ -480,53 +443,16 @@ class Estimator(river_base.Estimator):
         """Admit, count and learn clean rows whose budgets are allowed; return as `_learn_batch`."""
         if isinstance(self.learner, Collector):
             return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
-        if self.ledger is not None and subjects is not None:
-            if self.learner.open is not None:
-                return self._learn_once(X, y, subjects)
-            mask = self.ledger.admit_many(subjects, self._default_spend(amounts), amounts)
-            if not mask.all():
-                self.n_refused += len(mask) - int(np.count_nonzero(mask))
-                self._learn_counted(X[mask], y[mask], None if amounts is None else amounts[mask])
-                return mask
-        elif self.learner.open is not None:
-            self.learner.open.joining = frozenset()
-        self._learn_counted(X, y, amounts)
-        return None
 
-    def _learn_counted(self, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
-        """Count and learn admitted rows."""
-        if len(X):
-            spend = self._default_spend(amounts)
-            self._count(spend if amounts is None else with_amount(spend, float(amounts.max())))
+        def learn(X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
             self._answer_or_learn(X, y, None, amounts)
 
-    def _learn_once(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray | None:
-        """As `_learn_admitted`, with a ledger: each subject once within a batch."""
-        learner: Any = self.learner
-        assert self.ledger is not None
-        members = subjects_bytes(subjects)
-        self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
-        done, learned = 0, np.ones(len(X), dtype=bool)
-        while done < len(X):  # part by part, because refused records do not fill a batch
-            part = slice(done, done + learner.room)
-            done, mask, met = part.stop, learned[part], set(learner.open.members)
-            for i, member in enumerate(members[part]):
-                if member is not None:
-                    mask[i] = member not in met
-                    met.add(member)
-            mask[mask] = self.ledger.admit_many(
-                [m for m, new in zip(members[part], mask, strict=True) if new], self._default_spend(None)
-            )
-            self.n_refused += int(np.count_nonzero(~mask))
-            if mask.any():
-                learner.open.joining = {m for m, new in zip(members[part], mask, strict=True) if new and m is not None}
-                self._learn_counted(X[part][mask], y[part][mask], None)
-        return None if learned.all() else learned
+        return self._admission.admit(self.learner, X, y, amounts, subjects, learn)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
         collector: Any = self.learner
-        subjects, admission = subjects_bytes(people), Admission(self.ledger, self._budget, self._count)
+        subjects, admission = subjects_bytes(people), People(self.ledger, self.learner.budget, self._count)
         if self._validation is None:
             learned: np.ndarray | None = collector.gather(X, y, subjects, admission)
         else:
@@ -553,38 +479,16 @@ class Estimator(river_base.Estimator):
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
-        self._charges = self.ledger is not None
-        if self._clones is not None and not self._spent:
-            self._clones[0] += 1
-            if self._clones[0] == 2:
-                warnings.warn(_CLONES, PrivacyWarning, stacklevel=4)
-        if not (self._charges or self._history.uncapped):
-            self._history = self._history.joined(CapHistory({}, uncapped=True))
-        if not self._spent:
-            warn_of_pipeline()
-        if largest is not self._counted:  # most records bring no budget of their own
-            if amount(largest) > max(map(amount, self._spent), default=0.0):
-                warn_if_large(largest)
-            self._set_spent((*self._spent, largest))
-            self._counted = largest
+        self._admission.count(self.learner, largest)
 
     def _count_batch(self) -> None:
         """Count what the records of a batch spend."""
-        self._count(self._budget)
-
-    def _set_spent(self, budgets: Iterable[Budget]) -> None:
-        self.learner.fast = None
-        self._spent = widest(budgets)
-        self._counted = None
-
-    def _default_spend(self, amounts: np.ndarray | None) -> Budget:
-        """What a record spends by default, or the kind of what records with budgets of their own spend."""
-        return self.record_budget if amounts is None else self._budget
+        self._count(self.learner.budget)
 
     @property
     def record_budget(self) -> Budget:
         """All that a record without a budget of its own spends: on what is learned, and on its answer."""
-        return self._budget if self._validation is None else self._validation.spend
+        return self._admission.spend
 
     def _answer_or_learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Ask and learn clean rows whose spends are counted; the budgets are as for `Learner.learn`."""
@@ -595,7 +499,7 @@ class Estimator(river_base.Estimator):
         if validation.holds_out:
             self._hold_out(X, y)
             return
-        keep = validation.keep(budget or self._budget, amounts)
+        keep = validation.keep(budget or self.learner.budget, amounts)
         done = 0
         while done < len(X):
             if validation.due:
@@ -704,18 +608,17 @@ class Estimator(river_base.Estimator):
 
         It follows from the generator that is in use, not from the parameters, which may be changed.
         """
-        return self._rng.private and not self._tainted and self.learner.private
+        return self._rng.private and not self._admission.tainted and self.learner.private
 
     @property
     def guarantee(self) -> Guarantee:
         """What holds for each single record learned so far, or for each unit that `neighbours` names."""
-        return Guarantee(self._spent, self.neighbours, self.trust, self.private)
+        return Guarantee(self._admission.spent, self.neighbours, self.trust, self.private)
 
     @property
     def cap_history(self) -> CapHistory:
         """The caps under which the records learned so far were charged."""
-        charges = self._charges and self.ledger is not None
-        return self._history.joined(self.ledger.history) if charges and self.ledger is not None else self._history
+        return self._admission.history
 
     @property
     def at_boundary(self) -> bool:
@@ -833,7 +736,7 @@ class Estimator(river_base.Estimator):
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")
-        if any(isinstance(b, ApproxDP) for b in self._spent):
+        if any(isinstance(b, ApproxDP) for b in self._admission.spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
         if bounds and of_database and self.ledger is None:
             caveats.append(
@@ -844,7 +747,9 @@ class Estimator(river_base.Estimator):
         if bounds or isinstance(self.learner, Collector):
             caveats.append(SPELLING)
         validation = self._validation if self._features is not None else None
-        caveats += self.learner.caveats(self._spent, bool(bounds), validation is not None and not validation.own)
+        caveats += self.learner.caveats(
+            self._admission.spent, bool(bounds), validation is not None and not validation.own
+        )
         caveats += [] if validation is None else validation.caveats()
         notes = [note for note in (self.change_note, too_few(self)) if note is not None]
         caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
@@ -1022,7 +927,7 @@ class Estimator(river_base.Estimator):
                 **self.learner.learned(),
                 **({} if self._validation is None else {"answers": self._validation.state()}),
                 **self._counts(),
-                "spent": [str(budget) for budget in self._spent],
+                "spent": [str(budget) for budget in self._admission.spent],
                 "private": self.private,
                 "caps": self.cap_history.state(),
             }
@@ -1076,7 +981,9 @@ class Estimator(river_base.Estimator):
             if self._features is not None:
                 self.learner.discard()
             # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
-            vars(self).update(new._attributes_of(self), _predictor=None)
+            loaded = new._attributes_of(self)
+            loaded["_admission"].keep_clones(self._admission)
+            vars(self).update(loaded, _predictor=None)
 
     def _attributes_of(self, owner: Self) -> dict[str, Any]:
         """Copies of the attributes for another one, of the last boundary. Random words and public names are shared."""
@@ -1098,12 +1005,12 @@ class Estimator(river_base.Estimator):
         for what, mine in self.model_dict().items():
             if state[what] != mine:
                 raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
-        self._set_spent([parse_budget(text) for text in state["spent"]])
+        spent = [parse_budget(text) for text in state["spent"]]
         counts = {name: int(state[name]) for name in self._counts()}
         if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
             raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
-        self._tainted |= not state["private"]
-        self._history, self._charges = read_history(state["caps"]), False
+        tainted = self._admission.tainted or not state["private"]
+        self._admission.begin(spent, read_history(state["caps"]), tainted)
         self.learner.read(state)
         self._set_counts(counts)
         if self._validation is not None:
@@ -1143,9 +1050,9 @@ class Estimator(river_base.Estimator):
         learners: list[Any] = [copy.deepcopy(part.learner) for part in parts]  # of the last boundary
         if self._features is None:
             self._declare(models[0]["features"])
-        self._tainted = not all(part.private for part in parts)
-        self._history = CapHistory({}).joined(*(part.cap_history for part in parts))
-        self._set_spent(budget for part in parts for budget in part.guarantee.budgets)
+        history = CapHistory({}).joined(*(part.cap_history for part in parts))
+        spent = [budget for part in parts for budget in part.guarantee.budgets]
+        self._admission.begin(spent, history, not all(part.private for part in parts))
         weights = [learner.weight for learner in learners]
 
         def average(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -62,7 +62,7 @@ class OpenBatch:
         self.taken, self.members = 0, set()
 
 
-class Admission:
+class People:
     """What a learner that collects rows by subject asks before it takes them.
 
     Parameters
@@ -348,7 +348,7 @@ class Collector(Learner):
 
     @abstractmethod
     def gather(
-        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: Admission
+        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
         """Take clean rows; return the mask (n,) of those that were taken, or None for all.
 

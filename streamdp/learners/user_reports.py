@@ -13,7 +13,7 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import finite_array, floats
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
-from streamdp.learners.learner import Admission, Collector
+from streamdp.learners.learner import Collector, People
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.open_users import OpenUsers, Users
 from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
@@ -280,7 +280,7 @@ class UserReports(Collector):
         return records if left > records else left + (records - left) // window * window
 
     def gather(
-        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: Admission
+        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
         """See `Collector.gather`. The ledger is asked for every report that begins here, before anything changes."""
         if not self.people.room:  # an exception, such as Ctrl-C, interrupted the end of a window

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError, check_choice
-from streamdp.learners.learner import Admission, Collector
+from streamdp.learners.learner import Collector, People
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.learners.user_answers import sensitivity_of_average
@@ -255,7 +255,7 @@ class Windows(Collector):
         return min(records, self.gathered.room)
 
     def gather(
-        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: Admission
+        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
         """See `Collector.gather`."""
         admission.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
@@ -268,7 +268,7 @@ class Windows(Collector):
                 self.close()
         return None if taken.all() else taken
 
-    def _take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[bytes | None], admission: Admission) -> np.ndarray:
+    def _take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[bytes | None], admission: People) -> np.ndarray:
         n, timely = len(X), admission.timely(subjects)
         people = [subjects[i] for i in np.flatnonzero(timely).tolist()]
         if admission.capped and (begun := self.gathered.begun(people)):

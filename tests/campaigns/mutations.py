@@ -39,6 +39,7 @@ ESTIMATORS = "tests/unit/estimators/test_estimators.py"
 SPENDS = "tests/unit/estimators/test_spends.py"
 LDP_LOOPS = "streamdp/optim/local_learning.pyx"
 BASE = "streamdp/estimators/estimator.py"
+ADMISSION = "streamdp/estimators/admission.py"
 PAN, PAN_TESTS = "streamdp/learners/pan.py", "tests/unit/estimators/test_pan.py"
 BATCHED = "streamdp/learners/batches.py"
 SHUFFLE, SHUFFLE_TESTS = "streamdp/learners/shuffle.py", "tests/unit/estimators/test_shuffle.py"
@@ -98,36 +99,36 @@ MUTATIONS = [
     Mutation(
         "a budget of a record is not in the guarantee",
         BASE,
-        "                if spend is not self._counted:\n                    self._count(spend)",
-        "                self._counted = spend",
+        "                if not admission.counts(spend):\n                    admission.count(learner, spend)",
+        "                pass",
         ESTIMATORS,
     ),
     Mutation(
         "a record over the cap is learned",
-        BASE,
+        ADMISSION,
         "        return self.ledger.admit(subject, spend)\n",
         "        self.ledger.admit(subject, spend)\n        return True\n",
         SPENDS,
     ),
     Mutation(
         "refused rows of a batch are learned",
-        BASE,
-        "self._learn_counted(X[mask], y[mask], None if amounts is None else amounts[mask])",
-        "self._learn_counted(X, y, amounts)",
+        ADMISSION,
+        "self._learn_counted(learner, X[mask], y[mask], None if amounts is None else amounts[mask], learn)",
+        "self._learn_counted(learner, X, y, amounts, learn)",
         SPENDS,
     ),
     Mutation(
         "the least of the budgets of a batch is counted",
-        BASE,
+        ADMISSION,
         "float(amounts.max())",
         "float(amounts.min())",
         SPENDS,
     ),
     Mutation(
         "a report is absorbed without a spend",
-        BASE,
-        "        self._count(budget)\n        self._tainted |= not private",
-        "        self._tainted |= not private",
+        ADMISSION,
+        "        self.count(learner, budget)\n        self.tainted |= not private",
+        "        self.tainted |= not private",
         SPENDS,
     ),
     Mutation(
@@ -168,7 +169,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a second record of a person is in a batch",
-        BASE,
+        ADMISSION,
         "                    mask[i] = member not in met\n",
         "",
         f"{ESTIMATORS} {PAN_TESTS}",

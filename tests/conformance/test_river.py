@@ -283,7 +283,7 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "Nothing has been learned" in model.statement()
     with pytest.warns(SchemaWarning):
         model.learn_one(*data_for(model, 1)[0])
-    assert model.guarantee.budgets == (model._budget,)
+    assert model.guarantee.budgets == (model.learner.budget,)
     assert model.guarantee.private
     said = model.statement()
     assert "after 1 records learned" in said
@@ -559,7 +559,7 @@ def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
         expected = sum(part.theta * n / 100 for part, n in zip(parts, sizes, strict=True))
         assert together.theta == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert together.n_seen == 100
-    assert together.guarantee.budgets == (parts[0]._budget,)
+    assert together.guarantee.budgets == (parts[0].learner.budget,)
     for part, state in zip(parts, before, strict=True):
         assert np.array_equal(numbers(part), state)
     if hasattr(together, "interval"):
@@ -618,7 +618,7 @@ def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
     """Under one seed, bit for bit; some records bring their own budget."""
     whole, halves = declared(make, seed=8), declared(make, seed=8)
     for i, (x, y) in enumerate(data_for(whole, 150)):
-        spend = None if i % 3 else str(whole._budget).replace("=1", "=0.7").replace("=2", "=1.3")
+        spend = None if i % 3 else str(whole.learner.budget).replace("=1", "=0.7").replace("=2", "=1.3")
         whole.learn_one(x, y, budget=spend)
         report = halves.randomizer(x, halves._encode_target(y), budget=spend)
         halves.absorb(report)

@@ -301,7 +301,7 @@ def test_the_harness_is_learn_one(case: Case) -> None:
 def check(case: Case, trials: int) -> None:
     """The observer sees theta before and after the record, at the start that makes the two records most different."""
     model = case.model()
-    budget = model._budget
+    budget = model.learner.budget
     ga, gb = gradients(model, case.a, case.b)
     assert np.linalg.norm(ga - gb) > 0.98 * model.learner.problem.loss.sensitivity
     score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
@@ -389,4 +389,8 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
             model.learn_one(row, y)
             out[i] = start["state"][0] - model.learner.arrays.state[0]
         scores.append(out @ (ga - gb))
-    assert 0.95 * amount(model._budget) <= lower_bound(model._budget, *scores) <= amount(model._budget)
+    assert (
+        0.95 * amount(model.learner.budget)
+        <= lower_bound(model.learner.budget, *scores)
+        <= amount(model.learner.budget)
+    )

@@ -31,7 +31,7 @@ def randomizer(self: Any) -> Randomizer:
         problem.loss,
         features,
         problem.intercept,
-        self._budget,
+        self.learner.budget,
         learner.mechanism,
         learner.question(),
         learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
@@ -57,10 +57,10 @@ def absorb(self: Any, report: Report | Answer, *, subject: Subject | None = None
     without a subject although there is a ledger, and `NotAvailableError` before the features are known.
     """
     learner: LocalReports = self._learner(LocalReports, "absorb")
-    self._need_subjects((subject,))
+    self._admission.need_subjects((subject,))
     take = learner.taken(report)
     with self._rng.lock:
-        if self._admit_report(subject, report.budget, report.private):
+        if self._admission.admit_report(self.learner, subject, report.budget, report.private):
             take()
 
 

@@ -51,7 +51,7 @@ def absorb(self: Any, shuffled: Shuffled) -> None:
     and `ConfigError` after the last round of a cohort; then nothing changes.
     """
     learner = self._learner(ShuffleBatches, "absorb")
-    self._need_subjects(None)
+    self._admission.need_subjects(None)
     with self._rng.lock:
         spent, take = learner.taken(shuffled)
         self._count(spent)
@@ -82,7 +82,7 @@ def learn_cohort(self: Any, X: np.ndarray, y: np.ndarray, rounds: int | None = N
     if rounds is not None:
         check_whole("rounds", rounds, 1, MOST_RECORDS)
     self.learner.need_no_cohort("learn_cohort")
-    self._need_subjects(None)
+    self._admission.need_subjects(None)
     self.learner.check_cohort()
     with self._rng.lock:
         self.learner.need_boundary()

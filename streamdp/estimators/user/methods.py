@@ -80,12 +80,12 @@ def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> 
     subject although there is a ledger; then nothing changes.
     """
     learner: UserReports = self._learner(UserReports, "absorb")
-    self._need_subjects((subject,))
+    self._admission.need_subjects((subject,))
     if not isinstance(report, UserReport):
         raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
     with self._rng.lock:
         take = learner.taken(report)
-        if self._admit_report(subject, report.budget, report.private):
+        if self._admission.admit_report(self.learner, subject, report.budget, report.private):
             take()
 
 

@@ -107,7 +107,7 @@ def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int
     for whole in (False, True):
         with Ledger("eps=13,delta=1e-4") as ledger:
             learner = model(items_per_user=items, window=window, budget=budget, seed=3, batch_size=80, ledger=ledger)
-            learner.learner.mean = UserMean(learner._budget, math.sqrt(2), 2 * math.sqrt(2), 3, 80, 0.1, 20)
+            learner.learner.mean = UserMean(learner.learner.budget, math.sqrt(2), 2 * math.sqrt(2), 3, 80, 0.1, 20)
             learner.learner._begin_batch()
             masks = []
             if whole:

@@ -111,9 +111,9 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
     ag = model.learner.region.project(model.learner.problem.loss.start(size))
     cells = (
         1
-        / Gaussian(model._budget, model.learner.problem.loss.bound, model.learner.problem.loss.sensitivity).rows(size)[
-            0, samplers.GRID
-        ]
+        / Gaussian(model.learner.budget, model.learner.problem.loss.bound, model.learner.problem.loss.sensitivity).rows(
+            size
+        )[0, samplers.GRID]
     )
     theta, at = ag, 0
     for phase in [phase for phases in plans for phase in phases]:

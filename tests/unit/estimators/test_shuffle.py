@@ -281,7 +281,7 @@ def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
     params = learner.learner.params
     expected = params.noise_variance / 3 / (1000 * learner.phase.modulus) ** 2
     assert np.var(moves, axis=0) == pytest.approx(np.full(3, expected), rel=0.35)
-    assert {str(budget) for budget in learner._spent} == {"eps=1,delta=1e-06"}
+    assert {str(budget) for budget in learner.guarantee.budgets} == {"eps=1,delta=1e-06"}
 
 
 @pytest.mark.parametrize("users", [0, 101])

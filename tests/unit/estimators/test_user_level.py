@@ -160,7 +160,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     X, y, subjects = data(90, 4)
     one, learner = (model(loss=loss, items_per_user=4, batch_size=40, budget=budget, seed=5) for _ in range(2))
     for each in (one, learner):
-        each.learner.mean = UserMean(each._budget, math.sqrt(2), each.learner.mean.sensitivity, 3, 40, 0.1, 16)
+        each.learner.mean = UserMean(each.learner.budget, math.sqrt(2), each.learner.mean.sensitivity, 3, 40, 0.1, 16)
         each.learner._begin_batch()
     one.learn_arrays(X, y, subjects=subjects)
     for user in range(90):
@@ -168,7 +168,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
         randomizer = learner.randomizer
         assert (randomizer.coordinate is None) == (learner.learner._answered >= 16)
         report = randomizer([(row(x), t) for x, t in zip(X[rows], y[rows], strict=True)])
-        assert (report.budget, report.private) == (learner._budget, False)
+        assert (report.budget, report.private) == (learner.learner.budget, False)
         learner.absorb(report)
     np.testing.assert_array_equal(one.theta, learner.theta)
     np.testing.assert_array_equal(one.learner._total, learner.learner._total)
@@ -178,7 +178,9 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
 
 def test_reports_on_another_question_or_no_answer_change_nothing() -> None:
     learner = model(items_per_user=4, batch_size=40)
-    learner.learner.mean = UserMean(learner._budget, math.sqrt(2), learner.learner.mean.sensitivity, 3, 40, 0.1, 2)
+    learner.learner.mean = UserMean(
+        learner.learner.budget, math.sqrt(2), learner.learner.mean.sensitivity, 3, 40, 0.1, 2
+    )
     learner.learner._begin_batch()
     coarse = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
     assert coarse.coordinate == 0

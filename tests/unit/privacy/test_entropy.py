@@ -484,7 +484,7 @@ def test_the_same_with_a_budget_for_each_record(make) -> None:
     amounts = np.random.default_rng(10).uniform(0.5, 3, n)
     amounts[::7] = np.nan  # the default
     one, arrays, pieces = make(), make(), make()
-    budget = one._budget
+    budget = one.learner.budget
     own = [
         None if np.isnan(e) else ApproxDP(e, budget.delta) if isinstance(budget, ApproxDP) else type(budget)(e)
         for e in amounts.tolist()
