@@ -15,7 +15,14 @@ import numpy as np
 
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, short, table
-from streamdp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp import (
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleClassifier,
+    ShuffleRegressor,
+)
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.privacy.mechanisms.response import truth
@@ -266,7 +273,42 @@ def quiet(records: int, error: float = 0.3) -> str:
     return f"Alarms in {records:,} records: {validator.quality().drifts}. The bound: {1e-7 * records:g}."
 
 
+BATCHES = {"pan": (PanPrivateClassifier, PanPrivateRegressor), "shuffle": (ShuffleClassifier, ShuffleRegressor)}
+TRUE = np.array([1.0, -1.0, 0.5, 0.0, 0.3])
+SHARES = {"50 %": 0.0, "10 %": -2.7, "3 %": -4.2, "1 %": -5.5}
+"""Shares of positives, and about which intercept of a logistic model they need."""
+
+
+def draw_batch_limits(family: str, share: str | None, n: int, budget: str, seed: int) -> np.ndarray:
+    """Which parameters (d,) of one draw are covered; NaN without an interval. A share of None: numbers."""
+    rng = np.random.default_rng(seed)
+    X, shift = rng.normal(size=(n, len(TRUE))), 0.0 if share is None else SHARES[share]
+    scores = X @ TRUE + shift
+    y = scores + rng.normal(size=n) if share is None else (scores + rng.logistic(size=n) > 0).astype(float)
+    names = [f"x{j}" for j in range(len(TRUE))]
+    model = BATCHES[family][share is None](features=names, budget=f"{budget},delta=1e-6", seed=seed)
+    model.learn_arrays(X, y)
+    model.close_batch()
+    limits, truth = model.interval()[: len(TRUE) + 1], np.append(TRUE, shift)
+    return np.where(np.isnan(limits[:, 0]), np.nan, (limits[:, 0] <= truth) & (truth <= limits[:, 1]))
+
+
+def batch_limits(runs: int) -> str:
+    rows = []
+    for family in BATCHES:
+        for share, n in ((None, 20_000), ("50 %", 20_000), ("10 %", 20_000), ("3 %", 50_000), ("1 %", 50_000)):
+            for budget in ("eps=1", "eps=4"):
+                draws = runs if n < 50_000 else max(runs // 2, 2)
+                found = np.array([draw_batch_limits(family, share, n, budget, seed) for seed in range(draws)])
+                given = ~np.isnan(found[:, 0])
+                held = "-" if not given.any() else f"{100 * np.nanmean(found):.1f} %"
+                cells = [family, "numbers" if share is None else f"{share} positive", budget, short(n), str(draws)]
+                rows.append([*cells, f"{100 * given.mean():.0f} %", held])
+    return table(["learner", "target", "budget", "n", "draws", "with intervals", "covered"], rows)
+
+
 PARTS: dict[str, Callable[[bool], str]] = {
+    "batches": lambda quick: batch_limits(2 if quick else 200),
     "drift": lambda quick: drifts(2 if quick else 20),
     "quiet": lambda quick: quiet(100_000 if quick else 10_000_000),
     "costs": lambda quick: costs(2 if quick else 20),

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.errors import NotAvailableError
+from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.learners.batches import Batches, BatchPlan
 from streamdp.learners.divided import GatheredPart
 from streamdp.learners.divided import learn_parts as learn_divided
 from streamdp.optim.ac_sa import Phase
+from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 
 
@@ -37,6 +38,47 @@ def batch(self: Any) -> tuple[int, int, int]:
     """
     place: tuple[int, int, int] = self._learner(self.learns, "batch").batch_steps.place
     return place
+
+
+def interval(self: Any, level: float = 0.95) -> np.ndarray:
+    """Return the (d, 2) confidence limits of theta from the released sums of batches; nothing is spent.
+
+    They hold for large numbers of records and a well-specified model (`streamdp.reading.batch_intervals`). They are
+    around the averaged Newton step, from which a regressor's shrunk theta differs by less than its noise. NaN: there
+    are too few batches, as after `merged`, or the curvature is not known well enough.
+
+    Parameters
+    ----------
+    level
+        The confidence, above 0 and below 1.
+
+    Raises `NotAvailableError` before the features are known, and for a method without curvature; `ConfigError` for
+    another level.
+    """
+    return settling(self, level)[0]
+
+
+def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Return `interval`, and NaN (d,): it is not known how many records give such parameters an interval.
+
+    Parameters
+    ----------
+    level
+        As for `interval`.
+
+    Raises the errors of `interval`.
+    """
+    if not is_number(level) or not 0 < level < 1:
+        raise ConfigError("level: expected a number above 0 and below 1, such as 0.95")
+    learner = self._learner(self.learns, "interval")
+    if not isinstance(learner.batch_steps, Newton):
+        raise NotAvailableError(f'interval: method="{learner.method}" has none')
+    found, unknown = learner.batch_steps.answer(), np.full(len(self.theta), np.nan)
+    if found is None:
+        return np.column_stack([unknown, unknown]), unknown
+    if self.intercept:
+        found = found.through(self._features.columns.units(1).outward)
+    return found.limits(float(level)), unknown
 
 
 def phase(self: Any) -> Phase:

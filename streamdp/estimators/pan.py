@@ -73,6 +73,8 @@ class PanPrivateRegressor(Regressor):
     _make_learner = _pan
     _words = _fresh_words
     phase = property(methods.phase)
+    interval = methods.interval
+    settling = methods.settling
     gather_part = methods.gather_part
     take_records = methods.take_records
     part = methods.part
@@ -116,6 +118,8 @@ class PanPrivateClassifier(Classifier):
     _make_learner = _pan
     _words = _fresh_words
     phase = property(methods.phase)
+    interval = methods.interval
+    settling = methods.settling
     gather_part = methods.gather_part
     take_records = methods.take_records
     part = methods.part

@@ -54,6 +54,7 @@ from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
+from scipy.special import exp1
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
@@ -62,6 +63,7 @@ from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
+from streamdp.reading.batch_intervals import Steps, steps_of
 from streamdp.scaling.batch_search import SPREADS, BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units
@@ -73,10 +75,17 @@ _AFTER = 0.5  # after a change the first batch has this many N_0
 _PRIOR = 0.5
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _FORGOTTEN = 300.0
+_SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
 _SUMS = 5  # the numbers between the curvature and the blocks
 _LARGEST_SUM = 1e150  # its square stays within the doubles
+
+
+def _inside(c: float) -> float:
+    """The Hessian of Huber's loss over what stands for it in vectors, for normal residuals."""
+    inside = math.erf(c / math.sqrt(2))
+    return float(inside / (inside + c * exp1(c**2 / 2) / math.sqrt(2 * math.pi)))
 
 
 class Newton(Growing):
@@ -191,6 +200,38 @@ class Newton(Growing):
     def last_change(self) -> int | None:
         """See `BatchSteps.last_change`."""
         return int(self._sums[2]) or None
+
+    def answer(self) -> Steps | None:
+        """The answer (d,) without shrinkage, with its covariance; None if it is not known. NaN: not that of the scale.
+
+        The Hessian that vectors have is above Huber's in the linear part of the loss, by a factor that is known for
+        normal residuals.
+        """
+        curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
+        weight, noise = self._sums[:2].tolist()
+        if self._searching or not weight:
+            return None
+        units, entries = Units(self._units), noise / weight**2
+        hessian, expected = self._hessian(self._curved), min(1.0, math.sqrt(2 / q))
+        leading = np.r_[:q, d : d + q, 2 * d : 2 * d + 7]
+        sigma = 1.0
+        if isinstance(curvature.loss, Huber):
+            hessian *= _inside(curvature.loss.c)
+            sigma = float(units.inward(self.estimate)[-1])
+        found = steps_of(self._blocks[:, leading], hessian, math.sqrt(2 * q * entries), expected * sigma)
+        if found is None:
+            return None
+        answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
+        answer[:q], covariance[:q, :q], freedom[:q] = found
+        if isinstance(curvature.loss, Huber):
+            last = self._blocks[:, np.r_[d - 1, 2 * d - 1, 2 * d : 2 * d + 7]]
+            last[:, change.WEIGHT] = last[:, change.SCALE_WEIGHT]
+            last = last[(last[:, change.WEIGHT] > 0) | (last[:, change.LEVEL] == 0)]
+            bend = np.array([[float(self._curved[-1])]])
+            covariance[-1, :-1] = covariance[:-1, -1] = 0.0
+            if (scale := steps_of(last, bend, 2 * math.sqrt(entries), _SCALE_SHARE * expected * sigma)) is not None:
+                answer[-1:], covariance[-1:, -1:], freedom[-1:] = scale
+        return Steps(answer, covariance, freedom).through(units.outward)
 
     @property
     def _first_units(self) -> np.ndarray:

@@ -46,7 +46,7 @@ class Numbers:
         return self._unit * max(self._tau, 1 - self._tau) * reach
 
     def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
-        """The least and the largest value of the `kind`, `ERROR` or `OTHER`; `known` and `reach` are as for `values`."""
+        """The least and the largest value of the `kind`, `ERROR` or `OTHER`; `known`, `reach` as for `values`."""
         return 0.0, self.largest(reach)
 
     def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:

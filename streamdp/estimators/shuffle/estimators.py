@@ -85,6 +85,8 @@ class ShuffleRegressor(Regressor):
     absorb = own.absorb
     learn_cohort = own.learn_cohort
     phase = property(methods.phase)
+    interval = methods.interval
+    settling = methods.settling
     gather_part = methods.gather_part
     take_records = methods.take_records
     part = methods.part
@@ -134,6 +136,8 @@ class ShuffleClassifier(Classifier):
     absorb = own.absorb
     learn_cohort = own.learn_cohort
     phase = property(methods.phase)
+    interval = methods.interval
+    settling = methods.settling
     gather_part = methods.gather_part
     take_records = methods.take_records
     part = methods.part

@@ -1,0 +1,91 @@
+"""Confidence intervals of averaged Newton steps, from the noisy sums that batches released.
+
+A block of `change` has the mean query point p_j and the mean gradient g_j of some batches, with the total W = sum of
+the weights W_j. With the Hessian A the answer is t = pbar - A^-1 gbar, and
+
+    r_j = g_j - A (p_j - t)
+
+is what a block deviates from it; the weighted sum of all r_j is 0. Its variance is phi A s_j + n_j I less what the
+total takes of it: s_j = sum omega^2 / b / W_j^2 from the spread of gradients, whose covariance is phi A in a
+generalised linear model, and n_j = sum (omega z / b)^2 / W_j^2 from the noise, which is known. phi is not known: it
+depends on the weights of long records and, in regression, on the residuals. It is found from all blocks and parameters
+together by the method of moments, with a usual value as a prior. So
+
+    cov t = phi s A^-1 + n A^-2,   s and n of the total.
+
+The limits are those of Student's law with as many degrees of freedom as phi's part of the variance was found from.
+There are none if A is hidden by its own noise, and from fewer than four blocks, as after `merged`. It is post-
+processing and spends nothing; it is an approximation, whose coverage is measured (docs/proofs/intervals.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from streamdp.reading import change
+
+_CLEAR = 4.0  # the least eigenvalue of A over the largest of its noise
+_LEAST_BLOCKS = 4
+_PRIOR, _LEAST_PHI = 0.5, 0.25  # of the expected phi: its deviation before any block, and the least
+
+
+class Steps(NamedTuple):
+    """An answer (q,) with its covariance (q, q), and the degrees of freedom (q,) of the latter."""
+
+    answer: np.ndarray
+    covariance: np.ndarray
+    freedom: np.ndarray
+
+    def through(self, affine: Callable[[np.ndarray], np.ndarray]) -> Steps:
+        """The same after an `affine` map of the answer, of which Huber's scale, if it is not known, is no part."""
+        known = np.isfinite(self.answer)
+        zero = affine(np.zeros(len(known)))
+        axes = np.array([affine(unit) - zero for unit in np.eye(len(known))])[np.ix_(known, known)].T
+        answer, covariance = np.full_like(self.answer, np.nan), np.full_like(self.covariance, np.nan)
+        answer[known] = zero[known] + axes @ self.answer[known]
+        covariance[np.ix_(known, known)] = axes @ self.covariance[np.ix_(known, known)] @ axes.T
+        return Steps(answer, covariance, self.freedom)
+
+    def limits(self, level: float) -> np.ndarray:
+        """The (q, 2) limits at a confidence `level`, NaN if they are not known."""
+        half = stdtrit(self.freedom, (1 + level) / 2) * np.sqrt(np.diagonal(self.covariance))
+        return np.column_stack([self.answer - half, self.answer + half])
+
+
+def steps_of(blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float) -> Steps | None:
+    """Return the answer with its covariance; None if intervals would not hold.
+
+    `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
+    noise, and `expected` a usual phi.
+    """
+    q, end = len(hessian), change.used(blocks)
+    values = np.linalg.eigvalsh(hessian)
+    if end < _LEAST_BLOCKS or values[0] < _CLEAR * floor or values[0] <= 0:
+        return None
+    used, total = blocks[:end], blocks.sum(axis=0)
+    (points, gradients), (middle, mean) = change.means(used, q, False), change.means(total, q, False)
+    inverse = np.linalg.inv(hessian)
+    answer = middle - inverse @ mean
+    rest = gradients - (points - answer) @ hessian
+    weights = used[:, change.WEIGHT]
+    spread, noise = used[:, change.SQUARES] / weights**2, used[:, change.NOISE] / weights**2
+    whole = float(weights.sum())
+    s, n = float(total[change.SQUARES]) / whole**2, float(total[change.NOISE]) / whole**2
+    left, trace = 1 - 2 * weights / whole, float(np.trace(inverse)) / q
+    # Of a block's variance v_j there remains v_j (1 - 2 W_j / W) + v, with v that of the total.
+    by_spread, by_noise = spread * left + s, (noise * left + n) * trace
+    found = np.einsum("ij,jk,ik->i", rest, inverse, rest) / q
+    trust = by_spread / (expected * by_spread + by_noise) ** 2
+    alone = float(trust @ (found - by_noise)) / float(trust @ by_spread)
+    # Its variance: the square of a normal number has a variance of twice its squared mean.
+    error = 2 / q * float(np.sum((trust * (expected * by_spread + by_noise)) ** 2)) / float(trust @ by_spread) ** 2
+    prior = (_PRIOR * expected) ** 2
+    phi = max((prior * alone + error * expected) / (prior + error), _LEAST_PHI * expected)
+    error *= prior / (prior + error)
+    covariance = phi * s * inverse + n * inverse @ inverse
+    freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
+    return Steps(answer, covariance, np.full(q, freedom))

@@ -1,0 +1,119 @@
+"""Intervals of the learners in batches: coverage, units, and where there are none.
+
+Coverage is that of simulated draws at a fixed seed; the tests fail for a true coverage of 95 % with a probability below
+1e-6 (binomial, all parameters of a draw counted as one).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import (
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    Quantile,
+    ShuffleClassifier,
+    ShuffleRegressor,
+)
+from streamdp.errors import ConfigError, NotAvailableError
+from streamdp.reading import change
+from streamdp.reading.batch_intervals import steps_of
+from tests.support.sizes import some
+
+WEIGHTS = np.array([1.0, -1.0, 0.5])
+NAMES = ["a", "b", "c"]
+
+
+def learned(kind: Any, n: int, seed: int, shift: float = 0.3, **more: Any) -> Any:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    scores = X @ WEIGHTS + shift
+    if "Classifier" in kind.__name__:
+        y = (scores + rng.logistic(size=n) > 0).astype(float)
+    else:
+        y = scores + rng.normal(size=n)
+    model = kind(**{"features": NAMES, "budget": "eps=2,delta=1e-6", "seed": seed, **more})
+    model.learn_arrays(X, y)
+    model.close_batch()
+    return model
+
+
+@pytest.mark.parametrize(
+    "kind", some([PanPrivateClassifier, PanPrivateRegressor, ShuffleClassifier, ShuffleRegressor], 0, 1)
+)
+@pytest.mark.slow
+def test_intervals_of_95_percent_hold_about_95_percent(kind: Any) -> None:
+    """Of 40 draws: the mean share of covered parameters is within .05 of .95; its deviation is at most .02."""
+    truth, held = np.append(WEIGHTS, 0.3), []
+    for seed in range(40):
+        limits = learned(kind, 6000, seed).interval()[:4]
+        held.append(np.mean((limits[:, 0] <= truth) & (truth <= limits[:, 1])))
+    assert 0.86 < np.mean(held) <= 1.0
+    half = learned(kind, 6000, 0).interval(0.5)[:4]
+    whole = learned(kind, 6000, 0).interval(0.95)[:4]
+    assert np.ptp(whole, axis=1) == pytest.approx(np.ptp(half, axis=1) * 1.96 / 0.674, rel=0.1)
+
+
+def test_an_interval_is_in_the_units_of_the_columns_and_around_theta() -> None:
+    rng = np.random.default_rng(3)
+    X, truth = rng.uniform(18, 90, (20_000, 2)), np.array([30.0, -20.0, 1000.0])
+    y = X @ truth[:2] + truth[2] + rng.normal(0, 300, len(X))
+    model = PanPrivateRegressor(
+        features={"a": (0, 120), "b": (0, 120)}, target=(-5000, 9000), budget="eps=4,delta=1e-6", seed=1
+    )
+    model.learn_many(np.asarray(X), y)
+    model.close_batch()
+    limits = model.interval()
+    assert limits.shape == (4, 2)
+    assert np.all((limits[:, 0] < model.theta) & (model.theta < limits[:, 1]))
+    wide = model.interval(1 - 1e-6)
+    assert np.all((wide[:3, 0] < truth) & (truth < wide[:3, 1]))
+    assert np.all(np.ptp(limits[:2], axis=1) < 2)
+
+
+def test_a_state_keeps_the_intervals_and_a_merged_model_has_none() -> None:
+    model = learned(PanPrivateClassifier, 6000, 1)
+    again = PanPrivateClassifier(features=NAMES, budget="eps=2,delta=1e-6", seed=1)
+    again.load_state_dict(model.state_dict())
+    assert np.array_equal(again.interval(), model.interval())
+    assert np.isnan(model.merged(learned(PanPrivateClassifier, 6000, 2)).interval()).all()
+
+
+def test_there_are_none_from_few_batches_or_without_curvature() -> None:
+    assert np.isnan(learned(PanPrivateClassifier, 300, 1).interval()).all()
+    with pytest.raises(NotAvailableError, match="ac-sa"):
+        learned(PanPrivateRegressor, 300, 1, loss=Quantile(tau=0.5)).interval()
+    with pytest.raises(ConfigError, match="level"):
+        learned(PanPrivateClassifier, 300, 1).interval(95)
+
+
+def blocks_of(count: int, seed: int, phi: float, noise: float) -> np.ndarray:
+    """Blocks of gradients at 0 with the Hessian diag(1, 4), 100 records each."""
+    rng, blocks = np.random.default_rng(seed), np.zeros((change.BLOCKS, change.width(2)))
+    for j in range(count):
+        gradient = rng.normal(size=2) * np.sqrt(phi * np.array([1.0, 4.0]) / 100 + noise)
+        sums = [1.0, 1.0, 1.0, 1 / 100, noise, 100.0, 1.0]
+        blocks[j] = [0.0, 0.0, *gradient, *sums]
+    return blocks
+
+
+@pytest.mark.parametrize(("phi", "noise"), [(1.0, 0.0), (0.5, 0.01), (1.0, 1.0)])
+def test_the_covariance_is_that_of_the_answers_also_with_a_law_of_its_own(phi: float, noise: float) -> None:
+    """The variance of 1,500 answers, whose deviation is 3.7 %."""
+    hessian = np.diag([1.0, 4.0])
+    found = [steps_of(blocks_of(20, seed, phi, noise), hessian, 0.0, 0.7) for seed in range(1500)]
+    answers = np.array([one.answer for one in found if one is not None])
+    said = np.mean([np.diagonal(one.covariance) for one in found if one is not None], axis=0)
+    assert np.var(answers, axis=0) == pytest.approx(said, rel=0.2)
+    beyond = [abs(one.answer) > one.limits(0.95)[:, 1] - one.answer for one in found if one is not None]
+    assert abs(np.mean(beyond) - 0.05) < 0.025
+
+
+def test_a_hessian_that_its_noise_hides_has_no_interval() -> None:
+    blocks = blocks_of(20, 0, 1.0, 0.1)
+    assert steps_of(blocks, np.diag([1.0, 4.0]), 0.1, 0.7) is not None
+    assert steps_of(blocks, np.diag([1.0, 4.0]), 0.3, 0.7) is None
+    assert steps_of(blocks_of(3, 0, 1.0, 0.1), np.diag([1.0, 4.0]), 0.1, 0.7) is None
