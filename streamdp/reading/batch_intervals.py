@@ -14,8 +14,8 @@ together by the method of moments, with a usual value as a prior. So
     cov t = phi s A^-1 + n A^-2,   s and n of the total.
 
 The limits are those of Student's law with as many degrees of freedom as phi's part of the variance was found from.
-There are none if A is hidden by its own noise, and from fewer than four blocks, as after `merged`. It is post-
-processing and spends nothing; it is an approximation, whose coverage is measured (docs/proofs/intervals.md).
+There are none if A is hidden by its own noise, and from fewer than four blocks, as after `merged`. It spends
+nothing, as post-processing; it is an approximation, whose coverage is measured (docs/proofs/intervals.md).
 """
 
 from __future__ import annotations
