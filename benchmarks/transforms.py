@@ -19,8 +19,10 @@ from benchmarks.trust import SETS, Table
 from streamdp.data.schema import Schema
 
 DRAWS, RECORDS = 4, (3_000, 30_000)
+PRICE = "price of a diamond, dollars"
 CHANGED: dict[str, dict[str, Any]] = {
-    "price of a diamond, dollars": {"carat": {"bounds": (0, 5), "knots": [0.5, 1, 1.5, 2]}},
+    PRICE: {"carat": {"bounds": (0, 5), "knots": [0.5, 1, 1.5, 2]}},
+    f"{PRICE}, by its log": {"carat": {"bounds": (0.1, 5), "transform": "log"}},
     "delay of a flight, minutes": {
         "dep_delay": {"bounds": (-30, 180), "knots": [0, 60]},
         "hour": {"cyclic": 24},
@@ -42,10 +44,12 @@ HEAD = ["set", "columns", "trust", "eps", *PAIRS]
 class Changed(Table):
     """A set with transforms in place of columns as they come."""
 
-    def __init__(self, name: str, changed: dict[str, Any]) -> None:
+    def __init__(self, name: str, changed: dict[str, Any], log: bool) -> None:
         make, target, declared, features = SETS[name]
         SETS["changed"] = (make, target, declared, features | changed)
         super().__init__("changed")
+        if log:
+            self.bounds, self.transform = (100, 20_000), "log"
 
 
 def errors(data: Table, trust: str, epsilon: int, records: int) -> np.ndarray:
@@ -64,7 +68,8 @@ def errors(data: Table, trust: str, epsilon: int, records: int) -> np.ndarray:
 def rows() -> Iterator[Sequence[str]]:
     """One row for each set, trust and budget."""
     for name, changed in CHANGED.items():
-        sets = Table(name), Changed(name, changed)
+        table_name, _, log = name.partition(", by its ")
+        sets = Table(table_name), Changed(table_name, changed, bool(log))
         columns = " to ".join(str(len(Schema(data.features, "?").feature_names)) for data in sets)
         for trust, epsilon in product(("nobody", "process", "window"), (1, 4)):
             cells: list[str] = []

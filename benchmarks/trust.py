@@ -414,6 +414,8 @@ SETS: dict[str, tuple[Callable[[], pl.DataFrame], str, Declared, dict[str, Any]]
 class Table:
     """A data set in two parts: what is learned, and what is held out."""
 
+    transform: str | None = None  # of the target
+
     def __init__(self, name: str) -> None:
         make, self.target, declared, self.features = SETS[name]
         self.classes = declared if isinstance(declared, list) else None
@@ -455,7 +457,7 @@ class Table:
 
     def job(self, model: dict[str, Any], budget: str, records: int) -> JobConfig:
         """A job with these settings of its model."""
-        target = {"column": self.target, "classes": self.classes, "bounds": self.bounds}
+        target = {"column": self.target, "classes": self.classes, "bounds": self.bounds, "transform": self.transform}
         return make_config(
             {
                 "job": "one",

@@ -254,7 +254,9 @@ class Definition(Settings):
         if model.kind.learns.scales_columns:
             features = self.schema_.declared()
         if target.bounds is not None and "target" in known:
-            given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
+            given["target"] = target.declared()
+        elif target.transform is not None:
+            raise ConfigError(f"{model.estimator} learns no log of a target")
         if self.validation is not None:
             if "validation" not in known:
                 raise ConfigError(f"{model.estimator} has no validation: its users report under LDP")

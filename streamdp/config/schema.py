@@ -44,6 +44,8 @@ class TargetConfig(Settings):
         needs none.
     decimal
         As for a feature.
+    transform
+        `log`: the natural log of a number with bounds above 0 is learned. A prediction is then a median.
     """
 
     column: str
@@ -51,6 +53,18 @@ class TargetConfig(Settings):
     bounds: tuple[float, float] | None = None
     scale: float | None = None
     decimal: int | None = Field(default=None, ge=0, le=76)
+    transform: Literal["log"] | None = None
+
+    @model_validator(mode="after")
+    def _log_of_bounds(self) -> Self:
+        if self.transform is not None and (self.bounds is None or not self.bounds[0] > 0):
+            raise ValueError("transform: log needs bounds above 0")
+        return self
+
+    def declared(self) -> Any:
+        """The target with bounds as estimators take it, divided by its scale."""
+        bounds = tuple(bound / (self.scale or 1.0) for bound in self.bounds or ())
+        return bounds if self.transform is None else {"bounds": bounds, "transform": self.transform}
 
 
 class FeatureConfig(Settings):

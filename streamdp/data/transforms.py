@@ -45,6 +45,8 @@ PERIODS = {"month": 12, "day": 31, "weekday": 7, "hour": 24, "minute": 60}
 MOST_COLUMNS = 10_000
 """The most columns that a hash or a product makes."""
 
+_FNV_BASIS, _FNV_PRIME = 2166136261, 16777619
+
 
 class Piece(NamedTuple):
     """One encoded column: its name, its kind and its constants (see above).
@@ -190,17 +192,26 @@ def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequ
 
 def bucket(text: str, count: int) -> int:
     """Return the bucket of a `text`: FNV-1a of 32 bits of its UTF-8 bytes, modulo `count`; the same everywhere."""
-    found = 2166136261
+    found = _FNV_BASIS
     for byte in text.encode(errors="surrogatepass"):
-        found = (found ^ byte) * 16777619 & 0xFFFFFFFF
+        found = (found ^ byte) * _FNV_PRIME & 0xFFFFFFFF
     return found % count
 
 
 def buckets(column: pl.Series, count: int) -> np.ndarray:
-    """Return the bucket, of `count`, of each of n texts in a `column`, (n,) int64. Each distinct one is hashed once."""
-    distinct = column.fill_null("").unique()
-    found = pl.Series([bucket(text, count) for text in distinct], dtype=pl.Int64)
-    return column.fill_null("").replace_strict(distinct, found).to_numpy()
+    """Return the bucket, of `count`, of each of n texts in a `column`, (n,); null is the empty text."""
+    texts = column.cast(pl.String).fill_null("")
+    lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
+    data = np.frombuffer("".join(texts.to_list()).encode(), dtype=np.uint8)
+    order = np.argsort(-lengths, kind="stable")  # texts that have a byte at a place are the first ones
+    starts, longer = (np.cumsum(lengths) - lengths)[order], -lengths[order]
+    found = np.full(len(texts), _FNV_BASIS, dtype=np.uint32)
+    for place in range(int(lengths.max(initial=0))):
+        some = slice(np.searchsorted(longer, -place))
+        found[some] = (found[some] ^ data[starts[some] + place]) * np.uint32(_FNV_PRIME)
+    out = np.empty(len(texts), dtype=np.int64)
+    out[order] = found % np.uint32(count)
+    return out
 
 
 def _increasing(name: str, what: str, given: Any) -> tuple[float, ...]:

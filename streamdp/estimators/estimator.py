@@ -95,7 +95,7 @@ class Estimator(river_base.Estimator):
     domain: Domain | None
     intercept: bool
     validation: Mapping[str, Any] | None = None
-    target: tuple[float, float] | None = None
+    target: tuple[float, float] | Mapping[str, Any] | None = None
     _predictor: Predictor | None = None
     """Predicts, if the learner's point stays. None: not made yet."""
     _index: dict[Any, float] | None = None
@@ -334,7 +334,8 @@ class Estimator(river_base.Estimator):
     def _learn_faster(self) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner = self._features, self.learner
-        if self._validation is None and features is not None and features.packer is not None:
+        plain = self._validation is None and not isinstance(self.target, Mapping)  # no log of it
+        if plain and features is not None and features.packer is not None:
             if (kernel := learner.record_kernel()) is None:
                 return
             fast = RecordLearner(features.packer, self._index, kernel)
@@ -394,7 +395,7 @@ class Estimator(river_base.Estimator):
         """
         with self._rng.lock:
             X = self._matrix(X)
-            y = floats("y (for a classifier, the index of each class)", y)
+            y = self._learned_targets(floats("y (for a classifier, the index of each class)", y))
             subjects = None if subjects is None else subject_list(subjects, len(X))
             self._admission.need_subjects(subjects)
             if budgets is not None:
@@ -597,6 +598,10 @@ class Estimator(river_base.Estimator):
             raise SchemaError(f"y: expected the targets of the rows, got {type(y).__name__}")
         return np.array([self._encode_target(v) for v in y], dtype=float)
 
+    def _learned_targets(self, y: np.ndarray) -> np.ndarray:
+        """What is learned of targets (n,)."""
+        return y
+
     def _check_targets(self, y: np.ndarray) -> None:
         """Raise `SchemaError` for encoded targets out of range."""
 
@@ -693,7 +698,8 @@ class Estimator(river_base.Estimator):
         if self.looseness is None:
             return None
         centre, unit, _ = self.learner.place_of_target
-        return next((bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2), None)
+        near = [bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2]
+        return float(self._decided(np.array([near]))[0]) if near else None
 
     @property
     def n_changes(self) -> int:
@@ -835,6 +841,11 @@ class Estimator(river_base.Estimator):
     def feature_names(self) -> tuple[Any, ...]:
         """The names of the encoded columns. Raises `NotAvailableError` before the features are known."""
         return self._need_features("feature_names").names
+
+    @property
+    def link(self) -> str | None:
+        """What is learned of the target: "log", or None for the target as it comes."""
+        return "log" if isinstance(self.target, Mapping) else None
 
     @property
     def encoder(self) -> Schema | None:

@@ -11,11 +11,14 @@ import scipy
 from river import base as river_base
 
 from streamdp.data.floats import number
-from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.estimator import Estimator
+from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
+
+_LARGEST_LOG = 700.0
+"""Predictions of a log are cut here, and stay finite."""
 
 
 class Regressor(Estimator, river_base.MiniBatchRegressor):
@@ -23,24 +26,55 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
 
     _losses = (Huber, Squared, Quantile)
 
+    @property
+    def _of_log(self) -> bool:
+        """Whether the log of the target is learned."""
+        return isinstance(self.target, Mapping)
+
     def _target_bounds(self) -> tuple[float, float] | None:
         if self.target is None:
             return None
         from streamdp.data.declaration import declared_bounds  # it needs polars, which takes half a second to import
 
-        low, high = declared_bounds("target", self.target)
+        declared: Any = self.target
+        if self._of_log:
+            if declared.keys() != {"bounds", "transform"} or declared["transform"] != "log":
+                raise SchemaError('target: expected (low, high), or {"bounds": (low, high), "transform": "log"}')
+            declared = declared["bounds"]
+        low, high = declared_bounds("target", declared)
         if not 2e-60 <= high - low <= 2e60:  # beyond, squares leave the doubles
             raise SchemaError("target: expected bounds at a distance from 2e-60 to 2e60")
-        return low, high
+        if not self._of_log:
+            return low, high
+        if not low > 0:
+            raise SchemaError("target: log needs bounds above 0")
+        return float(np.log(low)), float(np.log(high))
 
     def _encode_target(self, y: Any) -> float:
         value = y if type(y) is float else number("target", y)
         if not math.isfinite(value):
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
-        return value
+        return float(self._learned_targets(np.array([value]))[0]) if self._of_log else value
+
+    def _learned_targets(self, y: np.ndarray) -> np.ndarray:
+        if not self._of_log:
+            return y
+        declared: Any = self.target
+        return np.where(np.isfinite(y), np.log(np.clip(y, *declared["bounds"])), y)  # others are refused
+
+    def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
+        if what == "randomizer" and self._of_log:
+            raise NotAvailableError("randomizer: a device takes no log of a target; declare target=(low, high)")
+        return super()._learner(kind, what)
+
+    def model_dict(self) -> dict[str, Any]:
+        """See `Estimator.model_dict`."""
+        return super().model_dict() | {"link": self.link}
 
     def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> float:
-        """Return the prediction for one record; 0 before the first record.
+        """Return the prediction for one record; 0 before the features are known.
+
+        With a log target it is the exponential of the prediction of the log, which is a median, and not a mean.
 
         Parameters
         ----------
@@ -50,8 +84,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
             Ignored: River passes the keyword arguments of `learn_one`.
         """
         if (predictor := self._predictor) is not None and (score := predictor.score(x)) is not None:
-            return score
-        return 0.0 if self._features is None else self._scores_one(x)[0]
+            return math.exp(min(score, _LARGEST_LOG)) if self._of_log else score
+        if self._features is None:
+            return 0.0
+        score = self._scores_one(x)[0]
+        return math.exp(min(score, _LARGEST_LOG)) if self._of_log else score
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -66,9 +103,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return series_like(X, values)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
-        return scores[:, 0]
+        return np.exp(np.minimum(scores[:, 0], _LARGEST_LOG)) if self._of_log else scores[:, 0]
 
     def _target_task(self, loss: Loss) -> Task:
+        if self._of_log:
+            raise ConfigError("validation: answers are about the target as it comes; declare it without transform")
         tau = loss.tau if isinstance(loss, Quantile) else 0.5
         return Numbers(tau, *(self._target_bounds() or (-math.inf, math.inf)))
 

@@ -192,14 +192,15 @@ class Agreement(Wire):
         learner: Any = definition.build_estimator()
         if not isinstance(learner.learner, LocalReports):
             raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: expected LDPSGD* or LDPASGD*")
+        schema, target = definition.schema_, definition.schema_.target
+        built = definition.build_schema()
+        if built.blanks or target.decimal is not None or target.transform is not None:
+            without = "missing_values, and no decimal and transform of a target"
+            raise ConfigError(f"this job takes no reports over HTTP: devices have no {without}")
         local = learner.randomizer
         mechanism = mechanism_for(local.mechanism, local.budget)
         if mechanism.code == NoNoise.code:
             raise ConfigError("reports over HTTP need a mechanism with noise")
-        schema, target = definition.schema_, definition.schema_.target
-        built = definition.build_schema()
-        if built.blanks or target.decimal is not None:
-            raise ConfigError("this job takes no reports over HTTP: devices have no missing_values and no decimal")
         features = [_on_the_wire(built, name, declared) for name, declared in schema.declared().items()]
         subject = None if schema.subject is None else built.subject_type
         loss = {"name": local.loss.name, "parameters": asdict(local.loss)}

@@ -88,7 +88,8 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
     bases = model.definition.schema_.baselines()
     rows = []
     for weight in weights(model.estimator):
-        gained = target.column if classes is None else "score"
+        gained = target.column if target.transform is None else f"log of {target.column}"
+        gained = gained if classes is None else "score"
         if weight.name.startswith("("):
             unit = gained
         elif weight.name in bases:

@@ -54,6 +54,7 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
         "target": target,
         "classes": classes,
         "probabilities": classes is not None and bool(getattr(estimator, "probabilistic", False)),
+        "link": estimator.link,
         "scale": scale,
         "inputs": inputs,
         "columns": columns,

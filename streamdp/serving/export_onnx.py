@@ -164,6 +164,8 @@ def _outputs(
 ) -> dict[str, tuple[str, int, list[Any]]]:
     types, classes = graph.onnx.TensorProto, document["classes"]
     if classes is None:
+        if document["link"] == "log":
+            scores = graph.add("Exp", graph.add("Min", scores, graph.constant(700.0)))
         found = graph.add("Mul", scores, graph.constant(document["scale"]))
         return {"prediction": (found, types.DOUBLE, ["n", 1])}
     several = len(document["outputs"]) > 1

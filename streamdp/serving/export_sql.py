@@ -46,7 +46,8 @@ def _shown(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The columns that are added, each with its expression."""
     classes = document["classes"]
     if classes is None:
-        return [("prediction", f"s0 * {_number(document['scale'])}")]
+        found = f"exp({_clip('s0', -700, 700)})" if document["link"] == "log" else "s0"
+        return [("prediction", f"{found} * {_number(document['scale'])}")]
     labels = [_text(str(label)) for label in classes]
     several = range(len(document["outputs"]))
     if len(several) == 1:

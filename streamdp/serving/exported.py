@@ -27,7 +27,8 @@ def predict(record: Any, model: Any = None) -> Any:
         return None
     scores = _scores(columns, model)
     if model["classes"] is None:
-        return scores[0] * model["scale"]
+        found = math.exp(min(scores[0], 700.0)) if model["link"] == "log" else scores[0]
+        return found * model["scale"]
     return model["classes"][scores.index(max(scores)) if len(scores) > 1 else int(scores[0] > 0)]
 
 

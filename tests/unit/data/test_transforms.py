@@ -59,7 +59,7 @@ def test_a_text_has_the_bucket_of_fnv_1a() -> None:
     assert bucket("", 2**32) == 0x811C9DC5
     assert bucket("a", 2**32) == 0xE40C292C
     assert bucket("foobar", 2**32) == 0xBF9CF968
-    texts = ["foobar", "", "\u00fc", None, "\U0001f600", "foobar"]
+    texts = ["foobar", "", "\u00fc", None, "\U0001f600", "foobar", "a" * 300]
     assert buckets(pl.Series(texts), 7).tolist() == [bucket(text or "", 7) for text in texts]
     found = columns({"hash": 3}, "foobar", "a")
     assert list(found) == ["x#1", "x#2"]

@@ -24,7 +24,7 @@ from streamdp.serving.export import WRITERS, exported_model
 from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model
-from tests.support.exports import COMMON, DATES, HASHED, job, records, targets
+from tests.support.exports import COMMON, DATES, HASHED, TARGETS, job, records, targets
 
 Answers = list[tuple[Any, dict[str, float] | None] | None]
 NEAR = 1e-9
@@ -143,6 +143,7 @@ def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("number", {}),
+    ("log", {}),
     ("two", {}),
     ("two", {"loss": "hinge"}),
     ("three", {}),
@@ -211,7 +212,7 @@ def test_the_json_document_fits_its_published_schema() -> None:
     from tests.support.paths import ROOT
 
     schema = json.loads((ROOT / "docs" / "reference" / "exported-model.schema.json").read_text())
-    for target in ("number", "two", "three"):
+    for target in TARGETS:
         document = exported_model(job(COMMON | DATES | HASHED, target).build_estimator())
         jsonschema.validate(json.loads(str(WRITERS["json"](document, ""))), schema)
 
