@@ -29,6 +29,7 @@ from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.kafka_job import counts
+from tests.support.sizes import some
 from tests.support.topics import delete_and_create, send
 from tests.support.waiting import wait_until
 
@@ -37,6 +38,8 @@ SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
 
 
 both = pytest.mark.parametrize("client", ["kafka-python", "confluent"])
+python_client, fast_client = (pytest.mark.parametrize("client", some(["kafka-python", "confluent"], k)) for k in (0, 1))
+"""Where the worker or the store is tried, one client is enough; the campaign takes both."""
 
 
 def fields(i: int) -> dict[str, Any]:
@@ -232,7 +235,7 @@ def job(make_job: MakeJob) -> Job:
     return make_job()
 
 
-@both
+@python_client
 def test_every_record_counts_once_over_restarts(make_job: MakeJob, client: str) -> None:
     job = make_job(4)
     job.produce([(f"s{i % 500}", fields(i)) for i in range(1000)])
@@ -526,7 +529,7 @@ def test_a_partition_may_begin_at_its_end(job: Job) -> None:
     assert (job.counts, job.positions) == (Counts(5, 0, 0), {0: 15})
 
 
-@both
+@fast_client
 def test_two_workers_share_and_hand_over(make_job: MakeJob, client: str) -> None:
     job = make_job(4)
     options = {"commit_records": 150, "commit_seconds": 0.5}
@@ -714,7 +717,7 @@ def test_a_member_without_a_partition_says_that_others_have_them(job: Job, clien
         other.leave()
 
 
-@both
+@fast_client
 def test_batches_are_closed_where_shards_are_taken_away(make_job: MakeJob, client: str) -> None:
     """A worker has all shards within a batch when another one comes; then it leaves, and the other finishes."""
     job = make_job(4)
@@ -774,7 +777,7 @@ def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(make_job: Ma
         assert [store.ledger.spent(f"s{i}").records for i in range(50)] == [3] * 50
 
 
-@both
+@fast_client
 def test_stopping_commits_and_leaves_the_group(job: Job, client: str) -> None:
     job.produce([(f"s{i}", fields(i)) for i in range(30)])
     with Colleague(job, job.source(client=client), commit_seconds=60.0) as colleague:
@@ -804,7 +807,7 @@ def test_a_worker_that_was_fenced_by_mistake_claims_again(job: Job) -> None:
     assert job.counts == Counts(20, 0, 0)
 
 
-@both
+@python_client
 def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_broker(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> None:
@@ -823,7 +826,7 @@ def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_b
     assert isinstance(first.error, StoreDamagedError)
 
 
-@both
+@python_client
 def test_what_is_committed_while_shards_are_taken_away_is_no_lag(make_job: MakeJob, client: str) -> None:
     job = make_job(2)
     with Colleague(job, job.source(client=client), commit_seconds=60.0) as first:
