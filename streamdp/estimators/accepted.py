@@ -37,12 +37,7 @@ def takes_classes(loss: Loss) -> bool:
 def check_point(name: str, point: np.ndarray) -> None:
     """Raise `ConfigError` for a point with a number that is not finite or is too large.
 
-    Parameters
-    ----------
-    name
-        What the point is, for messages.
-    point
-        Any shape.
+    `name`: what the point is, for messages. `point`: any shape.
     """
     if not np.all(np.abs(point) <= FURTHEST):
         raise ConfigError(f"{name}: expected finite numbers of at most {FURTHEST:g}")
@@ -51,12 +46,7 @@ def check_point(name: str, point: np.ndarray) -> None:
 def check_half(what: str, middle: float, half: float) -> None:
     """Raise `ConfigError` for bounds that are too large or too close.
 
-    Parameters
-    ----------
-    what
-        What has the bounds, for messages.
-    middle, half
-        The middle of the bounds, and half their distance.
+    `what`: what has the bounds, for messages. `middle`, `half`: the middle of the bounds, and half their distance.
     """
     if not (abs(middle) <= MOST and LEAST <= half <= MOST):
         raise ConfigError(f"{what}: expected bounds within {MOST:g}, at a distance of at least {2 * LEAST:g}")
@@ -65,14 +55,8 @@ def check_half(what: str, middle: float, half: float) -> None:
 def check_units(what: str, centre: Any, scale: Any, middle: float = 0.0, half: float = 1.0) -> None:
     """Raise `ConfigError` for units that are too far from the bounds, too fine or too coarse.
 
-    Parameters
-    ----------
-    what
-        What has the units, for messages.
-    centre, scale
-        Numbers, or arrays of one shape.
-    middle, half
-        The middle of the bounds, and half their distance.
+    `what`: what has the units, for messages. `centre`, `scale`: numbers, or arrays of one shape. `middle`, `half`: the
+    middle of the bounds, and half their distance.
     """
     near = np.abs(np.asarray(centre) - middle) <= 2 * half
     scale = np.asarray(scale)
@@ -88,12 +72,8 @@ def check_target_units(loss: Loss, centre: float, scale: float, middle: float, h
 
     A target without bounds, or with classes, is learned as it is: with centre 0 and scale 1.
 
-    Parameters
-    ----------
-    centre, scale
-        The units.
-    middle, half
-        The middle of the target's bounds and half their distance; infinite if there are none.
+    `centre`, `scale`: the units. `middle`, `half`: the middle of the target's bounds and half their distance; infinite
+    if there are none.
     """
     if half < np.inf:
         check_half("target", middle, half)
@@ -107,14 +87,8 @@ def check_target_units(loss: Loss, centre: float, scale: float, middle: float, h
 def check_question(what: str, low: float, high: float, middle: float = 0.0, half: float = 1.0) -> None:
     """Raise `ConfigError` for a question about no interval near the bounds.
 
-    Parameters
-    ----------
-    what
-        What asks, for messages.
-    low, high
-        The interval [low, high); `low` may be minus infinity.
-    middle, half
-        As for `check_units`.
+    `what`: what asks, for messages. `low`, `high`: the interval [low, high); `low` may be minus infinity. `middle`,
+    `half`: as for `check_units`.
     """
     most = MOST_QUESTION * half
     if not (low < high and abs(high - middle) <= most and (low == -np.inf or abs(low - middle) <= most)):
@@ -124,9 +98,6 @@ def check_question(what: str, low: float, high: float, middle: float = 0.0, half
 def clipped(values: np.ndarray) -> np.ndarray:
     """Return values, clipped to `FURTHEST`, as a new array.
 
-    Parameters
-    ----------
-    values
-        Any shape; infinities are allowed, and NaN is not.
+    `values`: any shape; infinities are allowed, and NaN is not.
     """
     return np.asarray(np.clip(values, -FURTHEST, FURTHEST))

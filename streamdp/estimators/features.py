@@ -80,14 +80,8 @@ class Features:
     def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
         """Write a record into the buffer.
 
-        Parameters
-        ----------
-        x
-            Features by name. Undeclared names are ignored, and missing features count as 0; each warns once.
-        y
-            The encoded target.
-        view
-            The p + 1 doubles to write to, as bytes; the buffer if None.
+        `x`: features by name. Undeclared names are ignored, and missing features count as 0; each warns once. `y`: the
+        encoded target. `view`: the p + 1 doubles to write to, as bytes; the buffer if None.
 
         Raises `SchemaError` if a feature is not a finite number, or if x is no mapping.
         """
@@ -122,10 +116,7 @@ class Features:
     def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
         """Return x as a new (1, p) array. The buffer is not used, so this needs no lock.
 
-        Parameters
-        ----------
-        x
-            Features by name, as for `pack`.
+        `x`: features by name, as for `pack`.
         """
         row = np.zeros(len(self.names) + 1)
         self.pack(x, 0.0, row.data.cast("B"))
@@ -134,10 +125,7 @@ class Features:
     def frame(self, X: Any) -> np.ndarray:
         """Return the declared columns of a frame as an (n, p) array. NaN stays NaN.
 
-        Parameters
-        ----------
-        X
-            One record a row; a missing column counts as 0. A frame, or an array with the declared columns.
+        `X`: one record a row; a missing column counts as 0. A frame, or an array with the declared columns.
 
         Raises `SchemaError` if a column does not hold numbers.
         """
@@ -232,14 +220,8 @@ class SchemaFeatures(Features):
     def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
         """Write a raw record into the buffer.
 
-        Parameters
-        ----------
-        x
-            Raw values by feature: numbers, or text as in a CSV file. Undeclared names are ignored, which warns once.
-        y
-            The encoded target.
-        view
-            As for `Features.pack`.
+        `x`: raw values by feature: numbers, or text as in a CSV file. Undeclared names are ignored, which warns once.
+        `y`: the encoded target. `view`: as for `Features.pack`.
 
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
@@ -273,10 +255,7 @@ class SchemaFeatures(Features):
     def frame(self, X: Any) -> np.ndarray:
         """Return the columns (n, p) of the raw rows of a frame.
 
-        Parameters
-        ----------
-        X
-            One raw record a row. A frame, or an array with the declared features as columns.
+        `X`: one raw record a row. A frame, or an array with the declared features as columns.
 
         Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
         """
@@ -345,12 +324,8 @@ def _text(name: Any, value: Any) -> str:
 def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:
     """Return the features of a declaration: a list of names, or a public schema.
 
-    Parameters
-    ----------
-    declared
-        Names of columns, or a mapping as for `SchemaFeatures`.
-    owner
-        The name of the estimator, for warnings.
+    `declared`: names of columns, or a mapping as for `SchemaFeatures`. `owner`: the name of the estimator, for
+    warnings.
 
     Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
     """

@@ -14,10 +14,7 @@ from streamdp.errors import SchemaError
 def as_frame(X: Any) -> Any:
     """Arrow's tables and record batches as frames of polars; anything else as it is.
 
-    Parameters
-    ----------
-    X
-        Rows or a column in any form.
+    `X`: rows or a column in any form.
     """
     if type(X).__module__.partition(".")[0] == "pyarrow":
         import polars as pl
@@ -29,10 +26,7 @@ def as_frame(X: Any) -> Any:
 def names_of(X: Any) -> list[Any] | None:
     """The names of the columns; None for an array, which has none.
 
-    Parameters
-    ----------
-    X
-        A frame or an array.
+    `X`: a frame or an array.
 
     Raises `SchemaError` for anything else.
     """
@@ -45,10 +39,7 @@ def names_of(X: Any) -> list[Any] | None:
 def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     """A column as pandas or polars series, or as array.
 
-    Parameters
-    ----------
-    X
-        A frame with the column, or an array (n, p).
+    `X`: a frame with the column, or an array (n, p).
 
     Raises `SchemaError` for an array of another shape, and for a frame that has the column twice.
     """
@@ -66,12 +57,7 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
 def series_like(X: Any, values: Any) -> Any:
     """Predictions in the form of the rows: a series of the same library, or an array.
 
-    Parameters
-    ----------
-    X
-        The rows.
-    values
-        One value a row.
+    `X`: the rows. `values`: one value a row.
     """
     if names_of(X) is None:
         return np.asarray(values)
@@ -87,12 +73,7 @@ def series_like(X: Any, values: Any) -> Any:
 def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> Any:
     """As `series_like`, for one column for each label.
 
-    Parameters
-    ----------
-    X
-        The rows.
-    values
-        (n, K).
+    `X`: the rows. `values`: (n, K).
     """
     if names_of(X) is None:
         return values

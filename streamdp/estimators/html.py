@@ -9,10 +9,7 @@ from typing import Any
 def page(model: Any) -> str:
     """Return a fragment of HTML. It holds only what `weights`, `guarantee` and `n_seen` give.
 
-    Parameters
-    ----------
-    model
-        The estimator.
+    `model`: the estimator.
     """
     rows = []
     for name, value in model.weights.items():

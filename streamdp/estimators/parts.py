@@ -31,10 +31,7 @@ def _parts(item: Any) -> Iterator[Any]:
 def is_private(item: Any) -> bool:
     """Return whether a part of a model is a private estimator of this package.
 
-    Parameters
-    ----------
-    item
-        Any object.
+    `item`: any object.
     """
     kind = getattr(type(item), "learns", None)  # by its type, because a Pipeline poses as its last step
     return isinstance(kind, type) and issubclass(kind, Learner)
@@ -47,10 +44,7 @@ def _of_river(item: Any) -> bool:
 def contents(model: Any) -> Iterator[Any]:
     """Yield every object of a model, once, in the order in which it holds them.
 
-    Parameters
-    ----------
-    model
-        A River model, or several in a list or a mapping.
+    `model`: a River model, or several in a list or a mapping.
     """
     seen: set[int] = set()
     left = [model]

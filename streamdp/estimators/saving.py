@@ -30,10 +30,7 @@ DOMAINS = {kind.__name__: kind for kind in (Box, L2Ball, RealSpace)}
 def checksum(text: str) -> str:
     """The checksum of the part of a file that describes the model.
 
-    Parameters
-    ----------
-    text
-        The part.
+    `text`: the part.
     """
     return blake2b(text.encode(), digest_size=32, person=b"streamdp-model").hexdigest()
 
@@ -41,16 +38,8 @@ def checksum(text: str) -> str:
 def save(path: str, kind: str, parameters: Mapping[str, Any], state: dict[str, Any]) -> None:
     """Write a model. The file appears whole or not at all, and only its owner may read it.
 
-    Parameters
-    ----------
-    path
-        The file. An existing one is replaced.
-    kind
-        The name of the estimator.
-    parameters
-        The arguments of its constructor.
-    state
-        What `state_dict` returned.
+    `path`: the file. An existing one is replaced. `kind`: the name of the estimator. `parameters`: the arguments of its
+    constructor. `state`: what `state_dict` returned.
 
     Raises `ConfigError` for parameters that cannot be written, and `StoreError` if the file cannot be.
     """

@@ -83,10 +83,7 @@ def _places(item: Any) -> Iterator[tuple[Any, Any]]:
 def warn_if_large(budget: Budget) -> None:
     """Warn that a budget protects little, if it does.
 
-    Parameters
-    ----------
-    budget
-        What a record spends.
+    `budget`: what a record spends.
     """
     match budget:
         case PureDP(amount) | ApproxDP(amount, _) if amount > _LARGE_EPSILON:

@@ -341,10 +341,7 @@ class Batches(Learner):
     def step(self, records: int, parts: Iterable[np.ndarray]) -> None:
         """Make a step with a batch of so many rows, `records`, whose spends are counted.
 
-        Parameters
-        ----------
-        parts
-            What `part` returned, over all rows; each array is overwritten when it is added.
+        `parts`: what `part` returned, over all rows; each array is overwritten when it is added.
         """
         planned = self.batch
         self.seen[0] += records  # before they are learned

@@ -167,10 +167,7 @@ class Learner(ABC):
     def begin(self, columns: Columns) -> None:
         """Begin with nothing learned.
 
-        Parameters
-        ----------
-        columns
-            What is declared of the columns.
+        `columns`: what is declared of the columns.
         """
 
     def check_learning(self) -> None:  # noqa: B027 - most have nothing to do
@@ -183,12 +180,8 @@ class Learner(ABC):
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Learn clean rows whose spends are counted.
 
-        Parameters
-        ----------
-        X, y
-            (n, p) and (n,).
-        budget, amounts
-            One budget for all (None: the default), or `amounts` (n,) has one number for each row.
+        `X`, `y`: (n, p) and (n,). `budget`, `amounts`: one budget for all (None: the default), or `amounts` (n,) has
+        one number for each row.
         """
 
     def record_kernel(self) -> RecordKernel | None:
@@ -290,14 +283,8 @@ class Learner(ABC):
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """What a statement must say.
 
-        Parameters
-        ----------
-        spent
-            The widest budgets that were spent.
-        capped
-            Whether a ledger has a cap.
-        answers
-            Whether some records answer about the model's error in place of being learned.
+        `spent`: the widest budgets that were spent. `capped`: whether a ledger has a cap. `answers`: whether some
+        records answer about the model's error in place of being learned.
         """
         return []
 
@@ -327,12 +314,7 @@ class Learner(ABC):
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """Start from what others have learned, of disjoint records, with nothing learned here.
 
-        Parameters
-        ----------
-        parts
-            Learners of the same model.
-        average
-            Averages one array of each part by their weights.
+        `parts`: learners of the same model. `average`: averages one array of each part by their weights.
         """
 
 
@@ -352,10 +334,6 @@ class Collector(Learner):
     ) -> np.ndarray | None:
         """Take clean rows; return the mask (n,) of those that were taken, or None for all.
 
-        Parameters
-        ----------
-        X, y, people
-            (n, p), (n,), and n subjects; None: a subject of its own.
-        admission
-            Called before rows are taken.
+        `X`, `y`, `people`: (n, p), (n,), and n subjects; None: a subject of its own. `admission`: called before rows
+        are taken.
         """

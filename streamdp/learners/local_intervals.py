@@ -25,12 +25,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     Gradients have the second moment C0^2/information, and the same in all d directions: exactly for the noise, and
     nearly for the rest. In original units a parameter is a sum of coordinates of theta, whose noises add up.
 
-    Parameters
-    ----------
-    learner
-        An averaged learner that has begun.
-    level
-        The confidence, above 0 and below 1.
+    `learner`: an averaged learner that has begun. `level`: the confidence, above 0 and below 1.
 
     Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
     """

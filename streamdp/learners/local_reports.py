@@ -289,10 +289,7 @@ class LocalReports(Learner):
     def taken(self, report: Report | Answer) -> Callable[[], None]:
         """Check a report, and return what takes it in, for when its spend is counted.
 
-        Parameters
-        ----------
-        report
-            A noisy gradient (d,) or a noisy bit, with its budget.
+        `report`: a noisy gradient (d,) or a noisy bit, with its budget.
 
         Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
         scaled.

@@ -65,10 +65,7 @@ class OpenUsers:
         The second value (n,) is the index of the report of each record; -1 if its report has begun before or it has no
         subject.
 
-        Parameters
-        ----------
-        timely
-            (n,) bool, the records that a cap allows by their time. The others are not taken.
+        `timely`: (n,) bool, the records that a cap allows by their time. The others are not taken.
         """
         sizes = {subject: len(places) for subject, places in self._open.items()}
         at = self.at
@@ -96,12 +93,8 @@ class OpenUsers:
 
         Until the next call, `records` returns their records.
 
-        Parameters
-        ----------
-        X, y
-            (n, p) features and (n,) targets, at most `room` records.
-        admitted
-            The mask (n,) of the records to take; None: all.
+        `X`, `y`: (n, p) features and (n,) targets, at most `room` records. `admitted`: the mask (n,) of the records to
+        take; None: all.
         """
         if not self._open:
             self.wipe()

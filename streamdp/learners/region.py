@@ -26,12 +26,7 @@ _LARGEST = 1e60  # the largest size of a domain; squares of larger numbers could
 def check_unplanned(given: Mapping[str, Any], planned: str) -> None:
     """Raise `ConfigError` if a parameter is set that only planned steps use.
 
-    Parameters
-    ----------
-    given
-        Parameters by name.
-    planned
-        The method whose steps are planned.
+    `given`: parameters by name. `planned`: the method whose steps are planned.
     """
     for name, default in PLANNED_ONLY.items():
         if given.get(name, default) != default:
@@ -74,12 +69,8 @@ class Region:
     def planned(cls, problem: LinearProblem, smoothness: float | None, strong_convexity: float) -> Region:
         """Check what steps are planned from.
 
-        Parameters
-        ----------
-        smoothness
-            That of the loss, if a smaller one is known than it has.
-        strong_convexity
-            lambda >= 0, if it is known.
+        `smoothness`: that of the loss, if a smaller one is known than it has. `strong_convexity`: lambda >= 0, if it is
+        known.
 
         Raises `ConfigError` for a loss that is weighted by norm, and for a domain or constants out of range.
         """
@@ -154,12 +145,8 @@ class Region:
     def caveats(self, theta: np.ndarray, units: str = "") -> list[str]:
         """What a statement says of the domain.
 
-        Parameters
-        ----------
-        theta
-            (d,) in the units in which it is learned.
-        units
-            Which these are, if they are not those of the features.
+        `theta`: (d,) in the units in which it is learned. `units`: which these are, if they are not those of the
+        features.
         """
         if isinstance(self.problem.domain, RealSpace):
             return []

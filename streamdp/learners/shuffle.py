@@ -221,10 +221,7 @@ class ShuffleBatches(Batches):
     def taken(self, shuffled: Shuffled) -> tuple[Budget, Callable[[], None]]:
         """Check the mixed bits of the next batch; return their spend, and what takes them in when it is counted.
 
-        Parameters
-        ----------
-        shuffled
-            The bits of all who answered, mixed by the shuffler.
+        `shuffled`: the bits of all who answered, mixed by the shuffler.
 
         Raises `NotAtBoundaryError` within a batch, `SchemaError` for bits that are not of the agreed sum, `BudgetError`
         if too few answered for any guarantee, and `ConfigError` after the last round of a cohort.
@@ -247,14 +244,8 @@ class ShuffleBatches(Batches):
     def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None, count: Callable[[], None]) -> None:
         """Learn from people who keep their records and answer in every round; see the estimator's `learn_cohort`.
 
-        Parameters
-        ----------
-        X, y
-            (n, p) and (n,), clean.
-        rounds
-            T >= 1; None: planned.
-        count
-            Counts the spend of a group before it is learned.
+        `X`, `y`: (n, p) and (n,), clean. `rounds`: T >= 1; None: planned. `count`: counts the spend of a group before
+        it is learned.
         """
         convexity, lipschitz = self.region.convexity, self.problem.loss.bound
         groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if convexity else 1

@@ -24,10 +24,7 @@ def sensitivity_of_average(loss: Loss, items: int) -> float:
     It is the largest distance of two gradients, because averages stay within their convex hull, times what rounding
     may add to a sum.
 
-    Parameters
-    ----------
-    items
-        The most gradients of an average.
+    `items`: the most gradients of an average.
     """
     return min(loss.sensitivity * (1 + items * 2.0**-52), 2 * loss.bound)
 
@@ -42,12 +39,7 @@ def averages(
 def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds | None) -> bool:
     """Return the true answer of a user: whether a value of one of its records, in turn, is in the interval.
 
-    Parameters
-    ----------
-    X, y
-        (k, p) features and (k,) targets.
-    bounds
-        To which targets are clipped; None: to none.
+    `X`, `y`: (k, p) features and (k,) targets. `bounds`: to which targets are clipped; None: to none.
     """
     record = question.turn % len(y)
     if question.column < X.shape[1]:

@@ -417,10 +417,7 @@ class UserReports(Collector):
     def taken(self, report: UserReport) -> Callable[[], None]:
         """Check a report, and return what takes it in, for when its spend is counted.
 
-        Parameters
-        ----------
-        report
-            The answer to the open question.
+        `report`: the answer to the open question.
 
         Raises `SchemaError` if it answers another question, or is no answer to it.
         """

@@ -335,10 +335,7 @@ class Windows(Collector):
     def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
         """Return users by their records.
 
-        Parameters
-        ----------
-        X, y, sizes
-            Records (N, p) and (N,), sorted by user, and how many each user has (n,).
+        `X`, `y`, `sizes`: records (N, p) and (N,), sorted by user, and how many each user has (n,).
         """
         users = WindowRecords(self.problem.loss, self.spec, self.region.project, X, y, sizes)
         try:
@@ -351,14 +348,8 @@ class Windows(Collector):
     def learn_users(self, users: WindowUsers, n: int, records: int, count: Callable[[], None]) -> None:
         """Release a window whose records are in other processes: its proof does not ask where the users are.
 
-        Parameters
-        ----------
-        users
-            All users of the window, with at most `items` records each. Their sums are exact.
-        n, records
-            How many users there are, and how many records they have.
-        count
-            Counts their spend.
+        `users`: all users of the window, with at most `items` records each. Their sums are exact. `n`, `records`: how
+        many users there are, and how many records they have. `count`: counts their spend.
 
         Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
         `ConfigError` without `sums_only`.

@@ -111,12 +111,7 @@ class Gathering:
     def take(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
         """Take records.
 
-        Parameters
-        ----------
-        X, y
-            (n, p) features and (n,) targets.
-        users, taken
-            What `choose` returned for them.
+        `X`, `y`: (n, p) features and (n,) targets. `users`, `taken`: what `choose` returned for them.
         """
         np.add.at(self._counts, users[taken], 1)  # first, so that no user gives too many records
         self._store(X, y, users, taken)
@@ -144,10 +139,7 @@ class Gathering:
     def close(self, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,).
 
-        Parameters
-        ----------
-        held
-            The mask (n,) of users who are held out, for `taken_out`; None: nobody.
+        `held`: the mask (n,) of users who are held out, for `taken_out`; None: nobody.
         """
         order = np.argsort(self._places[: self._filled], kind="stable")
         X, y, sizes = self._rows[:, :-1].take(order, axis=0), self._rows[:, -1].take(order), self._sizes()

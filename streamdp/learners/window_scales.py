@@ -48,10 +48,7 @@ class Scales:
     def read(self, state: Mapping[str, Any]) -> np.ndarray:
         """Return (3 k,), as `start`, of a stored state.
 
-        Parameters
-        ----------
-        state
-            With `scales` (2, k) and `final` (k,).
+        `state`: with `scales` (2, k) and `final` (k,).
 
         Raises `ConfigError` if they are out of range.
         """
@@ -65,12 +62,7 @@ class Scales:
     def units(self, plain: Units, table: np.ndarray) -> Units:
         """The units of columns with these centres and scales.
 
-        Parameters
-        ----------
-        plain
-            Those of columns as they are, and of the target in its bounds.
-        table
-            (2, k).
+        `plain`: those of columns as they are, and of the target in its bounds. `table`: (2, k).
         """
         columns, (centre, scale), inputs = plain.columns.copy(), table, self._inputs
         columns[:, self.columns[:inputs]] = centre[:inputs], 1 / scale[:inputs]
@@ -82,10 +74,7 @@ class Scales:
     def caveats(self, final: np.ndarray) -> list[str]:
         """What the statement says of them.
 
-        Parameters
-        ----------
-        final
-            (k,), which of them are final.
+        `final`: (k,), which of them are final.
         """
         if not len(self):
             return []
@@ -106,14 +95,8 @@ class Scales:
     ) -> tuple[Any, np.ndarray, np.ndarray] | None:
         """Find new centres and scales with a share of the window's budget.
 
-        Parameters
-        ----------
-        table
-            (2, k), the last ones.
-        final
-            (k,), which of them are final; not all are.
-        plan
-            Plans the method for a task.
+        `table`: (2, k), the last ones. `final`: (k,), which of them are final; not all are. `plan`: plans the method
+        for a task.
 
         Returns the plan for the rest of the budget, the new table, and which are final. None, and nothing is asked of
         the users, if the noise would be too large or the rest of the budget too small for the method.

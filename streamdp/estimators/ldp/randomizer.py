@@ -97,14 +97,8 @@ class Randomizer:
     def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report | Answer:
         """Randomise one record.
 
-        Parameters
-        ----------
-        x
-            Features by name, as for `learn_one`.
-        y
-            The target; for classifiers the index of the class.
-        budget
-            What the report spends; the agreed budget if None.
+        `x`: features by name, as for `learn_one`. `y`: the target; for classifiers the index of the class. `budget`:
+        what the report spends; the agreed budget if None.
 
         Raises `SchemaError` if a value is not a finite number or y is no class, `BudgetError` for a budget that cannot
         be served.

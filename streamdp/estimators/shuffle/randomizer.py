@@ -93,10 +93,7 @@ class ShuffleRandomizer:
     def record(self, x: Mapping[Any, Any], y: float) -> tuple[np.ndarray, np.ndarray]:
         """Return one record as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
 
-        Parameters
-        ----------
-        x, y
-            As for `messages`.
+        `x`, `y`: as for `messages`.
 
         Raises `SchemaError` as `messages` does.
         """
@@ -115,12 +112,7 @@ class ShuffleRandomizer:
     def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
         """Return the packed bits (d, w) of one record.
 
-        Parameters
-        ----------
-        x
-            Features by name; missing ones count as 0.
-        y
-            The target; for classifiers the index of the class.
+        `x`: features by name; missing ones count as 0. `y`: the target; for classifiers the index of the class.
 
         Raises `SchemaError` if a value is not a finite number or y is no class.
         """
@@ -130,10 +122,7 @@ class ShuffleRandomizer:
     def messages_of(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the packed bits (n, d, w) of n people.
 
-        Parameters
-        ----------
-        X, y
-            (n, p) features and (n,) encoded targets, one record for each person.
+        `X`, `y`: (n, p) features and (n,) encoded targets, one record for each person.
 
         Raises `SchemaError` for targets that are no class.
         """

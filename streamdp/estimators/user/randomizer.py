@@ -156,10 +156,8 @@ class UserRandomizer:
     def __call__(self, records: Sequence[tuple[Mapping[Any, Any], float]]) -> UserReport:
         """Make one report on all of a user's records.
 
-        Parameters
-        ----------
-        records
-            From 1 to `items` pairs (x, y): features by name, and the target (for classifiers the index of the class).
+        `records`: from 1 to `items` pairs (x, y): features by name, and the target (for classifiers the index of the
+        class).
 
         Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
         """
