@@ -35,12 +35,7 @@ class Features:
 
     Copies and pickles have an empty buffer.
 
-    Parameters
-    ----------
-    names
-        At least one name, and no name twice.
-    owner
-        The name of the estimator, for warnings.
+    `names`: at least one name, and no name twice. `owner`: the name of the estimator, for warnings.
 
     Raises `ConfigError` if there is no name, or if a name occurs twice.
     """
@@ -161,12 +156,8 @@ class SchemaFeatures(Features):
     A number is clipped to its bounds and scaled to [-1, 1]; a category becomes a column of 0 and 1 for each level but
     the first; declared transforms make other columns (see `data.schema.Schema`).
 
-    Parameters
-    ----------
-    declared
-        Bounds (low, high), a list of categories, or a mapping as for `data.schema.Schema`, by feature.
-    owner
-        The name of the estimator, for warnings.
+    `declared`: bounds (low, high), a list of categories, or a mapping as for `data.schema.Schema`, by feature. `owner`:
+    the name of the estimator, for warnings.
 
     Raises `SchemaError` for a declaration that contradicts itself.
     """

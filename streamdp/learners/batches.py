@@ -88,14 +88,8 @@ class Vectors(NamedTuple):
 class Batches(Learner):
     """The open batch and its steps: see the text of the module.
 
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner.
-    plan
-        Its further parameters.
-    given_domain
-        Whether the domain of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters. `given_domain`: whether the domain
+    of the problem is a parameter, and not the usual one.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """

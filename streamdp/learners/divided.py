@@ -40,12 +40,7 @@ class GatheredPart(Learner):
 
     A copy or pickle is that of the learner: the records are not in it.
 
-    Parameters
-    ----------
-    batches
-        The learner, at a boundary.
-    number, of
-        Which part, from 0, of how many.
+    `batches`: the learner, at a boundary. `number`, `of`: which part, from 0, of how many.
     """
 
     per_record_budgets = False

@@ -65,14 +65,7 @@ class OpenBatch:
 class People:
     """What a learner that collects rows by subject asks before it takes them.
 
-    Parameters
-    ----------
-    ledger
-        The caps; None: there are none.
-    budget
-        What a unit of the guarantee spends.
-    count
-        Counts a spend.
+    `ledger`: the caps; None: there are none. `budget`: what a unit of the guarantee spends. `count`: counts a spend.
     """
 
     def __init__(self, ledger: Ledger | None, budget: Budget, count: Callable[[Budget], None]) -> None:
@@ -106,14 +99,8 @@ class People:
 class Learner(ABC):
     """Learns clean rows whose spends are counted.
 
-    Parameters
-    ----------
-    problem
-        What is learned.
-    budget
-        What a record, or another unit of the guarantee, spends by default.
-    rng
-        The source of the noise.
+    `problem`: what is learned. `budget`: what a record, or another unit of the guarantee, spends by default. `rng`: the
+    source of the noise.
 
     Attributes
     ----------

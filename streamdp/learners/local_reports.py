@@ -50,16 +50,8 @@ _MOST_PAIRED = 32  # more columns have more pairs than most streams have informa
 class Report:
     """What leaves a person's side: a noisy gradient and its budget.
 
-    Parameters
-    ----------
-    gradient
-        (d,), finite.
-    budget
-        The budget that the noise was calibrated to.
-    private
-        False if the report was made without noise or with a seed.
-    changes
-        `Asked.changes` of the scales that the gradient was made for.
+    `gradient`: (d,), finite. `budget`: the budget that the noise was calibrated to. `private`: False if the report was
+    made without noise or with a seed. `changes`: `Asked.changes` of the scales that the gradient was made for.
     """
 
     gradient: np.ndarray
@@ -72,14 +64,8 @@ class Report:
 class Answer:
     """What leaves a person's side instead of a gradient: one noisy bit about a column.
 
-    Parameters
-    ----------
-    question
-        What was asked, in units of the declared bounds, [-1, 1].
-    yes
-        The noisy bit.
-    budget, private
-        As for `Report`.
+    `question`: what was asked, in units of the declared bounds, [-1, 1]. `yes`: the noisy bit. `budget`, `private`: as
+    for `Report`.
     """
 
     question: Question

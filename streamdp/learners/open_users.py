@@ -23,14 +23,8 @@ Users = list[list[int]]
 class OpenUsers:
     """The records of open users.
 
-    Parameters
-    ----------
-    items
-        The number of records that completes a user.
-    window
-        The number of records of the stream, learned or refused, after which all users are complete.
-    seconds
-        The time after which `late` turns True; None: never.
+    `items`: the number of records that completes a user. `window`: the number of records of the stream, learned or
+    refused, after which all users are complete. `seconds`: the time after which `late` turns True; None: never.
     """
 
     def __init__(self, items: int, window: int, seconds: float | None = None) -> None:

@@ -23,12 +23,8 @@ _MECHANISMS = ("auto", "gaussian", "none")
 class PanBatches(Batches):
     """The sum of a batch between the noise that opens it and the noise that closes it.
 
-    Parameters
-    ----------
-    problem, budget, rng, plan, given_domain
-        As for `Batches`.
-    mechanism
-        "auto" or "gaussian", or "none" for comparisons.
+    `problem`, `budget`, `rng`, `plan`, `given_domain`: as for `Batches`. `mechanism`: "auto" or "gaussian", or "none"
+    for comparisons.
     """
 
     trust = (

@@ -51,14 +51,8 @@ def check_newton(loss: Loss, planned: str) -> None:
 class Region:
     """The domain of a problem with its projection and size, and the constants of the loss on it.
 
-    Parameters
-    ----------
-    problem
-        With its domain: an `L2Ball`, a bounded `Box`, or all of R^d for steps that are not planned.
-    beta
-        The smoothness of the loss; inf: it must be smoothed.
-    convexity
-        lambda >= 0 of the expected loss.
+    `problem`: with its domain: an `L2Ball`, a bounded `Box`, or all of R^d for steps that are not planned. `beta`: the
+    smoothness of the loss; inf: it must be smoothed. `convexity`: lambda >= 0 of the expected loss.
     """
 
     problem: LinearProblem

@@ -36,12 +36,7 @@ _MANY = 100_000
 class Cohort(NamedTuple):
     """The same people answer in several rounds.
 
-    Parameters
-    ----------
-    people
-        How many people there are.
-    rounds
-        How many rounds; None: planned.
+    `people`: how many people there are. `rounds`: how many rounds; None: planned.
     """
 
     people: int
@@ -62,14 +57,8 @@ def cohort_of(declared: Any) -> Cohort:
 class ShuffleBatches(Batches):
     """The learner, and all three parties in one process.
 
-    Parameters
-    ----------
-    problem, budget, rng, plan, given_domain
-        As for `Batches`.
-    calibration
-        "tight" or "paper".
-    cohort
-        The people who answer in several rounds; None: each record is in one batch.
+    `problem`, `budget`, `rng`, `plan`, `given_domain`: as for `Batches`. `calibration`: "tight" or "paper". `cohort`:
+    the people who answer in several rounds; None: each record is in one batch.
     """
 
     shuffled = True

@@ -115,14 +115,8 @@ class UserReports(Collector):
 
     The raw records of open users are in `people` and nowhere else.
 
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner.
-    window, plan
-        Its further parameters.
-    given_domain
-        Whether the domain of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `window`, `plan`: its further parameters. `given_domain`: whether
+    the domain of the problem is a parameter, and not the usual one.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """

@@ -68,14 +68,8 @@ class WindowPlan:
 class Windows(Collector):
     """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else.
 
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner.
-    window, plan
-        Its further parameters.
-    given_domain
-        Whether the domain of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `window`, `plan`: its further parameters. `given_domain`: whether
+    the domain of the problem is a parameter, and not the usual one.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """

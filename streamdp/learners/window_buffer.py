@@ -23,12 +23,7 @@ _NEW, _REFUSED = -1, -2
 class Gathering:
     """The records of the open window.
 
-    Parameters
-    ----------
-    items
-        The most records of one user.
-    window
-        The number of records of the stream after which the window may end.
+    `items`: the most records of one user. `window`: the number of records of the stream after which the window may end.
     """
 
     def __init__(self, items: int, window: int) -> None:

@@ -25,12 +25,7 @@ from streamdp.windows.task import Rng, Task
 class Scales:
     """The columns that are centred and scaled. Their centres and scales, a table (2, k), are in the learner's state.
 
-    Parameters
-    ----------
-    columns
-        (k,) ascending indices; p is the target.
-    p
-        The number of features.
+    `columns`: (k,) ascending indices; p is the target. `p`: the number of features.
     """
 
     def __init__(self, columns: np.ndarray, p: int) -> None:

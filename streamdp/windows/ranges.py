@@ -70,10 +70,7 @@ class RangePlan:
 class PrivateRange(Method):
     """Noisy gradient steps over private ranges of users' gradients.
 
-    Parameters
-    ----------
-    most_queries
-        The largest expected number of gradients of single users in a run, from 1 to 2^40.
+    `most_queries`: the largest expected number of gradients of single users in a run, from 1 to 2^40.
 
     Raises `ConfigError` for a number out of range.
 
