@@ -166,8 +166,8 @@ mutations: programs $(SPARK)
 	$(BIN)/python -m tests.campaigns.mutations
 
 # A Kafka broker to try things on, until Ctrl-C. Needs Java >= 17 and Maven.
-kafka: $(STAMP)
-	$(BIN)/python -m servers.broker
+kafka:
+	@$(PYTHON) -m servers.broker
 
 clean:
 	rm -rf .venv .venv-* demo-output docs/_build dist

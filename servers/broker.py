@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from servers.certificates import make_certificates
 from servers.jars import jars, program
 from servers.process import START_TIMEOUT_S, Process, ServerError, free_ports, without
 
@@ -178,6 +177,8 @@ class Broker:
         if self.secure:
             server_file = Path(self.ca_file).with_name("server.pem")
             if not server_file.exists():
+                from servers.certificates import make_certificates  # it needs a package; `make kafka` needs none
+
                 make_certificates(Path(self.ca_file), server_file)
             settings |= {
                 "ssl.keystore.type": "PEM",
@@ -244,9 +245,11 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", help="folder for the data; default: a temporary folder")
     folder = parser.parse_args().folder
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print("waiting for Kafka to start", file=sys.stderr)
     try:
         with tempfile.TemporaryDirectory(prefix="streamdp-kafka-") as temporary, Broker(folder or temporary) as broker:
             print(f"STREAMDP_KAFKA={broker.bootstrap}", flush=True)
+            print("Kafka runs until Ctrl-C; in another shell, export the line above", file=sys.stderr)
             while broker.running:
                 time.sleep(0.2)
         print(f"Kafka ended unexpectedly, see {broker.log_file}", file=sys.stderr)

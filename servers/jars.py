@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def jars(pom: str, name: str, *options: str) -> Path:
     if folder.is_dir():
         return folder
     maven = program("mvn")
+    print(f"waiting for Maven to download {name}, once, to {folder}", file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as temporary:
         draft = Path(temporary) / "jars"

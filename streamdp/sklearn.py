@@ -89,7 +89,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         weights = self.model_.weights
         several = any(isinstance(block, dict) for block in weights.values())
         rows = [
-            [number for name, number in block.items() if name != "(scale)"]
+            [number for name, number in block.items() if name != "(error spread)"]
             for block in (weights.values() if several else [weights])
         ]
         found = np.array(rows if isinstance(self, PrivateClassifier) else rows[0])

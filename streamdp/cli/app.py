@@ -10,6 +10,12 @@ from streamdp.cli.ledger import ledger_app
 from streamdp.cli.shuffle import shuffle_app
 from streamdp.cli.spark import spark_app
 
+_HELP = """Learn from a stream of personal records under differential privacy.
+
+Begin with `streamdp init people.csv`: it writes job.yaml, with places to fill in. Then `streamdp check job.yaml` says
+what does not fit, `streamdp run job.yaml` learns, and `streamdp weights` and `streamdp statement` show the model and
+what it guarantees."""
+
 _CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
 message if its reader has ended, as with head; a run then stops at its last commit), or an unexpected error; 2 wrong
 usage or configuration; 3 the source or its data, also if a run has read records and learned none; 4 the store or the
@@ -24,7 +30,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # loading rich takes half of the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    help="Learn continuously from a stream of personal records under differential privacy.\n\n" + _CODES,
+    help=_HELP,
+    epilog=_CODES,
 )
 
 app.add_typer(ledger_app, name="ledger")

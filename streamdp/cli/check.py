@@ -24,7 +24,9 @@ def check(
     job: Annotated[str, typer.Argument(metavar="JOB.YAML", help="The job.")],
     as_json: AsJSON = False,
 ) -> None:
-    """Read the data of a job without learning or spending: what fits, what does not and why, and what to expect.
+    """Say what of a job's data fits, before anything is spent.
+
+    It reads them without learning: what fits, what does not and why, and what to expect.
 
     Exit code 2: places are to be filled in, or a setting is wrong; 3: a run would
     stop, because no record fits, or more do not fit than source.max_bad_share.
@@ -118,6 +120,6 @@ def _expectation(plan: dict[str, Any] | None) -> str:
     if plan["error"] is None:
         return VERDICTS[plan["beats_constant"]]
     return (
-        f"Planned error of theta: {plan['error']:.3g}, with {plan['columns']} columns and {plan['records']:,} records"
-        f" of the planner's reference model. {VERDICTS[plan['beats_constant']]}"
+        f"Planned error of the weights: {plan['error']:.3g}, with {plan['columns']} columns and {plan['records']:,}"
+        f" records of the planner's reference model. {VERDICTS[plan['beats_constant']]}"
     )

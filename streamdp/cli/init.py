@@ -43,7 +43,10 @@ def init(
         typer.Option(min=1, help="--trust window: the most records of a person. Default: 16 with --subject, else 1."),
     ] = None,
 ) -> None:
-    """Write a job for a data file, with comments and places to fill in. It holds no value of data that are private."""
+    """Write a job for a data file, with places to fill in.
+
+    It holds no value of data that are private.
+    """
     from streamdp.config.draft import draft, may_lack_header
     from streamdp.config.file import file_type
     from streamdp.config.peek import ROWS, delimiter_of, peek

@@ -21,7 +21,7 @@ Place = Annotated[str, typer.Argument(metavar="STORE", help="people.db or postgr
 
 @ledger_app.command(epilog="Example: streamdp ledger status people.db")
 def status(store: Place, as_json: AsJSON = False) -> None:
-    """What each job has learned, and how many people are near their caps."""
+    """What jobs have learned, and how near people are to caps."""
     from datetime import UTC, datetime
 
     from streamdp.store.report import SHARES, ledger_status
@@ -48,7 +48,7 @@ def status(store: Place, as_json: AsJSON = False) -> None:
         typer.echo(f"         {people:,} spent {share} of their cap{'' if found.older is None else ' of the period'}")
         low = high
     for job in found.jobs:
-        said = f"{job.learned:,} records learned, {job.refused:,} refused, {job.dead:,} dead"
+        said = f"{job.learned:,} records learned, {job.refused:,} refused, {job.dead:,} do not fit"
         without = "" if job.capped else "; it has no cap, and the ledger knows nothing of its people"
         typer.echo(f"job {job.job}: {said}; last commit {at(job.committed_at)}{without}")
         for shard, (seq, position) in job.shards.items():
@@ -85,7 +85,10 @@ def change_cap(
 
 @ledger_app.command(epilog="Example: streamdp ledger export people.db > spends.csv")
 def export(store: Place) -> None:
-    """Write what each person has spent over all jobs as CSV, with keyed hashes in place of subjects."""
+    """Write what each person has spent, as CSV.
+
+    It counts all jobs, and has keyed hashes in place of subjects.
+    """
     from streamdp.store.report import export_rows
 
     csv.writer(sys.stdout, lineterminator="\n").writerows(export_rows(store))

@@ -10,10 +10,15 @@ from streamdp.cli.app import app
 from streamdp.errors import BudgetError, ConfigError
 
 
-@app.command(epilog="Example: streamdp plan --loss logistic --d 5 --budget eps=1 --error 0.3")
+@app.command(epilog="Example: streamdp plan --loss logistic --parameters 5 --budget eps=1 --error 0.3")
 def plan(
     loss: Annotated[str, typer.Option(help="The name of the loss.")],
-    d: Annotated[int, typer.Option(min=1, help="The number of parameters.")],
+    d: Annotated[
+        int,
+        typer.Option(
+            "--parameters", min=1, help="How many weights: a number has one, a category one less than it has values."
+        ),
+    ],
     budget: Annotated[str, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")],
     error: Annotated[float | None, typer.Option(help="The error to reach: prints how many records it needs.")] = None,
     records: Annotated[
@@ -21,7 +26,10 @@ def plan(
         typer.Option(min=1, help="The number of records: prints the error, and the chance to beat a constant."),
     ] = None,
 ) -> None:
-    """How many records LDP needs for an error ||theta_n - theta*||, or which error a number of records reaches."""
+    """How many records a model needs.
+
+    The error is the distance of all weights, with scaled columns, from those of endless data; LDP learns them.
+    """
     from streamdp.config.prospect import VERDICTS, alike, chance
     from streamdp.optim.planner import plan_error, plan_records
     from streamdp.privacy.guarantees import parse_budget

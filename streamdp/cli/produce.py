@@ -23,7 +23,10 @@ def produce(
         str | None, typer.Option(help="The character between CSV fields. Default: a tab for .tsv, else a comma.")
     ] = None,
 ) -> None:
-    """Send the rows of a CSV file to a Kafka topic as JSON objects; rows with the same key share a partition."""
+    """Send the rows of a CSV file to a Kafka topic.
+
+    They are JSON objects there; rows with the same key share a partition.
+    """
     from streamdp.cli.kafka_job import produce as send
 
     if delimiter is not None:

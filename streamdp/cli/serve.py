@@ -27,7 +27,9 @@ def serve(
     ] = "info",
     trace: Trace = False,
 ) -> None:
-    """Serve the committed models of jobs over HTTP, and learn from requests those whose source is http.
+    """Serve models over HTTP, and learn from requests.
+
+    Of the jobs, those with a source of type http learn.
 
     Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
     """

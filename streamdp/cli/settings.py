@@ -41,7 +41,10 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
         _assign(settings, assignment)
     schema = settings.get("schema", {})
     if isinstance(schema, dict) and not {"target", "features"} <= schema.keys():
-        raise ConfigError(f"{what} is not a .yaml job, so --target and at least one --feature must be given")
+        raise ConfigError(
+            f"{what} is data and no job: `streamdp init {what}` writes a job.yaml for it, with places to fill in; or"
+            " give --target and --feature here"
+        )
     settings["source"].setdefault("type", file_type(what))
     name = os.path.basename(os.path.abspath(what))  # also of the folder .
     settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)

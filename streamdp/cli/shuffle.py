@@ -11,7 +11,7 @@ from streamdp.cli.common import IdleSeconds
 shuffle_app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Learn without trusting the learner: devices, a shuffler and the learner communicate over Kafka."
+    help="Learn without trusting the learner.\n\nDevices, a shuffler and the learner communicate over Kafka."
     " Each party runs its own command with the same JOB.YAML.",
 )
 
@@ -50,7 +50,10 @@ def randomize(
 
 @shuffle_app.command(epilog="Example: streamdp shuffle mix shuffle.yaml")
 def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
-    """Run the shuffler: it mixes the messages of a batch when enough have come, and forwards all of them or none."""
+    """Run the shuffler.
+
+    It mixes the messages of a batch when enough have come, and forwards all of them or none.
+    """
     from streamdp.cli.shuffle_job import load, run_shuffler
 
     run_shuffler(load(job), idle_seconds)
@@ -58,7 +61,10 @@ def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
 
 @shuffle_app.command(epilog="Example: streamdp shuffle learn shuffle.yaml")
 def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
-    """Run the learner: it absorbs mixed batches, commits to the job's store, and announces the next point."""
+    """Run the learner.
+
+    It absorbs mixed batches, commits to the job's store, and announces the next point.
+    """
     from streamdp.cli.shuffle_job import load, run_learner
 
     run_learner(load(job), idle_seconds)

@@ -104,7 +104,7 @@ def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: li
 
 
 def _said(counts: Counts) -> str:
-    return f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead:,} dead letters"
+    return f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead:,} do not fit"
 
 
 def _measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:

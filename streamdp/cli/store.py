@@ -57,6 +57,7 @@ def status(
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
     del rows["doubts"]
+    rows = {"do not fit" if name == "dead" else name: value for name, value in rows.items()}
     for name, value in [*rows.items(), *(("doubt", doubt) for doubt in reasons)]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
 
@@ -76,7 +77,7 @@ def weights(
     level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
     as_json: AsJSON = False,
 ) -> None:
-    """The weights of the committed model, with confidence intervals if the estimator has them."""
+    """The weights of the model, and their intervals, if it has them."""
     from dataclasses import asdict
 
     from streamdp.reading.doubts import too_few
@@ -111,7 +112,10 @@ def predict(
     delimiter: Delimiter = ",",
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
 ) -> None:
-    """Read CSV rows from standard input and write them with predictions of the committed model added."""
+    """Add predictions to CSV rows.
+
+    Rows come from standard input, and go to standard output.
+    """
     from streamdp.serving.predict_csv import predict_csv
     from streamdp.serving.publish import committed
 

@@ -824,7 +824,7 @@ class Estimator(river_base.Estimator):
 
     @property
     def weights(self) -> dict[Any, Any]:
-        """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
+        """The estimate by name; the intercept under "(intercept)", Huber's scale under "(error spread)".
 
         For more than two classes a dict by class of dicts by name. Empty before the features are known.
         """
@@ -834,7 +834,7 @@ class Estimator(river_base.Estimator):
 
     def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
         if isinstance(self.learner.problem.loss, Huber):
-            names = [*names, "(scale)"]
+            names = [*names, "(error spread)"]
         return dict(zip(names, theta.tolist(), strict=True))
 
     @property

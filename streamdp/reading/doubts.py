@@ -13,7 +13,7 @@ from typing import Any
 
 LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
-ON_BORDER = "theta sits on the border of its domain: a larger domain may hold a better theta"
+ON_BORDER = "the coefficients lie on the border of their domain: a larger domain may hold better ones"
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from streamdp.validation.quality import Quality
 
+COUNTS = {"learned": "learned", "refused": "refused", "dead": "do not fit"}
+"""What a table calls the numbers of `Counts`."""
 Lag = Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]
 
 
@@ -97,7 +99,7 @@ class _Display:
 
 
 def _columns(counts: Counts) -> dict[str, str]:
-    return {name: f"{number:,}" for name, number in asdict(counts).items()}
+    return {COUNTS[name]: f"{number:,}" for name, number in asdict(counts).items()}
 
 
 def _measures(holdout: Mapping[str, Any] | None) -> dict[str, str]:
@@ -299,7 +301,7 @@ class WorkerDisplay(_Display, Observer):
         faults = [self._fault] if self._fault else list(self._stalls.values())
         table = Table("shard", box=None, title="; ".join((title, *faults[:3])))
         table.caption = "\n".join(f"{name}: {note}" for name, note in self._notes.items()) or None
-        for column in (*asdict(Counts()), "lag"):
+        for column in (*COUNTS.values(), "lag"):
             table.add_column(column, justify="right")
         for shard, counts in sorted(self._counts.items()):
             lag = self._lags.get(shard)

@@ -25,7 +25,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         )
     if getattr(estimator, "cohort", None) is not None and not estimator.finished:
         done, rounds = estimator.batch[2], estimator.phase.steps
-        found.append(f"{done} of the cohort's {rounds} rounds are made: theta is on its way")
+        found.append(f"{done} of the cohort's {rounds} rounds are made: the model is not complete")
     if getattr(estimator, "on_border", False):
         found.append(ON_BORDER)
     wide = loose(getattr(estimator, "looseness", None), getattr(estimator, "near_bound", None))
@@ -39,8 +39,8 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         found += needed
         if _begins_at_zero(estimator) and (needed or shown[0].settled is None):
             found.append(
-                "the target has no declared bounds: theta began at 0, with steps for values between about -1 and 1; if "
-                "its values are others, the model may be worse than a constant: declare the bounds of the target"
+                "the target has no declared bounds: the model began at 0, with steps for values between about -1 and 1;"
+                " if its values are others, the model may be worse than a constant: declare the bounds of the target"
             )
     return found
 

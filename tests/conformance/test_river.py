@@ -330,7 +330,7 @@ def test_schema_warnings_come_once() -> None:
 def test_an_undeclared_schema_is_adopted_sorted_with_a_warning() -> None:
     model = LDPASGDRegressor()
     assert len(caught(lambda: model.learn_one({"b": 1.0, "a": 2.0}, 1.0))) == 1
-    assert list(model.weights) == ["a", "b", "(intercept)", "(scale)"]
+    assert list(model.weights) == ["a", "b", "(intercept)", "(error spread)"]
 
 
 def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:

@@ -105,7 +105,7 @@ def test_raw_frames_pipelines_and_parameters() -> None:
     frame = pd.DataFrame({"age": [10, 20, 30, 40], "city": ["Lyon", "Paris", "Rome", "Lyon"]})
     model = PrivateRegressor(features=features, target=(0, 10))
     assert model.fit(frame, [1, 2, 3, 4]).predict(frame).shape == (4,)
-    assert set(model.model_.weights) == {"age", "city=Lyon", "city=(other)", "(intercept)", "(scale)"}
+    assert set(model.model_.weights) == {"age", "city=Lyon", "city=(other)", "(intercept)", "(error spread)"}
     with pytest.raises(SchemaError, match="expected a frame"):
         model.fit(frame.to_numpy(), [1, 2, 3, 4])
     assert model.get_params()["features"] is features

@@ -54,3 +54,12 @@ def test_a_shell_completes_commands(quick: Quick) -> None:
     words = {"COMP_WORDS": "streamdp che", "COMP_CWORD": "1", "_STREAMDP_COMPLETE": "complete_bash"}
     code, out, _ = quick(**words)
     assert (code, out.split()) == (0, ["check"])
+
+
+def test_help_begins_with_what_to_do_and_cuts_no_summary(quick: Quick) -> None:
+    for group in ([], ["ledger"], ["shuffle"], ["spark"]):
+        assert "..." not in quick.output(*group, "--help", COLUMNS="80").partition("Commands:")[2]
+    said = quick.output("--help")
+    assert (
+        said.index("Begin with `streamdp init people.csv`") < said.index("Commands:") < said.index("Exit codes: 0 done")
+    )

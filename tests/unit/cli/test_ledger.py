@@ -83,7 +83,9 @@ def test_statements_say_what_the_cap_covers(quick: Quick, tmp_path: Path, data: 
     assert f"Note: this statement covers {alone}" in said["free"]
     assert "jobs" not in said["free"]
     assert "no cap is kept" in said["free"]
-    assert "job free: 300 records learned, 0 refused, 0 dead" in (out := quick("ledger", "status", "people.db")[1])
+    assert "job free: 300 records learned, 0 refused, 0 do not fit" in (
+        out := quick("ledger", "status", "people.db")[1]
+    )
     assert "it has no cap, and the ledger knows nothing of its people" in out
 
 

@@ -74,7 +74,7 @@ def test_no_file_that_a_run_leaves_shows_a_value(trained: Path) -> None:
 
 
 def test_status_statement_weights(trained: Path, quick: Quick) -> None:
-    assert "dead:         100" in quick.output("status", "data.db", folder=trained)
+    assert "do not fit:   100" in quick.output("status", "data.db", folder=trained)
     status = json.loads(quick("status", "data.db", "--json", folder=trained)[1])
     assert status["learned"] + status["refused"] + status["dead"] == 5100
     assert status["cap"] == "eps=3"
@@ -152,7 +152,11 @@ def test_status_says_that_theta_is_on_the_border(tmp_path: Path, quick: Quick) -
             old.unlink()
         assert quick("run", "data.csv", *flags)[0] == 0
         status = json.loads(quick("status", "data.db", "--json")[1])
-        on_border = [doubt for doubt in status["doubts"] if doubt.startswith("theta sits on the border of its domain")]
+        on_border = [
+            doubt
+            for doubt in status["doubts"]
+            if doubt.startswith("the coefficients lie on the border of their domain")
+        ]
         assert len(on_border) == found
 
 
@@ -234,11 +238,15 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["status", "data.csv"], 4, "not an SQLite database"),
         (["weights", "data.db", "--level", "1.5"], 2, "level"),
         (["predict", "data.db", "--delimiter", "ab"], 2, "--delimiter"),
-        (["plan", "--loss", "huber", "--d", "5", "--budget", "x"], 2, "--budget"),
-        (["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"], 2, "--error"),
-        (["plan", "--loss", "huber"], 2, "--d"),
-        (["plan", "--loss", "huber", "--d", "100000", "--budget", "eps=1", "--error", "1"], 2, "d: expected 1 to"),
-        (["plan", "--loss", "huber", "--d", "0"], 2, "equal to 1. Try --help."),
+        (["plan", "--loss", "huber", "--parameters", "5", "--budget", "x"], 2, "--budget"),
+        (["plan", "--loss", "huber", "--parameters", "5", "--budget", "eps=1"], 2, "--error"),
+        (["plan", "--loss", "huber"], 2, "--parameters"),
+        (
+            ["plan", "--loss", "huber", "--parameters", "100000", "--budget", "eps=1", "--error", "1"],
+            2,
+            "d: expected 1 to",
+        ),
+        (["plan", "--loss", "huber", "--parameters", "0"], 2, "equal to 1. Try --help."),
         (["status"], 2, "Missing argument 'STORE'. Try --help."),
         (["run", "--flight"], 2, "No such option: --flight. Try --help."),
         (["fly"], 2, "fly"),
@@ -504,12 +512,12 @@ def test_version_help_and_plan(tmp_path: Path, quick: Quick) -> None:
     out = quick.output("--version")
     assert out.startswith("streamdp ")
     assert "Exit codes" in quick.output("--help")
-    plan = ["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"]
+    plan = ["plan", "--loss", "huber", "--parameters", "5", "--budget", "eps=1"]
     records = quick.output(*plan, "--error", "0.1").split()[0].replace(",", "")
     out = quick.output(*plan, "--records", records)
     assert float(out.split()[1]) == pytest.approx(0.1, rel=0.01)
     assert "likely to beat the best constant" in out
-    many = quick.output("plan", "--loss", "huber", "--d", "50", "--budget", "eps=1", "--records", "10000")
+    many = quick.output("plan", "--loss", "huber", "--parameters", "50", "--budget", "eps=1", "--records", "10000")
     assert "unlikely to beat the best constant" in many
 
 

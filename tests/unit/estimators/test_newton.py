@@ -346,7 +346,7 @@ def test_a_domain_is_kept_and_said() -> None:
         for low in range(0, 5000, 250):
             model.learn_arrays(X[low : low + 250], y[low : low + 250])
             assert model.theta == pytest.approx(domain.project(model.theta), abs=1e-12)
-        assert f"theta is kept in {domain}; theta sits on the border of its domain" in model.statement()
+        assert f"theta is kept in {domain}; the coefficients lie on the border of their domain" in model.statement()
 
 
 @pytest.mark.slow
@@ -356,7 +356,7 @@ def test_a_planned_walk_that_ends_on_the_border_says_so() -> None:
     X, y = stream(model, 20_000)
     assert "border" not in model.statement()
     model.learn_arrays(X, 100 * y)
-    assert "theta sits on the border of its domain" in model.statement()
+    assert "the coefficients lie on the border of their domain" in model.statement()
     roomy = PanPrivateClassifier(features=NAMES, method="ac-sa", mechanism="none", domain=L2Ball(50.0))
     roomy.learn_arrays(*stream(roomy, 5000))
     assert "border" not in roomy.statement()

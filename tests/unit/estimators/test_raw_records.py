@@ -121,7 +121,7 @@ def test_weights_are_in_original_units_for_every_kind() -> None:
     model = regressor(budget="eps=8", seed=1)
     model.learn_many(X, y)
     weights = model.weights
-    assert list(weights) == ["age", "city=Lyon", "income", "(intercept)", "(scale)"]
+    assert list(weights) == ["age", "city=Lyon", "income", "(intercept)", "(error spread)"]
     assert weights["age"] == pytest.approx(0.5, abs=0.1)
     assert weights["city=Lyon"] == pytest.approx(10, abs=4)
     assert weights["income"] == pytest.approx(1e-4, abs=6e-5)

@@ -48,7 +48,7 @@ def test_theta_on_its_border_and_weights_without_an_interval_are_told() -> None:
     pan.close_batch()
     assert pan.on_border
     assert doubts(pan, Counts(3000, 0, 0)) == [
-        "theta sits on the border of its domain: a larger domain may hold a better theta"
+        "the coefficients lie on the border of their domain: a larger domain may hold better ones"
     ]
     model = LDPASGDClassifier(features=["a"])
     model.learn_arrays(X[:3], np.ones(3))
