@@ -37,6 +37,7 @@ from streamdp.errors import (
 from streamdp.estimators.admission import Admission
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
+from streamdp.estimators.hints import check_parameters, missing
 from streamdp.estimators.packing import Predictor, RecordLearner
 from streamdp.estimators.traps import warn_if_repeated
 from streamdp.estimators.validation import Validation
@@ -100,6 +101,15 @@ class Estimator(river_base.Estimator):
     """Predicts, if the learner's point stays. None: not made yet."""
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        check_parameters(cls, given)
+        return super().__new__(cls)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name)
 
     def _construct(self, arguments: Mapping[str, Any]) -> None:
         """Store the arguments of the constructor, `locals()`, under their own names, as River requires, and set up."""

@@ -1,0 +1,67 @@
+"""Names that other libraries have for parameters and methods of estimators, and what is meant here."""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import signature
+from typing import Any
+
+from streamdp.errors import ConfigError, suggestion
+
+_PARAMETERS = {
+    **dict.fromkeys(("epsilon", "eps"), 'budget=PureDP(1), or budget="eps=1"'),
+    "delta": 'budget=ApproxDP(1, 1e-6), or budget="eps=1,delta=1e-6"',
+    "mu": 'budget=GaussianDP(1), or budget="mu=1"',
+    "fit_intercept": "intercept",
+    "random_state": "seed, in tests",
+    **dict.fromkeys(("l1", "l2", "penalty", "C"), "domain=L2Ball(radius), which bounds the weights"),
+    **dict.fromkeys(("learning_rate", "lr", "eta0", "optimizer"), "eta, a factor of planned steps, and mostly nothing"),
+    **dict.fromkeys(("bounds", "bounds_X", "data_norm"), 'features={"age": (18, 100)}, with bounds for each column'),
+    **dict.fromkeys(("bounds_y", "target_bounds"), "target=(low, high)"),
+}
+_SKLEARN = "or streamdp.sklearn, which has scikit-learn's interface"
+_ATTRIBUTES = {
+    **dict.fromkeys(("fit", "partial_fit"), f"learn_many(X, y), {_SKLEARN}"),
+    "predict": f"predict_one(x) and predict_many(X), {_SKLEARN}",
+    "predict_proba": f"predict_proba_one(x) and predict_proba_many(X), {_SKLEARN}",
+    "score": "streamdp.sklearn, or validation={...} for a private answer",
+    **dict.fromkeys(("coef_", "coef", "intercept_", "params"), "weights, a dict by name"),
+    **dict.fromkeys(("epsilon", "privacy_spent", "spent"), "guarantee and statement()"),
+    "classes_": "classes",
+}
+
+
+@cache
+def _known(kind: type) -> frozenset[str]:
+    return frozenset(signature(kind).parameters)
+
+
+def check_parameters(kind: type, given: dict[str, Any]) -> None:
+    """Raise `ConfigError` for keywords that a constructor does not have, with what is meant.
+
+    Parameters
+    ----------
+    kind
+        A public estimator.
+    given
+        The keywords.
+    """
+    for name in given.keys() - _known(kind):
+        meant = _PARAMETERS.get(name)
+        hint = suggestion(name, _known(kind)) if meant is None else f": use {meant}"
+        raise ConfigError(f"{kind.__name__} has no parameter {name!r}{hint}")
+
+
+def missing(owner: Any, name: str) -> AttributeError:
+    """Return the error for an attribute that an estimator does not have, with what is meant.
+
+    Parameters
+    ----------
+    owner
+        The estimator.
+    name
+        The attribute.
+    """
+    meant = _ATTRIBUTES.get(name)
+    hint = "" if meant is None else f": use {meant}"
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner)
