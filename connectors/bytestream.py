@@ -1,4 +1,4 @@
-"""Bytes of a file, plain or packed by gzip or Zstandard, of a growing file, or of standard input, in order."""
+"""Bytes of a file, plain or packed, of a growing file, or of standard input, in order."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ import sys
 import time
 from typing import Any
 
-from connectors.unpacking import DamagedError, Gzip, Unpacker, Zstandard
+from connectors.textform import Converter, TextForm
+from connectors.unpacking import XZ, Bzip2, DamagedError, Gzip, Unpacker, Zstandard
 from streamdp.errors import SourceError
 
-_MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd"}
+_MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd", "xz": b"\xfd7zX", "bzip2": b"BZh"}
+_UNPACKERS: dict[str, type[Unpacker]] = {"gzip": Gzip, "Zstandard": Zstandard, "xz": XZ, "bzip2": Bzip2}
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """The first bytes of a frame of Zstandard that holds no data (RFC 8878, 3.1.2)."""
-_OTHERS = {"xz": b"\xfd7zX", "zip": b"PK\x03\x04"}
-"""The first bytes of packed files that are not read."""
-_BZIP2 = b"BZh", b"1AY&SY"
-"""The first bytes of a bzip2 file: these, a digit, and these."""
-_ENDING = {"gzip": ".gz", "Zstandard": ".zst"}
+_ZIP = b"PK\x03\x04"
+_BLOCK = b"1AY&SY"
+"""What follows the magic and a digit in a bzip2 file, and not in text."""
+_ENDING = {"gzip": ".gz", "Zstandard": ".zst", "xz": ".xz", "bzip2": ".bz2"}
 _PIECE = 1 << 16  # packed bytes that are read at once
 _FOLLOW_SLEEP_S = 0.05
 
 
 class ByteStream:
-    """The unpacked bytes of a file (plain, gzip or Zstandard, as its first bytes say) or of standard input, path `-`.
+    """The bytes of a file, unpacked as its first bytes say, or of standard input, path `-`.
 
-    With `follow`, the end of a plain file is not the end of the stream, and a packed file is refused. Raises
-    `SourceError` if the file cannot be opened, read or unpacked.
+    With `follow`, the end of a plain file is not the end of the stream, and a packed file is refused. If the text has a
+    `form` of its own, its records come in UTF-8. Raises `SourceError` if the file cannot be opened, read or unpacked.
     """
 
-    def __init__(self, path: str, *, follow: bool = False) -> None:
+    def __init__(self, path: str, *, follow: bool = False, form: TextForm | None = None) -> None:
         self._path = path
         self.name = "standard input" if path == "-" else path
         """What messages call the file."""
@@ -40,6 +41,7 @@ class ByteStream:
         self._head: bytes | None = b""  # the first bytes, until they show what the file is
         self._first = b""  # those of a plain file, which are not given yet
         self._unpacker: Unpacker | None = None
+        self._converter = None if form is None else Converter(form)
         self._file: io.BufferedReader
         if path == "-":
             stdin: Any = sys.stdin.buffer
@@ -58,6 +60,8 @@ class ByteStream:
         kind = next((kind for kind, magic in _MAGIC.items() if head.startswith(magic)), None)
         if _SKIPPABLE.match(head):
             kind = "Zstandard"
+        if kind == "bzip2" and not (head[4:] + self._file.peek(10)).startswith(_BLOCK, max(0, 4 - len(head))):
+            kind = None
         part = any(magic.startswith(head) for magic in _MAGIC.values()) or (len(head) < 4 and b"P" <= head[:1] <= b"_")
         if kind is None and piece and part:
             self._head = head
@@ -71,20 +75,13 @@ class ByteStream:
                 self.close()
                 raise SourceError(f"{self.name} is named {ending} but is not a {named} file")
         if kind is None:
-            self._refuse_others(head)
+            if head.startswith(_ZIP):
+                self.close()
+                raise SourceError(f"{self.name} is a zip file: unpack it first, or pack it by gzip or Zstandard")
             self._first = head
         else:
-            self._unpacker = Gzip() if kind == "gzip" else Zstandard()
+            self._unpacker = _UNPACKERS[kind]()
             self._unpacker.feed(head)
-
-    def _refuse_others(self, head: bytes) -> None:
-        """Raise `SourceError` for a file that is packed in another way: it would be read as broken text."""
-        other = next((name for name, magic in _OTHERS.items() if head.startswith(magic)), None)
-        if head.startswith(_BZIP2[0]) and self._file.peek(len(_BZIP2[1])).startswith(_BZIP2[1]):
-            other = "bzip2"
-        if other is not None:
-            self.close()
-            raise SourceError(f"{self.name} is a {other} file: unpack it first, or pack it by gzip or Zstandard")
 
     def read(self, size: int, timeout_s: float) -> bytes | None:
         """Read the next bytes: b"" at the end of the stream, and None if nothing came within `timeout_s`.
@@ -92,6 +89,14 @@ class ByteStream:
         There are at most `size` of them, which bounds the memory that a packed file can take. Only a growing file or
         standard input is waited for.
         """
+        data = self._read(size, timeout_s)
+        while data is not None and self._converter is not None:
+            if (found := self._converter.convert(data)) or not data:
+                return found
+            data = self._read(size, timeout_s)
+        return data
+
+    def _read(self, size: int, timeout_s: float) -> bytes | None:
         try:
             if self._follow:
                 return self._read_growing(size, timeout_s)

@@ -17,6 +17,7 @@ from hashlib import blake2b
 import numpy as np
 
 from connectors.recordblocks import MAX_RECORD_BYTES, Records, count_byte, cut_lines, find_byte
+from streamdp.data.records import PACKED
 from streamdp.errors import ConfigError, SchemaError, SourceError, suggestion
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
@@ -25,9 +26,9 @@ _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 def usual_delimiter(path: str) -> str:
     """Return the delimiter of a file if none is declared: a tab if `path` ends in `.tsv`, else a comma.
 
-    The file may be compressed (`.gz` or `.zst`).
+    The file may be compressed.
     """
-    return "\t" if path.removesuffix(".gz").removesuffix(".zst").endswith(".tsv") else ","
+    return "\t" if re.sub(PACKED, "", path).endswith(".tsv") else ","
 
 
 class CSVGrammar:
@@ -85,8 +86,8 @@ class CSVGrammar:
         if line.encode() != raw:
             wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise SourceError(
-                f"the header is not UTF-8 text{', but UTF-16' * wide}; expected a line of column names: convert the "
-                f"file, as by `iconv -f {'UTF-16' if wide else 'ISO-8859-1'} -t UTF-8`"
+                f"the header is not UTF-8 text{', but UTF-16' * wide}; expected a line of column names: set "
+                f"source.encoding: {'utf-16' if wide else 'cp1252'}, or convert the file"
             )
         if "\r" in line.rstrip("\r\n").replace("\r\n", "\n"):  # such a header holds records, or all of them
             raise _bad_header("header has a CR that ends no line: lines end in LF or CRLF, not in CR")

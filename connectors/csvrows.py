@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from connectors.csvgrammar import CSVGrammar, usual_delimiter
 from connectors.recordblocks import RecordBlocks, Records
+from connectors.textform import TextForm
 from streamdp.errors import SchemaError
 
 _WAIT_S = 60.0
@@ -36,14 +37,16 @@ class CSVRow(NamedTuple):
 class CSVRows:
     """The rows of a CSV file, in lists as they arrive. Empty lines are skipped.
 
-    `path` and `delimiter` are as for `files.CSVSource`; the header must name `columns` exactly once, in any order and
-    among others. Waits for the header. Raises `SourceError` if the file cannot be read, and `SchemaError` if there is
-    no header or it does not fit.
+    `path`, `delimiter` and `form` are as for `files.CSVSource`; the header must name `columns` exactly once, in any
+    order and among others. Waits for the header. Raises `SourceError` if the file cannot be read, and `SchemaError` if
+    there is no header or it does not fit.
     """
 
-    def __init__(self, path: str, delimiter: str | None = None, columns: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str, delimiter: str | None = None, columns: Sequence[str] = (), form: TextForm | None = None
+    ) -> None:
         self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns, whole=True)
-        self._blocks = RecordBlocks(path, self._grammar, whole=True)
+        self._blocks = RecordBlocks(path, self._grammar, whole=True, form=form)
         self._records: Records | None = None
         while not (self._blocks.has_header or self._blocks.finished):
             self._records = self._blocks.next(_WAIT_S)

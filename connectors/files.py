@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +18,9 @@ from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordblocks import Records
 from connectors.recordfile import RecordFile
 from connectors.recordlines import Lines
+from connectors.textform import TextForm
 from streamdp.data.records import Batch, DeadLetter, Encoder
-from streamdp.errors import check_path
+from streamdp.errors import ConfigError, check_path
 
 
 class CSVSource(RecordFile):
@@ -29,7 +31,8 @@ class CSVSource(RecordFile):
     `path` is plain or packed, or `-` for standard input. The delimiter is one ASCII character; by default a tab if the
     name ends in `.tsv`, else a comma. With `follow`, the source waits for more at the end of a plain file that grows,
     until `close()`. With `keep_payload`, the raw bytes of bad records, which are personal data, are in their dead
-    letters.
+    letters. `form` is how the text differs from UTF-8 with a header first. Numbers are written with `decimal` and, in
+    groups of three digits, with `thousands`.
 
     `TooManyBadRecordsError` is raised if more than `max_bad_share` (in [0, 1]; None: never) of the records so far
     became dead letters and they are `min_bad` or more, or if a file ends without one good record.
@@ -51,7 +54,11 @@ class CSVSource(RecordFile):
         max_bad_share: float | None = 0.05,
         min_bad: int = 100,
         keep_payload: bool = False,
+        form: TextForm | None = None,
+        decimal: str = ".",
+        thousands: str | None = None,
     ) -> None:
+        self._number = None if (decimal, thousands) == (".", None) else written(decimal, thousands)
         path = check_path("path", path)
         self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, encoder.columns)
         super().__init__(
@@ -61,6 +68,7 @@ class CSVSource(RecordFile):
             max_bad_share=max_bad_share,
             min_bad=min_bad,
             keep_payload=keep_payload,
+            form=form,
         )
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
@@ -102,7 +110,7 @@ class CSVSource(RecordFile):
             data = np.frombuffer(data, np.uint8)[np.repeat(which, lengths)].tobytes()
         if not data:
             return None, False
-        numeric = self._encoder.numeric_columns
+        numeric = self._encoder.numeric_columns if self._number is None else ()
         types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._grammar.width)), pl.String)
         types |= {str(place): pl.Float64 for c, place in self._grammar.places.items() if c in numeric}
         try:
@@ -122,7 +130,14 @@ class CSVSource(RecordFile):
         if frame.height != np.count_nonzero(which):
             return None, False
         complete = not frame.get_column(str(self._grammar.width - 1)).null_count()
-        return frame.select(pl.col(str(place)).alias(c) for c, place in self._grammar.places.items()), complete
+        frame = frame.select(pl.col(str(place)).alias(c) for c, place in self._grammar.places.items())
+        return self._usual(frame), complete
+
+    def _usual(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The columns with numbers as they are usually written."""
+        if self._number is None:
+            return frame
+        return frame.with_columns(map(self._number, self._encoder.numeric_columns))
 
     def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
         """Some records one by one: their fields, or the reasons why they have none."""
@@ -141,8 +156,28 @@ class CSVSource(RecordFile):
             {c: [fields[place] for fields in values] for c, place in self._grammar.places.items()},
             schema=dict.fromkeys(self._grammar.places, pl.String),
         )
-        batch = self._encoder.encode(frame, rows[kept], {})
+        batch = self._encoder.encode(self._usual(frame), rows[kept], {})
         return replace(batch, dead=by_position([*batch.dead, *dead]))
+
+
+def written(decimal: str, thousands: str | None) -> Callable[[str], pl.Expr]:
+    """Return how a column of text with numbers in this notation becomes one in the usual notation.
+
+    Other texts stay as they are. Raises `ConfigError` for marks that are no two different characters.
+    """
+    if decimal not in (".", ",") or thousands not in (None, ".", ",", " ", "'", "_") or decimal == thousands:
+        raise ConfigError("numbers: expected decimal . or , and another character of . , ' _ or a blank as thousands")
+    group = rf"[0-9]{{1,3}}(?:[{thousands}][0-9]{{3}})+|" if thousands else ""
+    pattern = rf"^\s*[+-]?(?:{group}[0-9]*)(?:[{decimal}][0-9]*)?(?:[eE][+-]?[0-9]+)?\s*$"
+
+    def usual(name: str) -> pl.Expr:
+        column = pl.col(name)
+        bare = column.str.replace_all(thousands, "", literal=True) if thousands else column
+        return (
+            pl.when(column.str.contains(pattern)).then(bare.str.replace(decimal, ".", literal=True)).otherwise(column)
+        )
+
+    return usual
 
 
 def _utf8(records: Records) -> np.ndarray:

@@ -40,11 +40,11 @@ def encode_json(
     `positions` (n,) int64, ascending, are those of the records, and `position` is the source's after the last one.
     `given` has n values for each of the encoder's columns that come from elsewhere; keys with these names are ignored.
 
-    Returns the batch. A number may come as text; a boolean counts as the text `true` or `false`; keys that the encoder
-    does not know are ignored. Dead letters beside the encoder's have these reasons: `empty_line`; `not_utf8`;
-    `not_json`, also for NaN and Infinity; `not_an_object`, also for null; `duplicate_key`; `nested` for an object or
-    array in a declared column (a column may be a path with dots); `tombstone` for None; `too_long` for more than
-    `MAX_RECORD_BYTES`.
+    Returns the batch. A number may come as text, and NaN and infinities are missing, as null; a boolean counts as the
+    text `true` or `false`; keys that the encoder does not know are ignored. Dead letters beside the encoder's have
+    these reasons: `empty_line`; `not_utf8`; `not_json`; `not_an_object`, also for null; `duplicate_key`; `nested` for
+    an object or array in a declared column (a column may be a path with dots); `tombstone` for None; `too_long` for
+    more than `MAX_RECORD_BYTES`.
     """
     n, texts, flaws = len(raw), list[Any](raw), {}
     try:
@@ -148,8 +148,9 @@ def _encode_exactly(
         try:
             item = orjson.loads(text)
         except orjson.JSONDecodeError:
-            dead.append(DeadLetter(place, _not_json(text)))
-            continue
+            if (item := _with_constants(text)) is None:
+                dead.append(DeadLetter(place, _not_json(text)))
+                continue
         if not isinstance(item, dict):
             dead.append(DeadLetter(place, "not_an_object"))
         # orjson keeps the last of equal keys. If there are more colons than keys, then there are equal keys, nested
@@ -161,6 +162,17 @@ def _encode_exactly(
             kept.append(i)
     part = {name: [values[i] for i in kept] for name, values in given.items()}
     return encode_objects(objects, positions[kept], position, encoder, part, dead)
+
+
+def _with_constants(text: bytes) -> dict[str, Any] | None:
+    """The object of a text that is JSON but for NaN and infinities, which Python writes; they are None, as null is."""
+    if b"NaN" not in text and b"Infinity" not in text:
+        return None
+    try:
+        item = json.loads(text.decode(), parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    return item if isinstance(item, dict) else None
 
 
 def _exact(item: dict[str, Any], text: bytes, subject: str | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from connectors.bytestream import ByteStream
+from connectors.textform import TextForm
 from streamdp.errors import SchemaError, SourceError
 
 BLOCK_BYTES = 1 << 22
@@ -99,16 +100,18 @@ class Blocks(Protocol):
 
 
 class RecordBlocks:
-    """A file as blocks of complete records. `path` and `follow` are as for `files.CSVSource`.
+    """A file as blocks of complete records. `path`, `follow` and `form` are as for `files.CSVSource`.
 
     If the file is known to be `whole`, a last line without its end is a record. Raises `SourceError` if the file cannot
     be opened, and what `Grammar.read_header` raises. The header of standard input is read when it arrives.
     """
 
-    def __init__(self, path: str, grammar: Grammar, *, follow: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self, path: str, grammar: Grammar, *, follow: bool = False, whole: bool = False, form: TextForm | None = None
+    ) -> None:
         self._grammar = grammar
         self._whole = whole
-        self._stream = ByteStream(path, follow=follow)
+        self._stream = ByteStream(path, follow=follow, form=form)
         self._ended = False  # the stream gave its last byte
         self._tail = b""  # read, but not returned
         self._rest = b""  # read, and follows the tail

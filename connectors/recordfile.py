@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from connectors.recordblocks import Blocks, Grammar, RecordBlocks, Records
+from connectors.textform import TextForm
 from streamdp.data.records import Batch, Encoder, Position, check_poll
 from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, check_path, is_number
 
@@ -40,7 +41,7 @@ class RecordFile(ABC):
 
     A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint of
     the header, "first": keyed digest of the first records, if `recognise` was called}. For `path`, `follow`,
-    `max_bad_share`, `min_bad` and `keep_payload` see `files.CSVSource`.
+    `max_bad_share`, `min_bad`, `keep_payload` and `form` see `files.CSVSource`.
     """
 
     _grammar: Grammar
@@ -55,6 +56,7 @@ class RecordFile(ABC):
         max_bad_share: float | None = 0.05,
         min_bad: int = 100,
         keep_payload: bool = False,
+        form: TextForm | None = None,
     ) -> None:
         if max_bad_share is not None and not (is_number(max_bad_share) and 0 <= max_bad_share <= 1):
             raise ConfigError(f"expected max_bad_share in [0, 1] or None, got {max_bad_share}")
@@ -66,6 +68,7 @@ class RecordFile(ABC):
         self._max_bad_share = max_bad_share
         self._min_bad = min_bad
         self._keep_payload = keep_payload
+        self._form = form
         self._nothing = encoder.encode(
             pl.DataFrame(schema=dict.fromkeys(encoder.columns, pl.String)), np.zeros(0, np.int64), {}
         )
@@ -94,7 +97,7 @@ class RecordFile(ABC):
 
     def _read_blocks(self) -> Blocks:
         """The blocks of the file from its beginning."""
-        return RecordBlocks(self.path, self._grammar, follow=self._follow)
+        return RecordBlocks(self.path, self._grammar, follow=self._follow, form=self._form)
 
     @property
     def share(self) -> float | None:

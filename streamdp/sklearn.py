@@ -20,6 +20,7 @@ from streamdp import estimators
 from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen, usual_delta
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
+from streamdp.estimators.hints import NO_WEIGHTS
 from streamdp.estimators.traps import ignore_repeats, warn_if_repeated
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
@@ -38,13 +39,14 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     """What both estimators share."""
 
     features: Mapping[str, Any] | None
-    bounds: tuple[float, float] | None
+    bounds: Any
+    fit_intercept: bool
     trust: Trust
     budget: str
     loss: Any
     random_state: Any
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, **unknown: Any) -> Self:
         """Learn rows in order, once, from the beginning.
 
         Parameters
@@ -53,10 +55,16 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             (n, p) numbers, or a frame with raw values if `features` declares them.
         y
             n targets.
+        unknown
+            Refused: records have no weights.
 
-        Raises `ValueError` for rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do
-        not fit.
+        Raises `ConfigError` for anything else, such as `sample_weight`, `ValueError` for rows that are no finite
+        numbers, and `SchemaError`, which is one, for raw values that do not fit.
         """
+        if unknown:
+            raise ConfigError(
+                NO_WEIGHTS if "sample_weight" in unknown else f"fit: takes X and y, and no {next(iter(unknown))}"
+            )
         return self._learn(X, y, first=True, whole=True)
 
     def __sklearn_clone__(self) -> Self:
@@ -93,6 +101,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             for block in (weights.values() if several else [weights])
         ]
         found = np.array(rows if isinstance(self, PrivateClassifier) else rows[0])
+        if not self.fit_intercept:
+            return found, np.zeros(len(rows)) if isinstance(self, PrivateClassifier) else 0.0
         return found[..., :-1], found[..., -1]
 
     def statement(self) -> str:
@@ -129,9 +139,13 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.bounds, tuple | list | np.ndarray):
             raise ConfigError(f"bounds: expected two numbers (low, high), got {type(self.bounds).__name__}")
         bounds = tuple(self.bounds)
-        if len(bounds) != 2 or not all(map(is_number, bounds)):
-            raise ConfigError("bounds: expected two numbers (low, high) for all columns; or `features`")
-        return dict.fromkeys(names, bounds)
+        if len(bounds) == 2 and all(map(is_number, bounds)):
+            return dict.fromkeys(names, bounds)
+        pairs = [tuple(pair) if isinstance(pair, tuple | list | np.ndarray) else () for pair in bounds]
+        if len(pairs) != p or not all(len(pair) == 2 and all(map(is_number, pair)) for pair in pairs):
+            need = f"two numbers (low, high) for all columns, or a list of {p} such pairs; or `features`"
+            raise ConfigError(f"bounds: expected {need}")
+        return dict(zip(names, pairs, strict=True))
 
     def _seed(self) -> int | None:
         return None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -146,6 +160,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             given |= {"window": WHOLE_FILE, "items_per_user": 1}
         kind: Any = getattr(estimators, chosen(self.trust, classes=labelled))
         columns = self._public(X.shape[1])
+        given |= {"intercept": self.fit_intercept}
         self.model_ = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
         ignore_repeats(self.model_)
 
@@ -176,7 +191,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     features
         The public schema of a frame with raw values, as `WindowedRegressor` takes it. None: X has numbers.
     bounds
-        Public bounds (low, high) of all columns of numbers. None: the columns have a scale of about 1.
+        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
+        have a scale of about 1.
     target
         Public bounds (low, high) of the target. None: it has a scale of about 1.
     trust
@@ -187,6 +203,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         and 1e-8 after `partial_fit` alone.
     loss
         `huber`, `quantile` or `squared`, or a loss.
+    fit_intercept
+        Whether there is an intercept.
     random_state
         For tests only: a model with a seed is not private.
 
@@ -201,11 +219,12 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         self,
         *,
         features: Mapping[str, Any] | None = None,
-        bounds: tuple[float, float] | None = None,
+        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
         target: tuple[float, float] | None = None,
         trust: Trust = "window",
         budget: str = "eps=1",
         loss: Any = "huber",
+        fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:
         self.features = features
@@ -214,6 +233,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         self.trust = trust
         self.budget = budget
         self.loss = loss
+        self.fit_intercept = fit_intercept
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -262,7 +282,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     features
         The public schema of a frame with raw values, as `WindowedClassifier` takes it. None: X has numbers.
     bounds
-        Public bounds (low, high) of all columns of numbers. None: the columns have a scale of about 1.
+        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
+        have a scale of about 1.
     classes
         The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.
     trust
@@ -273,6 +294,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         and 1e-8 after `partial_fit` alone.
     loss
         `logistic`, `softmax` or `hinge`, or a loss.
+    fit_intercept
+        Whether there is an intercept.
     random_state
         For tests only: a model with a seed is not private.
 
@@ -287,11 +310,12 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         self,
         *,
         features: Mapping[str, Any] | None = None,
-        bounds: tuple[float, float] | None = None,
+        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
         classes: Sequence[Any] | None = None,
         trust: Trust = "window",
         budget: str = "eps=1",
         loss: Any = "logistic",
+        fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:
         self.features = features
@@ -300,6 +324,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         self.trust = trust
         self.budget = budget
         self.loss = loss
+        self.fit_intercept = fit_intercept
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:

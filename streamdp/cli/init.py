@@ -49,7 +49,7 @@ def init(
     """
     from streamdp.config.draft import draft, may_lack_header
     from streamdp.config.file import file_type
-    from streamdp.config.peek import ROWS, delimiter_of, peek
+    from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
     from streamdp.database.durable import write_durably
 
     if not data or data == "-":
@@ -62,16 +62,16 @@ def init(
         raise ConfigError(
             "--items-per-user is for --trust window, where all records of a person are protected together"
         )
+    form = form_of(data) if source == "csv" else None
     if delimiter is None:
-        delimiter = delimiter_of(data) if source == "csv" else ","
+        delimiter = delimiter_of(data, form) if source == "csv" else ","
     delimiter = ascii_delimiter(delimiter)
-    columns = peek(data, source, delimiter, None if public else ROWS)
+    columns = peek(data, source, delimiter, None if public else ROWS, form)
     if commas := [column.name for column in columns if column.has_commas]:
         warn(
-            f"{', '.join(commas)}: numbers with commas are text here: write a decimal point, and no groups of thousands"
+            f"{', '.join(commas)}: numbers with commas are text here: set source.decimal: ',' and source.thousands to"
+            " the mark between groups of digits, or source.thousands: ',' alone"
         )
-    if source == "csv" and columns[0].name.startswith("#"):
-        warn(f"the first line of {data} begins with #: if it is a comment, remove the lines before the column names")
     folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
     path = os.path.relpath(data, folder)
     if source == "csv" and not public and may_lack_header(columns):
@@ -83,6 +83,7 @@ def init(
         target=target,
         subject=subject,
         delimiter=delimiter,
+        form=form,
         public=public,
         trust=chosen,
         items_per_user=items_per_user,

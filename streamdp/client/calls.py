@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +13,10 @@ import httpx
 import orjson
 
 from streamdp.client.address import check_address, check_seconds
-from streamdp.errors import ServiceError
+from streamdp.errors import SchemaError, ServiceError
 
+PACK_FROM_BYTES = 1 << 16
+"""Longer bodies are packed by gzip."""
 _TRANSIENT = (429, 502, 503, 504)
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
@@ -144,7 +147,9 @@ class Client:
         headers = {} if key is None else {"Idempotency-Key": key}
         content = None
         if body is not None:
-            content, headers["Content-Type"] = orjson.dumps(body), "application/json"
+            content, headers["Content-Type"] = _dumped(body), "application/json"
+            if len(content) >= PACK_FROM_BYTES:
+                content, headers["Content-Encoding"] = gzip.compress(content, 1), "gzip"
         left, pause = self._retry_s, _PAUSE_S
         while True:
             response, trouble = self._once(method, _path(job, path), headers, content)
@@ -163,6 +168,15 @@ class Client:
             return self._http.request(method, path, headers=headers, content=content), ""
         except httpx.HTTPError as error:
             return None, type(error).__name__
+
+
+def _dumped(body: Any) -> bytes:
+    """JSON text of plain values and of scalars and arrays of numpy. The error shows no value."""
+    try:
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        pass
+    raise SchemaError("records: expected values of JSON or numpy: texts, numbers, truth values and None")
 
 
 def _path(job: str, path: str) -> str:

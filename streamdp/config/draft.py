@@ -15,6 +15,7 @@ from typing import Literal
 
 import polars as pl
 
+from connectors.textform import TextForm
 from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, Trust, usual_trust
 from streamdp.errors import ConfigError, suggestion
 
@@ -27,7 +28,7 @@ GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
 """Texts that often mean a missing value."""
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
-_COMMAS = r"^[-+]?[0-9]{1,3}(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?$"
+_COMMAS = r"^[-+]?[0-9]{1,3}(?:(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?|(?:,[0-9]{3})+[.][0-9]+)$"
 _BOOLEANS = frozenset(("false", "true"))
 
 
@@ -86,6 +87,7 @@ def draft(
     target: str | None = None,
     subject: str | None = None,
     delimiter: str = ",",
+    form: TextForm | None = None,
     public: bool = False,
     trust: Trust | None = None,
     items_per_user: int | None = None,
@@ -93,9 +95,10 @@ def draft(
     """Return the text of a `job.yaml`.
 
     `source` is the type of the file, and `path` is relative to the folder of the job. Without a `target` column there
-    is a place to fill in, and without a `subject` column a comment. `delimiter` separates the fields of a CSV file.
-    Bounds and categories are copied from `public` data only. `trust` is the usual one of a file if it is None, and
-    `items_per_user` the most records of a person. Raises `ConfigError` if target or subject is no column.
+    is a place to fill in, and without a `subject` column a comment. `delimiter` separates the fields of a CSV file, and
+    `form` is that of its text. Bounds and categories are copied from `public` data only. `trust` is the usual one of a
+    file if it is None, and `items_per_user` the most records of a person. Raises `ConfigError` if target or subject is
+    no column.
     """
     by_name = {column.name: column for column in columns}
     for option, name in (("--target", target), ("--subject", subject)):
@@ -108,6 +111,10 @@ def draft(
     lines = [*_head(path, public), f"job: {text(_stem(path))}", "source:", f"  type: {source}", f"  path: {text(path)}"]
     if delimiter != ",":
         lines.append(f"  delimiter: {json.dumps(delimiter)}")
+    if form is not None and form.encoding is not None:
+        lines.append(f"  encoding: {form.encoding}  # as the first bytes look")
+    if form is not None and form.comment is not None:
+        lines.append(f"  comment: {json.dumps(form.comment)}  # lines that begin with it are passed over")
     lines += ["schema:", "  features:  # delete the lines of columns that the model need not know"]
     for column in columns:
         if column.name not in (target, subject):

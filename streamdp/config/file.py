@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from streamdp.config.settings import Settings
+from streamdp.data.records import PACKED
 from streamdp.errors import SourceError
 from streamdp.runtime.defaults import BAD_SHARE
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from connectors.filelist import FileList
     from connectors.letterfile import DeadLetterFile
     from connectors.recordfile import RecordFile
+    from connectors.textform import TextForm
     from streamdp.data.records import Encoder
 
 
@@ -32,10 +35,9 @@ _ENDINGS: dict[FileType, tuple[str, ...]] = {
 def file_type(path: str) -> FileType:
     """The type of a data file, or of the first one in a folder, from the ending of its name.
 
-    Unknown endings of `path` mean CSV; a file that ends in `.json` is read as JSON lines. It may be compressed (`.gz`
-    or `.zst`).
+    Unknown endings of `path` mean CSV; a file that ends in `.json` is read as JSON lines. It may be compressed.
     """
-    if path.removesuffix(".gz").removesuffix(".zst").endswith(".json"):
+    if re.sub(PACKED, "", path).endswith(".json"):
         return "jsonl"  # not in `_ENDINGS`: in a folder of data, such a file may be about the data
     names = sorted(name for name in os.listdir(path) if _known(name)) if os.path.isdir(path) else [path]
     return next((kind for name in names[:1] if (kind := _known(name)) is not None), "csv")
@@ -43,7 +45,7 @@ def file_type(path: str) -> FileType:
 
 def _known(name: str) -> FileType | None:
     """The type of a file by its ending; None for an unknown one and for hidden files."""
-    name = os.path.basename(name).removesuffix(".gz").removesuffix(".zst")
+    name = re.sub(PACKED, "", os.path.basename(name))
     hidden = name.startswith((".", "_"))
     return next((kind for kind, endings in _ENDINGS.items() if name.endswith(endings) and not hidden), None)
 
@@ -70,7 +72,7 @@ class FileSourceConfig(Settings):
     Parameters
     ----------
     type
-        The format of the files; CSV and JSONL files may be packed by gzip or Zstandard.
+        The format of the files; CSV and JSONL files may be packed by gzip, Zstandard, bzip2 or xz.
     path
         The file, or `-` for standard input; a list of files; or a folder: its files with an ending of the type, in the
         order of their names. Files may be added at the end.
@@ -79,6 +81,15 @@ class FileSourceConfig(Settings):
     delimiter
         The character between the fields of a CSV file. None: a tab if its name ends in `.tsv`, else a comma. The text
         `\t` means a tab.
+    encoding
+        The encoding of CSV and JSONL files, such as `latin-1`, `cp1252` or `utf-16`. None: UTF-8.
+    skip_lines
+        How many lines to pass over before the header, or before the first object.
+    comment
+        Lines that begin with this text are passed over. No quoted field may have such a line.
+    decimal, thousands
+        How numbers are written in a CSV file: the decimal mark, and what is between groups of three digits, if
+        anything.
     max_bad_share
         Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
         anything is spent. None: no limit.
@@ -92,6 +103,11 @@ class FileSourceConfig(Settings):
     path: Annotated[str | list[str], BeforeValidator(_names)]
     follow: bool = False
     delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
+    encoding: str | None = None
+    skip_lines: int = Field(default=0, ge=0)
+    comment: str | None = Field(default=None, min_length=1)
+    decimal: Literal[".", ","] = "."
+    thousands: Literal[".", ",", " ", "'", "_"] | None = None
     max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
     dead_letters: str | None = None
     keep_payload: bool = False
@@ -100,6 +116,10 @@ class FileSourceConfig(Settings):
     def _fits(self) -> Self:
         if self.delimiter is not None and self.type != "csv":
             raise ValueError("delimiter is for type: csv")
+        if (self.decimal, self.thousands) != (".", None) and (self.type != "csv" or self.decimal == self.thousands):
+            raise ValueError("decimal and thousands are for type: csv, and differ")
+        if self.form is not None and self.type not in ("csv", "jsonl"):
+            raise ValueError("encoding, skip_lines and comment are for type: csv or jsonl")
         if self.follow and (self.path == "-" or isinstance(self.path, list) or self.type not in ("csv", "jsonl")):
             raise ValueError("follow is for one CSV or JSONL file, which grows")
         if self.path == "-" and self.type not in ("csv", "jsonl"):
@@ -119,6 +139,15 @@ class FileSourceConfig(Settings):
             The public file.
         """
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
+
+    @property
+    def form(self) -> TextForm | None:
+        """How the text differs from UTF-8 with a header first; None if it does not."""
+        if (self.encoding, self.skip_lines, self.comment) == (None, 0, None):
+            return None
+        from connectors.textform import TextForm
+
+        return TextForm(self.encoding, self.skip_lines, self.comment)
 
     @property
     def paths(self) -> list[str]:
@@ -171,10 +200,12 @@ class FileSourceConfig(Settings):
             return TableSource(path, encoder, kind=self.type, **given)
         from connectors.files import CSVSource, JSONLSource
 
-        given["follow"] = self.follow
+        given |= {"follow": self.follow, "form": self.form}
         if self.type == "jsonl":
             return JSONLSource(path, encoder, **given)
-        return CSVSource(path, encoder, delimiter=self.delimiter, **given)
+        return CSVSource(
+            path, encoder, delimiter=self.delimiter, decimal=self.decimal, thousands=self.thousands, **given
+        )
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections import Counter
 from typing import Any
 
 import polars as pl
 
+from connectors.bytestream import ByteStream
+from connectors.textform import TextForm
 from streamdp.config.draft import DraftColumn
 from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.errors import SourceError
@@ -18,40 +21,71 @@ ROWS = 10_000
 _DELIMITERS = ",;\t|"
 
 
-def delimiter_of(path: str) -> str:
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def form_of(path: str) -> TextForm | None:
+    """How the text of a CSV file differs from UTF-8 with a header first, by its first bytes; None if it does not.
+
+    What is neither UTF-8 nor UTF-16 is taken for cp1252, and leading lines with # for comments. `path` may be a folder.
+    """
+    stream = ByteStream(FileSourceConfig(path=path).files()[0])
+    data = stream.read(1 << 20, 0.0) or b""
+    stream.close()
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    if encoding is None:
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(data)
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+    text = data.decode(encoding or "utf-8", "replace").lstrip("\ufeff")
+    comment = "#" if text.startswith("#") and "\n" in text and not _is_header(text) else None
+    return None if encoding is None and comment is None else TextForm(encoding, 0, comment)
+
+
+def _is_header(text: str) -> bool:
+    """Whether the first line is cut as the second one is, so that its # belongs to the name of a column."""
+    first, second = text.split("\n")[:2]
+    return any(first.count(d) == second.count(d) > 0 for d in _DELIMITERS) and not second.startswith("#")
+
+
+def delimiter_of(path: str, form: TextForm | None) -> str:
     """The character that separates the columns of a CSV file, as its header shows. `path` may be a folder.
 
-    Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
+    `form` is that of `form_of`. Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
     """
     from connectors.csvrows import CSVRows
 
-    rows = CSVRows(FileSourceConfig(path=path).files()[0], ",")
+    rows = CSVRows(FileSourceConfig(path=path).files()[0], ",", form=form)
     rows.close()
     header = ",".join(rows.header)
     return max(_DELIMITERS, key=header.count) if any(d in header for d in _DELIMITERS) else ","
 
 
-def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[DraftColumn]:
+def peek(
+    path: str, source: FileType, delimiter: str, rows: int | None, form: TextForm | None = None
+) -> list[DraftColumn]:
     """Read columns as text.
 
     Columns without a name, or with the name of another one, are left out. If `path` is a folder, its first file is
-    read. `delimiter` separates the fields of a CSV file. None as `rows`: all. Raises `SourceError` if the file cannot
-    be read, is not UTF-8 text or has no records that fit its header, and `SchemaError` if it has no header.
+    read. `delimiter` separates the fields of a CSV file, and `form` is that of its text. None as `rows`: all. Raises
+    `SourceError` if the file cannot be read, is not UTF-8 text or has no records that fit its header, and `SchemaError`
+    if it has no header.
     """
     path = FileSourceConfig(type=source, path=path).files()[0]
     if source in ("parquet", "arrow"):
         frame = _frame(path, source, rows)
     else:
-        frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows)
+        frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows, form)
     if not frame.height:
         raise SourceError(f"{path} has no records: expected at least one, to find the types of the columns")
     return [DraftColumn(name, frame.get_column(name)) for name in frame.columns]
 
 
-def _table(path: str, delimiter: str, rows: int | None) -> pl.DataFrame:
+def _table(path: str, delimiter: str, rows: int | None, form: TextForm | None) -> pl.DataFrame:
     from connectors.csvrows import CSVRows
 
-    found = CSVRows(path, delimiter)
+    found = CSVRows(path, delimiter, form=form)
     names = found.names
     chosen = {name: j for j, name in enumerate(names) if name and names.count(name) == 1}
     values: list[list[str]] = []
@@ -67,12 +101,12 @@ def _table(path: str, delimiter: str, rows: int | None) -> pl.DataFrame:
     if flaws["not_utf8"]:
         raise SourceError(
             f"{path}: {flaws['not_utf8']:,} of the first {len(values) + flaws.total():,} records are not UTF-8 text: "
-            "convert the file, as by `iconv -f ISO-8859-1 -t UTF-8`"
+            "set source.encoding, or convert the file"
         )
     if flaws and not values:
         raise SourceError(
             f"{path}: no record has the fields of the header, which has {len(names)} columns: expected the names of "
-            "all columns in the first line; remove lines before it, such as comments"
+            "all columns in the first line; source.skip_lines and source.comment pass over lines before it"
         )
     return pl.DataFrame({name: [row[j] for row in values[:rows]] for name, j in chosen.items()}, _texts(chosen))
 

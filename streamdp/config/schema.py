@@ -96,7 +96,8 @@ class FeatureConfig(Settings):
     part
         The part of a date or time that is the value, as a number or as one of the categories.
     format
-        How dates are written, in the notation of `strftime`. None: ISO 8601.
+        How dates are written, in the notation of `strftime`; or `days` (as Avro's dates), `seconds`, `milliseconds` or
+        `microseconds`, a number since 1970 (UTC). None: ISO 8601.
     decimal
         For decimals as Kafka Connect and Debezium write them in JSON, in base64: the number of decimal places, which is
         the scale of the database's column. Other values are dead letters.

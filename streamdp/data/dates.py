@@ -24,6 +24,10 @@ NAMES = {
 }
 """The names of parts as categories, from 1."""
 
+EPOCHS = {"days": 86_400_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+"""Formats that count since 1970 (UTC), as Avro's dates do, in microseconds."""
+_LAST_MOMENT = 2.5e17  # microseconds: before the year 9999
+
 _ZONES = ("%z", "%:z", "%::z", "%:::z", "%#z", "%+")
 """Codes of `strftime` for an offset from UTC."""
 
@@ -36,10 +40,13 @@ def part_of(column: pl.Series, part: str, written: str | None, named: bool, faul
     """Return a part, one of `PARTS`, of n dates: Float64, or its name as text if `named`; null for an empty text.
 
     Texts are written in a format of `strftime`; None is ISO 8601, such as 2013-01-31, 2013-01-31T23:59:00Z or 23:59
-    (hour and minute only). Other texts in the column are faults `not_a_date`.
+    (hour and minute only), and one of `EPOCHS` counts since 1970. Other texts in the column are faults `not_a_date`.
     """
     text = column.cast(pl.String).str.strip_chars()
-    numbers = _written(text, part, written) if written is not None else _iso(text, part)
+    if written in EPOCHS:
+        numbers = _counted(text, part, EPOCHS[written])
+    else:
+        numbers = _written(text, part, written) if written is not None else _iso(text, part)
     missing = blank(text)
     faults.add(numbers.is_null().to_numpy() & ~missing, "not_a_date", column.name)
     if not named:
@@ -58,6 +65,12 @@ def _iso(text: pl.Series, part: str) -> pl.Series:
         return (hours if part == "hour" else minutes).set(~good, None)
     days = text.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
     return _of(days, part).cast(pl.Int64).set(~text.str.contains(_ISO).fill_null(False), None)
+
+
+def _counted(text: pl.Series, part: str, unit: int) -> pl.Series:
+    moments = text.cast(pl.Float64, strict=False) * unit
+    moments = moments.set(~(moments.abs() < _LAST_MOMENT).fill_null(False), None).floor().cast(pl.Int64)
+    return _of(pl.from_epoch(moments, time_unit="us"), part).cast(pl.Int64)
 
 
 def _written(text: pl.Series, part: str, written: str) -> pl.Series:

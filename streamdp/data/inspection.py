@@ -29,7 +29,7 @@ class ColumnCounts:
     values: int = 0  # how many were looked at
     missing: int = 0  # empty ones
     unknown: int = 0  # texts that are no declared category or class
-    padded: int = 0  # those of them that are one but for blanks around it
+    padded: int = 0  # those of them that are one but for blanks around it, or for .0 behind it
     outside: int = 0  # numbers below or above the declared bounds
     # how often each declared category or class occurs, in their order
     seen: dict[str, int] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Inspection:
         """The columns of which many values are declared ones with blanks around them, one sentence each."""
         return [
             f"{name!r}: {100 * found.padded / found.values:.0f} % of the values are declared ones with blanks around "
-            "them; take these out of the data, or declare the values with them"
+            "them, or with .0 behind, as 1.0 for 1; take these out of the data, or declare the values with them"
             for name, found in self.columns_found.items()
             if found.values and found.padded >= OFTEN * found.values
         ]
@@ -156,7 +156,8 @@ def _count(
         unknown = (code < 0) & ~missing
         found.unknown += int(unknown.sum())
         if unknown.any():
-            found.padded += int((unknown & (codes(text.cast(pl.String), code_of) >= 0)).sum())
+            bare = text.cast(pl.String).str.replace(r"^([+-]?[0-9]+)\.0+$", "${1}")
+            found.padded += int((unknown & (codes(bare, code_of) >= 0)).sum())
         counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()
         own = (MISSING, OTHER)
         found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}

@@ -55,6 +55,8 @@ WHOLE = Shard()
 """The one shard of a source that has no parts."""
 
 
+PACKED = r"\.(?:gz|zst|bz2|xz)$"
+"""The ending of the name of a packed file, as a regular expression."""
 MOST_RECORDS = 10**18
 """The largest count of records: far beyond any stream, and exact in 64 bits."""
 

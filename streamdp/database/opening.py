@@ -28,6 +28,8 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     used as a whole. Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
     """
     place = check_path("store", url_or_path)
+    if place.startswith("postgres://"):  # as hosts of databases write it
+        place = place.replace("postgres", "postgresql", 1)
     path = place.removeprefix(_SQLITE)
     if "://" not in path and path:  # a file's name may have every character that is special in a URL
         return SQLiteFile(path, job)

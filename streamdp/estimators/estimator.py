@@ -37,7 +37,7 @@ from streamdp.errors import (
 from streamdp.estimators.admission import Admission
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
-from streamdp.estimators.hints import check_parameters, missing
+from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
 from streamdp.estimators.packing import Predictor, RecordLearner
 from streamdp.estimators.traps import warn_if_repeated
 from streamdp.estimators.validation import Validation
@@ -103,6 +103,7 @@ class Estimator(river_base.Estimator):
     """The encoded targets of the classes; None for numbers."""
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
         check_parameters(cls, given)
         return super().__new__(cls)
 
@@ -281,6 +282,7 @@ class Estimator(river_base.Estimator):
         *,
         budget: Budget | str | None = None,
         subject: Subject | None = None,
+        w: float = 1.0,
     ) -> None:
         """Learn one record.
 
@@ -296,11 +298,16 @@ class Estimator(river_base.Estimator):
         subject
             The person that the record is about, for the ledger: text, bytes or a whole number. If records share their
             noise, the second record of a subject within a batch is refused and counted.
+        w
+            River's weight of a record: 1, because each record has the same share in the noise.
 
-        Raises `SchemaError` for a bad record, and for one without a subject if there is a ledger, and `BudgetError` for
-        a budget that the mechanism cannot serve (see `guarantees.SERVICEABLE`), all before anything is learned or
-        spent. A record over its subject's cap is counted in `n_refused` and is not learned.
+        Raises `ConfigError` for another weight; `SchemaError` for a bad record, and for one without a subject if there
+        is a ledger, and `BudgetError` for a budget that the mechanism cannot serve (see `guarantees.SERVICEABLE`), all
+        before anything is learned or spent. A record over its subject's cap is counted in `n_refused` and is not
+        learned.
         """
+        if w != 1.0:
+            raise ConfigError(NO_WEIGHTS)
         rng = self.learner.rng
         with rng.lock:
             fast = self.learner.fast if budget is None and subject is None else None

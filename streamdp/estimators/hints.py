@@ -8,6 +8,10 @@ from typing import Any
 
 from streamdp.errors import ConfigError, suggestion
 
+NO_WEIGHTS = (
+    "w, sample_weight: records have no weights, because a heavier one would need more noise than its budget allows:"
+    " leave it out; for a rare class, declare it and read the probabilities"
+)
 _PARAMETERS = {
     **dict.fromkeys(("epsilon", "eps"), 'budget=PureDP(1), or budget="eps=1"'),
     "delta": 'budget=ApproxDP(1, 1e-6), or budget="eps=1,delta=1e-6"',

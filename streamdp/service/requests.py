@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -61,7 +62,8 @@ async def read_json(request: Request) -> bytes:
     """Read the body of a request. It is not parsed.
 
     Raises `ProblemError` 415 if it does not say that it is JSON, so that no page of another origin can send it
-    unasked; 413 over `MAX_BODY_BYTES`; 408 after `BODY_SECONDS`; 400 if the client left.
+    unasked, or is packed otherwise than by gzip; 413 over `MAX_BODY_BYTES`, also unpacked; 408 after `BODY_SECONDS`;
+    400 if the client left.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ProblemError(415, "not-json", "expected Content-Type: application/json")
@@ -87,7 +89,27 @@ async def read_json(request: Request) -> bytes:
         raise ProblemError(
             413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB", headers={"Connection": "close"}
         )
-    return b"".join(parts)
+    body = b"".join(parts)
+    match request.headers.get("content-encoding", "identity").lower():
+        case "identity":
+            return body
+        case "gzip":
+            return _unpacked(body)
+    raise ProblemError(415, "unknown-encoding", "expected Content-Encoding: gzip, or none")
+
+
+def _unpacked(body: bytes) -> bytes:
+    """The unpacked bytes of a body by gzip. Raises `ProblemError` 400 or 413."""
+    unpacker = zlib.decompressobj(31)
+    try:
+        found = unpacker.decompress(body, MAX_BODY_BYTES + 1)
+    except zlib.error:
+        found = b""
+    if len(found) > MAX_BODY_BYTES:
+        raise ProblemError(413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB when unpacked")
+    if not unpacker.eof:
+        raise ProblemError(400, "not-gzip", "the body is not the gzip stream that Content-Encoding says")
+    return found
 
 
 async def work_on(body: bytes, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:

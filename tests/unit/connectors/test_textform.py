@@ -1,0 +1,122 @@
+"""Files as people have them: encodings, leading lines, comments, other marks in numbers, and other packers."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.bytestream import ByteStream
+from connectors.textform import TextForm
+from streamdp.config.file import FileSourceConfig
+from streamdp.data.records import Batch
+from streamdp.data.schema import Schema
+from streamdp.errors import ConfigError, SourceError
+
+WAGES = np.arange(200) * 1234.5 - 5000
+CITIES = ["Köln", "São Paulo"]
+SCHEMA = Schema({"wage": (-1e6, 1e6), "city": CITIES}, "late", classes=["no", "yes"])
+PLAIN = "wage,city,late\n" + "".join(f"{w},{CITIES[i % 2]},{['no', 'yes'][i % 3 % 2]}\n" for i, w in enumerate(WAGES))
+
+
+def german(value: float) -> str:
+    return f"{value:,.1f}".translate(str.maketrans(",.", ".,"))
+
+
+GERMAN = "wage;city;late\n" + "".join(
+    f"{german(w)};{CITIES[i % 2]};{['no', 'yes'][i % 3 % 2]}\n" for i, w in enumerate(WAGES)
+)
+MARKS = {"delimiter": ";", "decimal": ",", "thousands": "."}
+
+
+def read(path: Path, **options: Any) -> Batch:
+    source = FileSourceConfig(path=str(path), max_bad_share=None, **options).build(SCHEMA)
+    try:
+        return source.poll(10_000, 1.0)
+    finally:
+        source.close()
+
+
+def save(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (PLAIN.encode("latin-1"), {"encoding": "latin-1"}),
+        (PLAIN.encode("utf-16"), {"encoding": "utf-16"}),
+        (PLAIN.encode("utf-16-be"), {"encoding": "utf-16-be"}),
+        ("\ufeff" + PLAIN, {}),
+        ("exported on Monday\nby hand\n" + PLAIN, {"skip_lines": 2}),
+        ("\ufeff# by hand\n" + PLAIN.replace("\n0.0,", "\n# half\n0.0,"), {"comment": "#"}),
+        (
+            "x\n# y\n".encode("utf-16") + PLAIN.encode("utf-16-le"),
+            {"encoding": "utf-16", "skip_lines": 1, "comment": "#"},
+        ),
+        (GERMAN, MARKS),
+        (GERMAN.replace(".", ""), {"delimiter": ";", "decimal": ","}),
+        (GERMAN.replace(";", '";"').replace("\n", '"\n"')[:-1].join(('"', "")), MARKS),
+        (PLAIN.replace("-5000.0", '"-5,000.0"').replace("1172.5", '"1,172.5"'), {"thousands": ","}),
+    ],
+)
+def test_records_are_those_of_the_plain_file(tmp_path: Path, content: Any, options: Any) -> None:
+    found, plain = read(save(tmp_path / "a.csv", content), **options), read(save(tmp_path / "b.csv", PLAIN))
+    assert not found.dead
+    np.testing.assert_allclose(found.X, plain.X)
+    np.testing.assert_array_equal(found.y, plain.y)
+    np.testing.assert_array_equal(found.positions, plain.positions)
+
+
+def test_texts_that_are_no_such_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    rows = ["1.234,5", "12.34,5", "1,2,3", "NA", "", "1e3", "1,5e3", "+7", ","]
+    content = "wage;city;late\n" + "".join(f"{row};Köln;no\n" for row in rows)
+    found = read(save(tmp_path / "a.csv", content), **MARKS)
+    assert (found.X[:, 0] * 1e6).round(6).tolist() == [1234.5, 1000, 1500, 7]
+    assert [(d.position - 2, d.reason) for d in found.dead] == [
+        *((i, "not_a_number") for i in (1, 2, 3)),
+        (4, "missing"),
+        (8, "not_a_number"),
+    ]
+
+
+def drained(path: Path, size: int) -> bytes:
+    stream, found = ByteStream(str(path)), b""
+    while piece := stream.read(size, 0.0):
+        assert len(piece) <= size
+        found += piece
+    stream.close()
+    return found
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress], ids=["bz2", "xz"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_bzip2_and_xz_in_pieces_and_several_streams(tmp_path: Path, pack: Any, size: int) -> None:
+    text = PLAIN.encode()
+    path = save(tmp_path / "a.csv", pack(text[:500]) + pack(text[500:]))
+    assert drained(path, size) == text
+    path.write_bytes(pack(text)[:-9])
+    with pytest.raises(SourceError, match="was cut short"):
+        drained(path, 1 << 20)
+    damaged = bytearray(pack(text))
+    damaged[40] ^= 255
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(SourceError, match="is damaged"):
+        drained(path, 1 << 20)
+
+
+def test_the_ending_of_a_packed_file_does_not_hide_its_type(tmp_path: Path) -> None:
+    text = PLAIN.replace(",", "\t").encode()
+    for name, pack in (("a.tsv.bz2", bz2.compress), ("a.tsv.xz", lzma.compress)):
+        assert len(read(save(tmp_path / name, pack(text)))) == 200
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "base64", "\0"])
+def test_an_encoding_that_is_none_is_refused(encoding: str) -> None:
+    with pytest.raises(ConfigError, match="expected a text encoding"):
+        TextForm(encoding)
