@@ -72,6 +72,8 @@ def init(
             f"{', '.join(commas)}: numbers with commas are text here: set source.decimal: ',' and source.thousands to"
             " the mark between groups of digits, or source.thousands: ',' alone"
         )
+    if source == "csv" and columns[0].name.startswith("#"):
+        warn(f"the first line of {data} begins with #: if it is a comment, set source.comment: '#', and begin anew")
     folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
     path = os.path.relpath(data, folder)
     if source == "csv" and not public and may_lack_header(columns):

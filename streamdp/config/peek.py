@@ -21,6 +21,7 @@ ROWS = 10_000
 _DELIMITERS = ",;\t|"
 
 
+_LOOKED_AT = 1 << 20  # bytes
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -30,7 +31,9 @@ def form_of(path: str) -> TextForm | None:
     What is neither UTF-8 nor UTF-16 is taken for cp1252, and leading lines with # for comments. `path` may be a folder.
     """
     stream = ByteStream(FileSourceConfig(path=path).files()[0])
-    data = stream.read(1 << 20, 0.0) or b""
+    data = b""
+    while len(data) < _LOOKED_AT and (piece := stream.read(_LOOKED_AT, 0.0)):
+        data += piece
     stream.close()
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
     if encoding is None:
@@ -44,9 +47,13 @@ def form_of(path: str) -> TextForm | None:
 
 
 def _is_header(text: str) -> bool:
-    """Whether the first line is cut as the second one is, so that its # belongs to the name of a column."""
+    """Whether the first line is cut as the second one is, so that its # may belong to the name of a column."""
     first, second = text.split("\n")[:2]
-    return any(first.count(d) == second.count(d) > 0 for d in _DELIMITERS) and not second.startswith("#")
+    return (
+        not first.startswith("# ")
+        and any(first.count(d) == second.count(d) > 0 for d in _DELIMITERS)
+        and not second.startswith("#")
+    )
 
 
 def delimiter_of(path: str, form: TextForm | None) -> str:

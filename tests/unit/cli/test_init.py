@@ -108,32 +108,32 @@ def test_json_lines(data: Path, quick: Quick) -> None:
 
 
 def test_a_comment_with_as_many_commas_as_the_header_is_named(tmp_path: Path, quick: Quick) -> None:
-    (tmp_path / "data.csv").write_text("# made by hand, in 2024\na,y\n1,2\n")
+    (tmp_path / "data.csv").write_text("#made by hand, in 2024\na,y\n1,2\n")
     code, _, err = quick("init", "data.csv")
     assert code == 0
-    assert (
-        "the first line of data.csv begins with #: if it is a comment, remove the lines before the column names" in err
-    )
+    assert "the first line of data.csv begins with #: if it is a comment, set source.comment: '#'" in err
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("content", "source"),
     [
-        ("na\u00efve,y\n1,2\n".encode("latin-1"), "iconv -f ISO-8859-1 -t UTF-8"),
-        ("a,y\nx\u00e9,2\nb,3\n".encode("latin-1"), "1 of the first 2 records are not UTF-8 text"),
-        ("a,y\n1,2\n".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
-        (b"# made by hand\na,y\n1,2\n", "remove lines before it, such as comments"),
+        ("na\u00efve,y\n1,2\n".encode("latin-1"), {"encoding": "cp1252"}),
+        ("naive,y\nx\u00e9,2\nb,3\n".encode("latin-1"), {"encoding": "cp1252"}),
+        ("naive;y\n1;2\n".encode("utf-16"), {"encoding": "utf-16", "delimiter": ";"}),
+        (b"# made by hand, today\n# twice\nnaive,y\n1,2\n", {"comment": "#"}),
     ],
     ids=["Latin-1 header", "Latin-1 values", "UTF-16", "comment"],
 )
-def test_a_file_that_is_no_utf8_table_gets_no_draft(tmp_path: Path, quick: Quick, text: bytes, expected: str) -> None:
-    """Before, a draft came whose values were not read, or a sentence that did not say what to do."""
-    (tmp_path / "data.csv").write_bytes(text)
-    code, _, err = quick("init", "data.csv", "--target", "y")
-    assert code == 3
-    assert expected in err
-    assert "\u00e9" not in err
-    assert not (tmp_path / "job.yaml").exists()
+def test_what_the_first_bytes_show_is_in_the_draft(
+    tmp_path: Path, quick: Quick, content: bytes, source: dict[str, str]
+) -> None:
+    """Before, such a file got a sentence that said how to convert it."""
+    (tmp_path / "data.csv").write_bytes(content)
+    assert quick("init", "data.csv", "--target", "y", "--public")[0] == 0
+    job = Document((tmp_path / "job.yaml").read_text(), "-").data
+    assert job["source"] == {"type": "csv", "path": "data.csv"} | source
+    assert [name[:2] for name in job["schema"]["features"]] == ["na"]
+    assert quick("check", "job.yaml")[0] == 0
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_json_reasons(tmp_path):
     assert [g[0] for g in good] == [1, 2, 11]
     assert [d[:3] for d in dead] == [
         (3, "not_an_object", None), (4, "not_an_object", None), (5, "empty_line", None), (6, "empty_line", None),
-        (7, "duplicate_key", None), (8, "not_json", None), (9, "nested", "a"), (10, "nested", "a"),
+        (7, "duplicate_key", None), (8, "missing", "a"), (9, "nested", "a"), (10, "nested", "a"),
         (12, "not_a_number", "a"), (13, "not_json", None), (14, "unknown_category", "c"), (15, "not_utf8", None),
         (16, "not_json", None), (17, "not_json", None), (18, "not_json", None),
     ]  # fmt: skip
@@ -591,7 +591,7 @@ def test_too_many_bad_records_stop_the_source_after_the_good_were_polled(tmp_pat
     polled = sum(len(source.poll(1, 0.0)) for _ in range(599))
     assert polled == 499
     assert not source.finished
-    with pytest.raises(TooManyBadRecordsError, match=r"100 of 599 .*'not_a_number' \(100\).*0\.1") as caught:
+    with pytest.raises(TooManyBadRecordsError, match=r"100 of 599 .*'not_a_number' \(100\).*0\.05") as caught:
         source.poll(1, 0.0)
     assert "SECRET" not in str(caught.value)
     again = CSVSource(path, SCHEMA)
