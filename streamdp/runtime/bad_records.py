@@ -59,6 +59,8 @@ _CHANGES = {
     "not_finite": "say what a gap means by missing:",
     "not_a_date": "declare its format",
     "not_a_time": "declare its unit in schema.time",
+    "not_utf8": "set source.encoding, such as cp1252",
+    **dict.fromkeys(("too_few_fields", "too_many_fields"), "compare source.delimiter with the data"),
     "bad_budget": "give a number above 0",
 }
 """What to change in the schema, by the reason of a dead letter."""
@@ -74,9 +76,9 @@ def too_many(name: str, rows: int, reasons: Counter[tuple[str, str | None]], lim
     if limit is None or bad <= limit * max(rows, LEAST):
         return None
     fixes = [
-        f"{column!r}: {_CHANGES[reason]}"
+        _CHANGES[reason] if column is None else f"{column!r}: {_CHANGES[reason]}"
         for (reason, column), _ in reasons.most_common(_SHOWN)
-        if column is not None and reason in _CHANGES
+        if reason in _CHANGES
     ]
     return (
         f"{name}: {bad:,} of the first {rows:,} records ({100 * bad / rows:.0f} %) do not fit the schema:"

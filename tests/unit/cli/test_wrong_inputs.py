@@ -141,7 +141,7 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     (
         DATA.replace("\n2", "\n\xe9", 1).encode("latin-1") + b"\xff\n" * 500,
         3,
-        "501 of 580 records do not fit the schema",
+        "501 of the first 580 records (86 %) do not fit the schema",
     ),
     (gzip.compress(DATA.encode(), mtime=0)[:60], 3, "ends in the middle of its gzip stream"),
     (DATA.encode().partition(b"\n")[0] + b"\n1,2\n3,4\n", 3, "too few fields"),
@@ -151,7 +151,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("check", 2, "Missing argument"),
     ("check nowhere.yaml", 2, "nowhere.yaml: no such file or directory"),
     ("check people.csv", 2, "people.csv: expected a job, a mapping of settings; `streamdp init DATA` writes one"),
-    ("run nowhere.csv", 2, "--target and at least one --feature must be given"),
+    ("run nowhere.csv", 2, "is data and no job: `streamdp init nowhere.csv` writes a job.yaml"),
     ("run job.yaml --target wage", 2, "holds the whole job"),
     ("run people.csv --target wage --feature age", 2, "expected COLUMN=LOW:HIGH or COLUMN=A|B|C"),
     ("run people.csv --target wage --feature age=0:x", 2, "expected two numbers as LOW:HIGH"),

@@ -1,0 +1,370 @@
+"""Sixty natural mistakes, typed: each has one sentence that says what to do, or is no mistake any more.
+
+`tests/unit/cli/test_wrong_inputs.py` has the malformed jobs, files and options.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import math
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from river import linear_model, optim
+from river.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import streamdp
+from streamdp import Ledger, PureDP
+from streamdp.client.calls import _dumped
+from streamdp.sklearn import PrivateClassifier, PrivateRegressor
+from tests.support.commands import Quick
+
+ROWS = [(f"p{i}", i % 50, "Köln" if i % 3 else "Paris", i % 100 * 12.5, i % 4 == 0, i % 3) for i in range(300)]
+HEADER = ["person", "age", "city", "wage", "late", "kind"]
+PLAIN = "\n".join([",".join(HEADER), *(",".join(map(str, row)) for row in ROWS)]) + "\n"
+GERMAN = PLAIN.replace(",", ";").replace(".", ",")
+JOB = """job: late
+source: {path: people.csv}
+schema:
+  features: {age: [0, 50], city: [Paris, Köln], wage: [0, 2000]}
+  target: {column: late, classes: [false, true]}
+model: {trust: process, budget: eps=1}
+"""
+FINE = "fine"
+"""No mistake any more: the command ends with 0."""
+
+
+def changed(old: str, new: str) -> str:
+    assert old in JOB
+    return JOB.replace(old, new)
+
+
+def source(more: str, file: str = "people.csv") -> str:
+    """The job with other settings of the source."""
+    return changed("{path: people.csv}", f"{{path: {file}{more}}}")
+
+
+def date(name: str, unit: str) -> dict[str, str]:
+    """A file with a column that counts since 1970, and the job that takes its hour."""
+    moments = {"seconds": 1_700_000_000, "milliseconds": 1_700_000_000_000, "days": 19_675}[name]
+    lines = PLAIN.splitlines()
+    text = "\n".join([lines[0] + ",at", *(f"{line},{moments + i}" for i, line in enumerate(lines[1:]))]) + "\n"
+    declared = f"{{column: at, part: year, bounds: [2000, 2100]{unit}}}"
+    return {"people.csv": text, "job.yaml": changed("age: [0, 50]", f"year: {declared}")}
+
+
+def zipped(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("people.csv", PLAIN)
+
+
+NAN = "".join(f'{{"age": {"NaN" if i % 2 else 3}, "late": true}}\n' for i in range(40))
+NUMBERS = """job: n
+source: {type: jsonl, path: people.jsonl}
+schema:
+  features: {age: {bounds: [0, 50], missing: zero}}
+  target: {column: late, classes: [false, true]}
+model: {trust: process, budget: eps=1}
+"""
+EUROPE = "source: {path: people.csv, delimiter: ';', decimal: ','}"
+
+COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
+    # files by name, the command, its exit code, and a part of what it says
+    "run a file without a target": ({}, "run people.csv", 2, "`streamdp init people.csv` writes a job.yaml for it"),
+    "run a mistyped file": ({}, "run poeple.csv", 2, "`streamdp init poeple.csv`"),
+    "check a file": ({}, "check people.csv", 2, "`streamdp init DATA` writes one"),
+    "a city that was not declared": (
+        {"job.yaml": changed("[Paris, Köln]", "[Paris, Rome]")},
+        "run job.yaml",
+        3,
+        "unknown category in column 'city' (200); nothing was learned or spent; 'city': declare its other values",
+    ),
+    "and check says the same": (
+        {"job.yaml": changed("[Paris, Köln]", "[Paris, Rome]")},
+        "check job.yaml",
+        3,
+        "problem: ",
+    ),
+    "text in a number": (
+        {
+            "people.csv": PLAIN.replace(",12.5,", ",n/a,")
+            .replace(",25.0,", ",n/a,")
+            .replace(",0.0,", ",n/a,")
+            .replace(",37.5,", ",n/a,")
+            .replace(",50.0,", ",n/a,")
+            .replace(",62.5,", ",n/a,")
+        },
+        "run job.yaml",
+        3,
+        "not a number in column 'wage' (18); nothing was learned or spent; 'wage': declare categories",
+    ),
+    "a category 1 that pandas wrote as 1.0": (
+        {
+            "people.csv": PLAIN.replace(",0\n", ",0.0\n").replace(",1\n", ",1.0\n").replace(",2\n", ",2.0\n"),
+            "job.yaml": changed("age: [0, 50]", "kind: ['0', '1', '2']"),
+        },
+        "check job.yaml",
+        3,
+        "'kind': 100 % of the values are declared ones with blanks around them, or with .0 behind, as 1.0 for 1",
+    ),
+    "a file with semicolons": ({"people.csv": GERMAN}, "run job.yaml", 3, "is the delimiter right (source.delimiter)?"),
+    "decimal commas": (
+        {"people.csv": GERMAN, "job.yaml": source(", delimiter: ';'")},
+        "run job.yaml",
+        3,
+        "not a number in column 'wage'",
+    ),
+    "decimal commas, declared": (
+        {"people.csv": GERMAN, "job.yaml": changed("source: {path: people.csv}", EUROPE)},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "init sees commas in numbers": ({"people.csv": GERMAN}, "init people.csv -o x.yaml", 0, "set source.decimal: ','"),
+    "decimal and thousands alike": (
+        {"job.yaml": source(", decimal: ',', thousands: ','")},
+        "run job.yaml",
+        2,
+        "decimal and thousands are for type: csv, and differ",
+    ),
+    "latin-1": (
+        {"people.csv": PLAIN.encode("latin-1")},
+        "run job.yaml",
+        3,
+        "not utf8 (200); nothing was learned or spent; set source.encoding",
+    ),
+    "latin-1 header": (
+        {"people.csv": PLAIN.replace("kind", "größe").encode("latin-1")},
+        "run job.yaml",
+        3,
+        "source.encoding: cp1252",
+    ),
+    "utf-16": ({"people.csv": PLAIN.encode("utf-16")}, "run job.yaml", 3, "set source.encoding: utf-16"),
+    "utf-16, declared": (
+        {"people.csv": PLAIN.encode("utf-16"), "job.yaml": source(", encoding: utf-16")},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "an encoding that is none": (
+        {"job.yaml": source(", encoding: klingon")},
+        "run job.yaml",
+        2,
+        "expected a text encoding, such as latin-1, cp1252 or utf-16",
+    ),
+    "a byte order mark": ({"people.csv": "\ufeff" + PLAIN}, "run job.yaml", 0, FINE),
+    "lines before the header": (
+        {"people.csv": "exported by hand\n" + PLAIN, "job.yaml": source(", skip_lines: 1")},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "comments": (
+        {"people.csv": "# by hand\n" + PLAIN, "job.yaml": source(", comment: '#'")},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "bz2": (
+        {"people.csv.bz2": bz2.compress(PLAIN.encode()), "job.yaml": changed("people.csv", "people.csv.bz2")},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "xz": (
+        {"people.csv.xz": lzma.compress(PLAIN.encode()), "job.yaml": changed("people.csv", "people.csv.xz")},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "gz by another name": (
+        {"people.csv.xz": gzip.compress(PLAIN.encode()), "job.yaml": changed("people.csv", "people.csv.xz")},
+        "run job.yaml",
+        3,
+        "is named .xz but is not a xz file",
+    ),
+    "zip": ({"people.csv": zipped}, "run job.yaml", 3, "is a zip file: unpack it first"),
+    "NaN in JSON": (
+        {"people.jsonl": NAN, "job.yaml": NUMBERS},
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "a year from seconds": (date("seconds", ""), "run job.yaml", 3, "not a date in column 'at' (300)"),
+    "a year from seconds, declared": (
+        date("seconds", ", format: seconds"),
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "a year from milliseconds": (
+        date("milliseconds", ", format: milliseconds"),
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "a year from Avro's days": (
+        date("days", ", format: days"),
+        "run job.yaml",
+        0,
+        FINE,
+    ),
+    "a database as a host writes it": (
+        {"job.yaml": JOB + "store: postgres://u:hidden@127.0.0.1:1/x\n"},
+        "status postgres://u:hidden@127.0.0.1:1/x",
+        4,
+        "127.0.0.1/x (streamdp) does not answer",
+    ),
+    "plan with the old option": ({}, "plan --loss huber --d 5 --budget eps=1 --error 1", 2, "No such option: --d"),
+    "a mistyped command": ({}, "strat job.yaml", 2, "No such command 'strat'"),
+    "a budget that protects little": (
+        {"job.yaml": changed("eps=1", "eps=100")},
+        "run job.yaml",
+        0,
+        "a budget of eps=100,delta=1e-08 protects a record very little",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_mistake_at_the_command_line(tmp_path: Path, quick: Quick, name: str) -> None:
+    files, command, code, said = COMMANDS[name]
+    for file, content in ({"people.csv": PLAIN, "job.yaml": JOB} | files).items():
+        if callable(content):
+            content(tmp_path / file)
+        else:
+            (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    found, out, err = quick(*command.split(), folder=tmp_path)
+    told = " ".join((out + err).split())
+    assert found == code, told
+    assert said == FINE or said in told
+    assert "hidden" not in told
+    assert "Traceback" not in told
+
+
+FRAME = pd.DataFrame({"a": [0.5, 1.0] * 50, "b": [0.0, 2.0] * 50})
+TARGETS = np.tile([1.0, 2.0], 50)
+X = FRAME.to_numpy()
+
+
+def model(**given: Any) -> streamdp.LDPASGDRegressor:
+    return streamdp.LDPASGDRegressor(**{"features": ["a", "b"]} | given)
+
+
+def classes(**given: Any) -> streamdp.LDPASGDClassifier:
+    return streamdp.LDPASGDClassifier(**{"features": ["a", "b"]} | given)
+
+
+def twice(learner: Any, *rows: Any) -> None:
+    for _ in range(20):
+        learner(*rows)
+
+
+ONE = {"a": 0.5, "b": 1.0}
+SCHEMA = {"a": (0, 1), "b": ["x", "y"]}
+LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a part of the error or warning
+    "epsilon=1": (lambda: model(epsilon=1), "no parameter 'epsilon': use budget=PureDP(1)"),
+    "delta=1e-6": (lambda: model(delta=1e-6), "use budget=ApproxDP(1, 1e-6)"),
+    "fit_intercept=False": (lambda: model(fit_intercept=False), "use intercept"),
+    "penalty='l2'": (lambda: classes(penalty="l2"), "use domain=L2Ball(radius)"),
+    "learning_rate=0.1": (lambda: model(learning_rate=0.1), "use eta"),
+    "bounds=(0, 1)": (lambda: model(bounds=(0, 1)), "features={"),
+    "random_state=1": (lambda: model(random_state=1), "use seed, in tests"),
+    "optimizer=SGD()": (lambda: model(optimizer=optim.SGD()), "use eta"),
+    "bugdet='eps=1'": (lambda: model(bugdet="eps=1"), "did you mean 'budget'?"),
+    "budget=1": (lambda: model(budget=1), "expected eps=E, eps=E,delta=D or mu=M, got int"),
+    "loss='mse'": (lambda: model(loss="mse"), "loss: expected one of"),
+    "features='a'": (lambda: model(features="a"), "features: expected a list of names"),
+    "features={'a', 'b'}": (lambda: model(features={"a", "b"}), "features: expected a list of names"),
+    ".fit(X, y)": (lambda: model().fit(FRAME, TARGETS), "use learn_many(X, y), or streamdp.sklearn"),
+    ".partial_fit(X, y)": (lambda: model().partial_fit(FRAME, TARGETS), "use learn_many(X, y)"),
+    ".predict(X)": (lambda: model().predict(FRAME), "use predict_one(x) and predict_many(X)"),
+    ".predict_proba(X)": (lambda: classes().predict_proba(FRAME), "use predict_proba_one(x)"),
+    ".coef_": (lambda: model().coef_, "use weights"),
+    ".intercept_": (lambda: model().intercept_, "use weights"),
+    ".epsilon": (lambda: model().epsilon, "use guarantee and statement()"),
+    ".score(X, y)": (lambda: model().score(FRAME, TARGETS), "use streamdp.sklearn, or validation"),
+    "learn_one(x, y, w=2)": (lambda: model().learn_one(ONE, 1.0, w=2), "records have no weights"),
+    "fit(X, y, sample_weight=w)": (
+        lambda: PrivateRegressor().fit(X, TARGETS, sample_weight=TARGETS),
+        "records have no weights",
+    ),
+    "the same frame 20 times": (lambda: twice(model().learn_many, FRAME, TARGETS), "gets rows again"),
+    "the same frame of polars": (lambda: twice(model().learn_many, pl.DataFrame(FRAME), TARGETS), "gets rows again"),
+    "fit 20 times": (lambda: twice(PrivateRegressor().fit, X, TARGETS), "gets rows again"),
+    "partial_fit over epochs": (lambda: twice(PrivateRegressor().partial_fit, X, TARGETS), "gets rows again"),
+    "GridSearchCV": (
+        lambda: GridSearchCV(PrivateRegressor(), {"loss": ["huber", "squared"]}, cv=2).fit(X, TARGETS),
+        "each fit spends the budget of its rows again",
+    ),
+    "cross_val_score": (lambda: cross_val_score(PrivateRegressor(), X, TARGETS, cv=2), "each fit spends"),
+    "StandardScaler | model": (
+        lambda: (StandardScaler() | classes()).learn_one(ONE, True),
+        "StandardScaler in this pipeline may keep",
+    ),
+    "OneHotEncoder | model": (
+        lambda: (OneHotEncoder() | classes(features=["c_x"])).learn_one({"c": "x"}, True),
+        "OneHotEncoder in this",
+    ),
+    "a frame that lacks a feature": (
+        lambda: model().learn_many(FRAME[["a"]], TARGETS),
+        "lacks the declared feature 'b'",
+    ),
+    "a record that lacks a feature": (lambda: model().learn_one({"a": 1.0}, 1.0), "lacks the declared feature 'b'"),
+    "budget='eps=100'": (lambda: model(budget="eps=100").learn_one(ONE, 1.0), "protects a record very little"),
+    "no features": (lambda: streamdp.LDPASGDRegressor().learn_one(ONE, 1.0), "no features were declared"),
+    "text without a schema": (lambda: model().learn_one({"a": "x", "b": 1}, 1.0), "expected a number, got str"),
+    "NaN": (lambda: model().learn_one({"a": math.nan, "b": 1}, 1.0), "expected a finite number"),
+    "another category": (lambda: model(features=SCHEMA).learn_one({"a": 1, "b": "z"}, 1.0), "2 declared categories"),
+    "a label that is not declared": (lambda: classes().learn_one(ONE, "yes"), "classes"),
+    "a ledger without subjects": (
+        lambda: model(ledger=Ledger("eps=2")).learn_one(ONE, 1.0),
+        "needs the subject of each record",
+    ),
+    "no classes": (lambda: PrivateClassifier().fit(X, TARGETS > 1), "declare classes=[...]"),
+    "bounds of one column": (lambda: PrivateRegressor(bounds=[(0, 1)]).fit(X, TARGETS), "a list of 2 such pairs"),
+    "an object in a client's record": (lambda: _dumped([{"x": {"a": linear_model}}]), "values of JSON or numpy"),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_a_mistake_in_a_program(name: str) -> None:
+    use, said = LIBRARY[name]
+    told = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            use()
+        except (streamdp.errors.StreamDPError, AttributeError) as error:
+            told.append(str(error))
+    told += [str(warning.message) for warning in caught]
+    assert sum(said in sentence for sentence in told) == 1, told
+
+
+def test_there_are_more_than_sixty() -> None:
+    assert len(COMMANDS) + len(LIBRARY) > 60
+
+
+def test_what_is_right_says_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one = model(budget=PureDP(1))
+        one.learn_many(FRAME, TARGETS)
+        one.learn_one(ONE, 1.0)
+        assert (
+            _dumped({"x": np.float64(0.5), "y": np.bool_(True), "z": np.arange(2)}) == b'{"x":0.5,"y":true,"z":[0,1]}'
+        )
+        found = PrivateRegressor(bounds=[(0, 1), (0, 2)], target=(0, 2), fit_intercept=False, trust="process").fit(
+            X, TARGETS
+        )
+        assert (found.coef_.shape, found.intercept_) == ((2,), 0.0)
