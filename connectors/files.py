@@ -58,7 +58,7 @@ class CSVSource(RecordFile):
         decimal: str = ".",
         thousands: str | None = None,
     ) -> None:
-        self._number = None if (decimal, thousands) == (".", None) else written(decimal, thousands)
+        self._number = None if (decimal, thousands) == (".", None) else _written(decimal, thousands)
         path = check_path("path", path)
         self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, encoder.columns)
         super().__init__(
@@ -160,7 +160,7 @@ class CSVSource(RecordFile):
         return replace(batch, dead=by_position([*batch.dead, *dead]))
 
 
-def written(decimal: str, thousands: str | None) -> Callable[[str], pl.Expr]:
+def _written(decimal: str, thousands: str | None) -> Callable[[str], pl.Expr]:
     """Return how a column of text with numbers in this notation becomes one in the usual notation.
 
     Other texts stay as they are. Raises `ConfigError` for marks that are no two different characters.

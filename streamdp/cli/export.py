@@ -30,7 +30,10 @@ def export(
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
     job: JobName = None,
 ) -> None:
-    """Write the committed model in another language, with its statement: it predicts the same there."""
+    """Write the model in another language.
+
+    It has its statement, and predicts the same there.
+    """
     import streamdp
     from streamdp.database.durable import write_durably
     from streamdp.serving.export import WRITERS, exported_model

@@ -159,7 +159,7 @@ def test_coefficients_predict() -> None:
     assert SelectFromModel(regressor, prefit=True, max_features=1).transform(X).shape == (2_000, 1)
 
 
-@pytest.mark.parametrize("bounds", [5, "01", (1,), (0, 1, 2), (0, None), {0: 1}, [(0, 1)] * 2], ids=str)
+@pytest.mark.parametrize("bounds", [5, "01", (1,), (0, 1, 2), (0, None), {0: 1}, [(0, 1)] * 3, [(0, 1), (0,)]], ids=str)
 def test_bounds_are_two_numbers(bounds: Any) -> None:
     with pytest.raises(ConfigError, match=r"^bounds: expected two numbers \(low, high\)"):
         PrivateRegressor(bounds=bounds).fit(np.zeros((3, 2)), np.zeros(3))

@@ -226,7 +226,7 @@ def test_mistakes_in_set_beside_a_file(file: str, assignments: list[str], messag
 
 def test_a_data_file_needs_a_target_and_features() -> None:
     for settings in ({}, {"schema": {"target": {"column": "y"}}}, {"schema": {"features": {"x": [0, 1]}}}):
-        with pytest.raises(ConfigError, match="--target and at least one --feature"):
+        with pytest.raises(ConfigError, match=r"`streamdp init data\.csv` writes a job\.yaml for it"):
             job_config("data.csv", settings, ["model.eta=0.1"])
     with pytest.raises(ConfigError, match="schema: expected a mapping"):
         job_config("data.csv", {}, ["schema=3"])
