@@ -201,3 +201,17 @@ def test_private_validation_is_shown_beside_the_model(tmp_path: Path) -> None:
         assert found["validation"]["sentence"] == estimator.quality.sentence()
         assert found["guarantee"]["epsilon"] == 2.0
         assert "beside its gradient" in found["statement"]
+
+
+def test_a_body_may_be_packed_by_gzip(tmp_path: Path) -> None:
+    packed = gzip.compress(b'{"records": []}')
+    with client(job(tmp_path, source=FILE)) as http:
+        for body, encoding, status in (
+            (packed, "gzip", 200),
+            (b'{"records": []}', "gzip", 400),
+            (packed[:-4], "gzip", 400),
+            (gzip.compress(b" " * (9 << 20)), "gzip", 413),
+            (b"x", "br", 415),
+        ):
+            headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+            assert http.post("/v1/models/late/predict", content=body, headers=headers).status_code == status
