@@ -114,7 +114,7 @@ def _print(report: dict[str, Any]) -> None:
 
 def _expectation(plan: dict[str, Any] | None) -> str:
     if plan is None:
-        return "There is no plan for this estimator and loss: `streamdp plan` knows huber, logistic and quantile."
+        return "There is no plan for statistics, nor for this loss: `streamdp plan` knows huber, logistic and quantile."
     from streamdp.config.prospect import VERDICTS
 
     if plan["error"] is None:

@@ -240,10 +240,13 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
 
     cap = "" if config.cap is None else f"; the cap of a person: {config.cap}"
     store = shlex.quote(config.store_path)
+    shown = f"streamdp weights {store}; streamdp statement {store}; streamdp plot {store}"
+    if config.statistics is not None:
+        shown = f"streamdp stats {store}; streamdp statement {store}"
     return RunnerDisplay(
         lambda: source.share,
         {"spends": f"a record: {config.model.budget}{cap}"},
-        f"streamdp weights {store}; streamdp statement {store}; streamdp plot {store}",
+        shown,
     )
 
 

@@ -105,6 +105,34 @@ def weights(
         typer.echo(few)
 
 
+@app.command(epilog="Example: streamdp stats visits.db --level 0.9")
+def stats(
+    store: StorePath,
+    job: JobName = None,
+    level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
+    as_json: AsJSON = False,
+) -> None:
+    """The committed statistics, with confidence intervals."""
+    from streamdp.errors import NotAvailableError
+    from streamdp.serving.publish import committed
+
+    model = committed(store, job)
+    if model.definition.statistics is None:
+        raise NotAvailableError("this job has a model and no statistics: `streamdp weights STORE` shows it")
+    estimator: Any = model.estimator
+    rows = estimator.rows(level)
+    if as_json:
+        _print_json(rows)
+        return
+    keys = ("statistic", "group", "item")
+    names = [" ".join(str(row[key]) for key in keys if row[key] is not None) for row in rows]
+    width = max(map(len, names))
+    for name, row in zip(names, rows, strict=True):
+        value, low, high = (None if row[key] is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))
+        typer.echo(f"{name:{width}}  {value or 'not known yet'}{'' if low is None else f'  [{low}, {high}]'}")
+    typer.echo(f"{100 * level:g} % intervals: of counts and sums for noise, of the others for noise and sampling")
+
+
 @app.command(epilog="Example: streamdp predict late.db < flights.csv > predicted.csv")
 def predict(
     store: StorePath,

@@ -14,6 +14,7 @@ from streamdp.config.model import ModelConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
+from streamdp.config.trust import STATISTICS
 from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.estimator import Estimator
@@ -64,7 +65,10 @@ class Definition(Settings):
     schema
         The declared public schema.
     model
-        The estimator and its parameters.
+        The estimator and its parameters. With `statistics`, only `trust`, `budget` and `batch_size`.
+    statistics
+        What to estimate in place of a model, by name, such as `{quantile: 0.5, of: charges, by: region}`; see
+        `Statistics`. Then the schema has no target.
     cap
         What a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days, late 7
         days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
@@ -74,12 +78,18 @@ class Definition(Settings):
 
     schema_: SchemaConfig = Field(alias="schema")
     model: ModelConfig
+    statistics: dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
     cap: CapText | None = None
     validation: ValidationConfig | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         name, kind = self.model.estimator, self.model.kind
+        if (name == STATISTICS) != (self.statistics is not None):
+            raise MisfitError("statistics", f"expected statistics with {STATISTICS}, and with no other estimator")
+        if bool(self.schema_.target.column) != (self.statistics is None):
+            need = "expected a target" if self.statistics is None else "statistics have no target: leave it out"
+            raise MisfitError("schema", need)
         classifier = issubclass(kind, Classifier)
         if classifier != (self.schema_.target.classes is not None):
             need = "a schema.target with classes" if classifier else "a schema.target without classes"
@@ -133,10 +143,10 @@ class Definition(Settings):
 
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
-        fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation}
-        plain = Definition.model_construct(
-            schema_=self.schema_, model=model.model_copy(update={"trust": None}), **fields
-        )
+        fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation, "statistics": self.statistics}
+        if self.statistics is None:
+            model = model.model_copy(update={"trust": None})  # the estimator says it
+        plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
         return plain.model_dump_json(by_alias=True, exclude_none=True)
 
     def fingerprint(self) -> str:
@@ -243,6 +253,8 @@ class Definition(Settings):
         known = signature(build).parameters.keys()
         if foreign := sorted(given.keys() - known):
             raise ConfigError(f"{model.estimator} has no {foreign[0]}")
+        if self.statistics is not None:
+            given |= {"statistics": self.statistics, "trust": model.trust}
         if model.loss is not None:
             given["loss"] = build_loss(model.loss)
         if model.domain is not None:
@@ -251,7 +263,7 @@ class Definition(Settings):
             given["classes"] = list(self.schema_.target.classes)
         features: Any = list(self.build_schema().feature_names)
         target = self.schema_.target
-        if model.kind.learns.scales_columns:
+        if model.kind.learns.scales_columns or self.statistics is not None:
             features = self.schema_.declared()
         if target.bounds is not None and "target" in known:
             given["target"] = target.declared()

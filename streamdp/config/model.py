@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, field_validator, model_validator
 
 from streamdp import estimators
 from streamdp.config.settings import Settings
-from streamdp.config.trust import ESTIMATORS, Trust, trust_of
+from streamdp.config.trust import ESTIMATORS, STATISTICS, Trust, trust_of
 from streamdp.errors import ConfigError
 from streamdp.estimators.estimator import Estimator
 from streamdp.privacy.guarantees import parse_budget
@@ -114,6 +114,8 @@ class ModelConfig(Settings):
     def _agrees(self) -> Self:
         if not self.estimator:
             raise ValueError("expected trust or estimator")
+        if self.estimator == STATISTICS:
+            return self
         if self.trust is not None and self.trust != (found := trust_of(self.estimator)):
             raise ValueError(
                 f"trust: {self.trust} and estimator: {self.estimator} disagree, because the latter means trust: {found}"

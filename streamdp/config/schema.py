@@ -182,7 +182,7 @@ class SchemaConfig(Settings):
         A category that is absent from the stream for a long time loses its weight, because noise is added
         to each weight at each record.
     target
-        The column to predict.
+        The column to predict. Statistics have none.
     subject
         The column that identifies the person of a record, of type text; or a mapping with `column` and `type`. None:
         records have no subject.
@@ -196,7 +196,7 @@ class SchemaConfig(Settings):
     """
 
     features: dict[str, Declared] = Field(min_length=1)
-    target: TargetConfig
+    target: TargetConfig = TargetConfig(column="")
     subject: str | SubjectConfig | None = None
     budget: str | None = None
     time: TimeConfig | None = None

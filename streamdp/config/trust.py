@@ -18,7 +18,9 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
 
-ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor")))
+STATISTICS = "Statistics"
+"""The estimator of a job with statistics, which takes its trust as a parameter."""
+ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor", STATISTICS)))
 Trust = Literal["nobody", "process", "window", "shuffler"]
 
 QUESTION = "Who may see the raw records while they are processed?"
@@ -121,6 +123,8 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
         return job
     model = job["model"] = dict(model)
     schema, source = _mapping(job, "schema"), _mapping(job, "source")
+    if job.get("statistics") is not None:
+        return _with_statistics(job, model)
     if model.get("estimator") is None:
         trust = usual_trust(job) if model.get("trust") is None else model["trust"]
         if trust not in ANSWERS:
@@ -129,7 +133,7 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     if model["estimator"] not in ESTIMATORS:
         return job
     kind: type[Estimator] = getattr(estimators, model["estimator"])
-    _add_delta(job, model, kind)
+    _add_delta(job, model, kind, trust_of(model["estimator"]))
     if trust_of(model["estimator"]) == "window":
         if schema.get("subject") is None:
             model.setdefault("items_per_user", 1)
@@ -138,20 +142,29 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return job
 
 
+def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a job with statistics. Sums need no window: noise at both ends of a batch costs little."""
+    model.setdefault("estimator", STATISTICS)
+    model["trust"] = {None: "process", "window": "process"}.get(model.get("trust"), model.get("trust"))
+    if model["trust"] in NEED_DELTA:
+        _add_delta(job, model, estimators.Statistics, model["trust"])
+    return job
+
+
 def _mapping(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = settings.get(key)
     return found if isinstance(found, Mapping) else {}
 
 
-def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator]) -> None:
+def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator], trust: Trust) -> None:
     """Add delta to a budget and a cap without one, if the learner needs it: a cap of k budgets has k times theirs."""
-    default, given = kind.learns.default_budget, model.get("budget")
+    given = model.get("budget")
     try:
         budget = PureDP(1.0) if given is None else parse_budget(given)
         cap = None if job.get("cap") is None else parse_cap(job["cap"])
     except BudgetError:
         return
-    needs = trust_of(model["estimator"]) in NEED_DELTA or (given is None and isinstance(default, ApproxDP))
+    needs = trust in NEED_DELTA or (given is None and isinstance(kind.learns.default_budget, ApproxDP))
     if needs and isinstance(budget, PureDP):
         budget = ApproxDP(budget.epsilon, usual_delta(job.get("expected_records")))
     model["budget"] = str(budget)

@@ -47,7 +47,7 @@ class Inspection:
         """Those that fit the schema."""
         self.reasons: Counter[tuple[str, str | None]] = Counter()
         """The others by reason and column."""
-        self.columns_found = {name: ColumnCounts() for name in (*schema.features, schema.target)}
+        self.columns_found = {name: ColumnCounts() for name in (*schema.features, *filter(None, [schema.target]))}
         """The counts by feature, and of the target."""
         self.unended: list[str] = []
         """The files with a last line without its end, which is not read."""
@@ -81,14 +81,14 @@ class Inspection:
         for name, declared in schema.declarations.items():
             column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
             values[name] = _count(self.columns_found[name], column, declared.values or None, declared.codes)
-        target = without_blanks(frame.get_column(schema.target), schema.blanks)
-        classes = schema.classes
-        values[schema.target] = _count(
-            self.columns_found[schema.target],
-            target,
-            classes or schema.target_bounds,
-            {} if classes is None else spellings(classes),
-        )
+        if schema.target:
+            classes = schema.classes
+            values[schema.target] = _count(
+                self.columns_found[schema.target],
+                without_blanks(frame.get_column(schema.target), schema.blanks),
+                classes or schema.target_bounds,
+                {} if classes is None else spellings(classes),
+            )
         batch = self._schema.encode(frame, positions, position)
         kept = np.isin(positions, [letter.position for letter in batch.dead], invert=True)
         for name, found in self.columns_found.items():

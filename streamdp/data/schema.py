@@ -63,7 +63,7 @@ class Schema:
         Bounds (low, high), a list of categories, or a mapping with the keys of `declaration.declaration`, or
         {"product": names}, for each feature.
     target
-        The column of the target.
+        The column of the target; empty text: records have none, as for statistics.
     target_bounds
         The target is clipped to these bounds.
     target_scale
@@ -94,7 +94,7 @@ class Schema:
     def __init__(
         self,
         features: Mapping[str, Any],
-        target: str,
+        target: str = "",
         *,
         target_bounds: Bounds | None = None,
         target_scale: float = 1.0,
@@ -127,7 +127,7 @@ class Schema:
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
         if self.classes is not None and (target_bounds, target_scale, target_decimal) != (None, 1.0, None):
             raise SchemaError("a target with classes has no target_bounds, target_scale and target_decimal")
-        others = [c for c in (target, subject, budget, None if time is None else time.column) if c is not None]
+        others = [c for c in (target, subject, budget, None if time is None else time.column) if c]
         self.feature_columns = tuple(dict.fromkeys(d.column for d in self.declarations.values()))
         """The raw columns of the features."""
         self._columns = (*self.feature_columns, *others)
@@ -171,7 +171,7 @@ class Schema:
         shared = {d.column for d in self.declarations.values() if not d.plain}
         names = [name for name in names if name not in shared]
         is_text = self.classes is not None or self.target_decimal is not None
-        return tuple(names if is_text else [*names, self.target])
+        return tuple(names if is_text or not self.target else [*names, self.target])
 
     @cached_property
     def plain(self) -> bool:
@@ -195,7 +195,7 @@ class Schema:
     def _complete(
         self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position, faults: Faults
     ) -> Batch:
-        y = self._target(frame.get_column(self.target), faults)
+        y = self._target(frame.get_column(self.target), faults) if self.target else np.zeros(frame.height)
         subjects: list[Subject | None] | None = None
         budgets = None
         if self.subject is not None:

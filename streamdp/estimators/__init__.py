@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
     from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
     from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
+    from streamdp.estimators.statistics import Statistics
     from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
     from streamdp.estimators.user.randomizer import UserRandomizer
     from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
@@ -29,6 +30,7 @@ _HOMES = {
     "Report": "learners.local_reports",
     "Shuffle": "estimators.shuffle.estimators",
     "ShuffleRandomizer": "estimators.shuffle.randomizer",
+    "Statistics": "estimators.statistics",
     "UserLevelLDP": "estimators.user.estimators",
     "UserRandomizer": "estimators.user.randomizer",
     "UserReport": "learners.user_answers",
@@ -55,6 +57,7 @@ __all__ = [
     "ShuffleClassifier",
     "ShuffleRandomizer",
     "ShuffleRegressor",
+    "Statistics",
     "UserLevelLDPClassifier",
     "UserLevelLDPRegressor",
     "UserRandomizer",

@@ -86,7 +86,7 @@ def of_learner(kind: type[Learner], name: str) -> Any:
 class Estimator(river_base.Estimator):
     """What the public estimators share. A public class is a constructor, and makes its learner in `_make_learner`."""
 
-    learns: ClassVar[type[Learner]]
+    learns: type[Learner]
     """The kind of its learner."""
     _losses: ClassVar[tuple[type[Loss], ...]]
     budget: Budget | str | None
@@ -635,7 +635,7 @@ class Estimator(river_base.Estimator):
     @property
     def guarantee(self) -> Guarantee:
         """What holds for each single record learned so far, or for each unit that `neighbours` names."""
-        return Guarantee(self._admission.spent, self.neighbours, self.trust, self.private)
+        return Guarantee(self._admission.spent, self.neighbours, self.learner.trust, self.private)
 
     @property
     def cap_history(self) -> CapHistory:

@@ -168,6 +168,8 @@ class SchemaFeatures(Features):
 
         self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
+        self.declarations = self._schema.declarations
+        """The declarations of the features, by name."""
         pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner)
         self.schema = self._schema

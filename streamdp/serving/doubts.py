@@ -33,6 +33,8 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         found.append(wide)
     if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
         found.append(few)
+    if getattr(estimator, "statistics", None) is not None:
+        return [*found, *_unknown(estimator.rows())]
     if counts.learned:
         shown = weights(estimator)
         needed = needs(estimator, shown)
@@ -43,6 +45,13 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
                 " if its values are others, the model may be worse than a constant: declare the bounds of the target"
             )
     return found
+
+
+def _unknown(rows: list[dict[str, Any]]) -> list[str]:
+    """Say how many of the numbers of statistics are not known; at most one sentence."""
+    unknown = sum(row["value"] is None for row in rows)
+    need = "more records, a larger share of the budget, or fewer groups"
+    return [f"{unknown} of {len(rows)} numbers are not known yet: they need {need}"] if unknown else []
 
 
 def _begins_at_zero(estimator: Any) -> bool:

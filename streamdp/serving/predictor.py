@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
 
@@ -14,6 +15,7 @@ class Predictor:
     """Encodes the feature columns of raw records and predicts."""
 
     def __init__(self, model: Model) -> None:
+        need_model(model.estimator)
         declared = model.definition.schema_
         # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])

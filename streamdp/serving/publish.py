@@ -52,8 +52,9 @@ class Weight:
 def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     """List the coefficients of `estimator` in the order of theta, with intervals of a `level` in (0, 1).
 
-    Raises `ConfigError` for a level out of range.
+    Raises `ConfigError` for a level out of range, and `NotAvailableError` for statistics.
     """
+    need_model(estimator)
     interval: list[list[float]] | None = None
     records: list[float] = []
     # Some estimators have no intervals, and the others have none before some records.
@@ -71,6 +72,12 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
             enough = None if math.isnan(needed) else rounded(needed)
             out.append(Weight(name, value, None, None, False, label, enough))
     return out
+
+
+def need_model(estimator: Any) -> None:
+    """Raise `NotAvailableError` if an `estimator` has statistics, and so no weights and no predictions."""
+    if getattr(estimator, "statistics", None) is not None:
+        raise NotAvailableError("this job estimates statistics and has no model: `streamdp stats STORE` shows them")
 
 
 def unsettled(shown: Sequence[Weight]) -> str | None:
@@ -107,20 +114,24 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
     guarantee, the statement, the private validation, what is known about a change, and the measures.
     """
+    estimator: Any = model.estimator
     snapshot = model.snapshot
-    out = {
+    out: dict[str, Any] = {
         "job": snapshot.job,
         "commit": snapshot.seq,
         "committed_at": snapshot.committed_at,
         "counts": asdict(snapshot.counts),
         "position": snapshot.position,
         "guarantee": str(model.estimator.guarantee),
-        "weights": [
-            {key: value for key, value in asdict(weight).items() if value is not None}
-            for weight in weights(model.estimator)
-        ],
         "statement": model.statement(),
     }
+    if model.definition.statistics is not None:
+        out["statistics"] = estimator.rows()
+    else:
+        out["weights"] = [
+            {key: value for key, value in asdict(weight).items() if value is not None}
+            for weight in weights(model.estimator)
+        ]
     if (quality := model.quality) is not None:
         out["validation"] = quality.document()
     if model.change is not None:

@@ -22,6 +22,7 @@ RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA)]
 SAID = {
     "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "epsilon = 1", "prediction"],
     "files": ['"learned": 5000'],
+    "statistics": ["median charge yes", "mean age", "epsilon = 1", "'no'"],
     "validation": ["the model is better than the best constant"],
     "which_estimator": ["with trust: process", "with trust: window"],
     "budgets": ["refused:      1,000", "eps=2"],

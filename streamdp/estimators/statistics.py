@@ -1,0 +1,482 @@
+"""Statistics of a stream: means, sums, counts, shares, histograms and quantiles, by declared groups, in one budget.
+
+A declaration becomes a block of numbers that a record adds (`streamdp.learners.cells`). If a process or a shuffler may
+see raw records, all blocks are one vector, and their sum is released with noise in batches (`streamdp.learners.sums`).
+If nobody may, each record reports about one of them (`streamdp.learners.drawn`). Values and limits are read from either
+by `streamdp.reading.estimates`.
+
+Neighbours: replace one record. Trust and claim: see the learners. Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from scipy.special import ndtri
+
+from streamdp.data.columns import scale_to_bounds
+from streamdp.errors import ConfigError, NotAvailableError, check_choice, check_whole, is_number, suggestion
+from streamdp.estimators.estimator import Estimator
+from streamdp.estimators.features import SchemaFeatures
+from streamdp.estimators.parameters import documented
+from streamdp.learners.cells import SQUARES, All, Bins, Block, Cells, Index, Levels, Values
+from streamdp.learners.drawn import Drawn, Part
+from streamdp.learners.learner import Learner
+from streamdp.learners.linear_problem import LinearProblem
+from streamdp.learners.local_counts import Counts
+from streamdp.learners.local_roots import Roots
+from streamdp.learners.sums import Mixed, Pan, Sums
+from streamdp.optim.losses import Huber
+from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
+from streamdp.privacy.guarantees import Budget
+from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
+    from streamdp.ledger.ledger import Ledger
+
+Trust = Literal["nobody", "process", "shuffler"]
+KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile")
+BINS = 1024
+"""The bins of a quantile between the declared bounds."""
+MOST_CELLS = 1 << 16
+_KEYS = {
+    "mean": ("by", "share"),
+    "sum": ("by", "share"),
+    "count": ("share",),
+    "proportion": ("by", "share"),
+    "histogram": ("edges", "by", "share"),
+    "quantile": ("of", "by", "share"),
+}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One declared statistic.
+
+    Parameters
+    ----------
+    name, kind
+        Its name, and one of `KINDS`.
+    of, by
+        The features that it is about, and by whose categories; None: by none.
+    groups
+        The names of the groups; (None,) without `by`.
+    items
+        The categories, the bins as (low, high), or the levels of quantiles.
+    block
+        What a record adds.
+    place
+        (middle, half): a number is middle + half * its column.
+    share
+        Its share of the budget, relative to the others.
+    """
+
+    name: str
+    kind: str
+    of: str
+    by: str | None
+    groups: tuple[str | None, ...]
+    items: tuple[Any, ...]
+    block: Any
+    place: tuple[float, float]
+    share: float
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The items, or None for a single number."""
+        return self.items if len(self.items) > 1 or self.kind == "histogram" else (None,)
+
+
+class _Reader:
+    """Reads declarations with the columns of a schema."""
+
+    def __init__(self, features: SchemaFeatures) -> None:
+        self._declarations = features.declarations
+        self._first: dict[str, int] = {}
+        at = 0
+        for name, declared in self._declarations.items():
+            self._first[name] = at
+            at += len(declared.pieces)
+
+    def read(self, name: str, given: Any) -> Declared:
+        """The statistic of a declaration. Raises `ConfigError` with its name."""
+        kinds = [kind for kind in KINDS if isinstance(given, Mapping) and kind in given]
+        if len(kinds) != 1:
+            raise ConfigError(f"{name!r}: expected a mapping with one of {', '.join(KINDS)}")
+        kind = kinds[0]
+        if unknown := sorted(given.keys() - {kind, *_KEYS[kind]}):
+            known = ", ".join((kind, *_KEYS[kind]))
+            raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], _KEYS[kind])}")
+        share = given.get("share", 1.0)
+        if not (is_number(share) and 0 < share < float("inf")):
+            raise ConfigError(f"{name!r}: expected share to be a positive number")
+        of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
+        groups, group_names = self._groups(name, by)
+        number = self._feature(name, of).is_number
+        if number != (kind in ("mean", "sum", "quantile") or "edges" in given):
+            need = "a number with bounds" if kind in ("mean", "sum", "quantile") else "categories"
+            raise ConfigError(f"{name!r}: {kind} needs a feature with {need}; a histogram of a number needs edges")
+        block, items, place = self._block(name, kind, of, groups, given)
+        if block.size > MOST_CELLS:
+            raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {block.size}")
+        return Declared(name, kind, of, by, group_names, items, block, place, float(share))
+
+    def _feature(self, name: str, feature: Any) -> Any:
+        if feature not in self._declarations:
+            known = ", ".join(self._declarations)
+            raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
+        declared = self._declarations[feature]
+        kinds = {piece.kind for piece in declared.pieces}
+        if not (kinds == {"level"} or (kinds == {"linear"} and len(declared.pieces) == 1)):
+            raise ConfigError(f"{name!r}: {feature!r} has a transform; expected plain bounds or categories")
+        return declared
+
+    def _groups(self, name: str, by: Any) -> tuple[Index, tuple[str | None, ...]]:
+        if by is None:
+            return All(), (None,)
+        declared = self._feature(name, by)
+        if declared.is_number:
+            raise ConfigError(f"{name!r}: expected by to be a feature with categories")
+        return Levels(self._first[by], len(declared.values)), tuple(declared.values)
+
+    def _block(
+        self, name: str, kind: str, of: str, groups: Index, given: Mapping[str, Any]
+    ) -> tuple[Cells | Values, tuple[Any, ...], tuple[float, float]]:
+        declared, first = self._declarations[of], self._first[of]
+        if not declared.is_number:
+            return Cells(groups, Levels(first, len(declared.values))), tuple(declared.values), (0.0, 1.0)
+        low, high = (float(bound) for bound in declared.values)
+        place = float(low + high) / 2, float(high - low) / 2
+        if kind in ("mean", "sum"):
+            return Values(groups, first), (), place
+        if kind == "quantile":
+            edges = np.linspace(-1, 1, BINS + 1)
+            return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), _levels(name, given[kind]), place
+        edges = _edges(name, given["edges"])
+        inner = tuple(scale_to_bounds(edges, low, high).tolist())  # as values, so that one on an edge stays there
+        bins = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+        return Cells(groups, Bins(first, inner)), bins, place
+
+
+def _levels(name: str, given: Any) -> tuple[float, ...]:
+    levels = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not levels or not all(is_number(q) and 0 < q < 1 for q in levels) or list(levels) != sorted(set(levels)):
+        raise ConfigError(f"{name!r}: expected quantile to be a number in (0, 1), or a list of such, ascending")
+    return tuple(float(q) for q in levels)
+
+
+def _edges(name: str, given: Any) -> np.ndarray:
+    fits = isinstance(given, list | tuple) and len(given) > 2 and all(is_number(edge) for edge in given)
+    edges = np.array(given if fits else [], dtype=float)
+    if not fits or not np.all(np.diff(edges) > 0) or not np.all(np.isfinite(edges)):
+        raise ConfigError(f"{name!r}: expected edges to be three or more finite numbers, ascending")
+    return edges
+
+
+_GUARANTEE = """
+    Guarantee: each record has `budget`, whatever statistics are declared, for neighbours that differ in that record,
+    against everyone who sees what is ever saved or served; for trust="process" also against one break-in into memory.
+    Source: the Gaussian mechanism for sums (Cheu et al. 2022, Algorithm 6), shuffled sums (Algorithm 2 there), and
+    randomised response for reports (Wang et al. 2017); the proof is docs/proofs/statistics.md.
+
+    Raises `ConfigError`, `SchemaError` and `BudgetError` for declarations and parameters out of range."""
+
+_TEXTS = {
+    "statistics": """
+        What to estimate, by name: {"mean": column}, {"sum": column}, {"count": categories}, {"proportion": categories},
+        {"histogram": categories}, {"histogram": column, "edges": [...]} or {"quantile": q or [q, ...], "of": column};
+        each but "count" maybe with "by": categories, and each with "share", its part of the budget relative to others.
+        A column is a feature with bounds; categories are one with categories.""",
+    "features": """
+        The declared public schema: bounds (low, high) or a list of categories by feature, as for models. Records come
+        raw; numbers are clipped to their bounds.""",
+    "budget": """
+        What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody". Text such as "mu=1" is
+        accepted.""",
+    "trust": """
+        "process": this process sees raw records and keeps noisy sums only (pan-private). "shuffler": sums of shuffled
+        bits. "nobody": each record becomes a noisy report first, which needs the most records.""",
+    "batch_size": 'The records of each batch; None: batches grow with the stream. Not for trust="nobody".',
+}
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Statistics(Estimator):
+    """Several statistics of the same records, in one budget.
+
+    Examples
+    --------
+    >>> statistics = Statistics(
+    ...     {"median charge": {"quantile": 0.5, "of": "charge", "by": "region"}},
+    ...     features={"charge": (0, 100), "region": ["north", "south"]},
+    ... )
+    >>> for i in range(1000):
+    ...     statistics.learn_one({"charge": i % 100, "region": "north" if i % 2 else "south"})
+    >>> sorted(statistics.get()["median charge"]), str(statistics.guarantee)
+    (['north', 'south'], 'eps=1,delta=1e-06')
+    """
+
+    learns: type[Learner] = Sums
+    _losses = (Huber,)
+    batch_size: int | None
+    loss = "huber"  # not used: statistics have no loss
+    intercept = True
+    domain = None
+    trust: Trust = "process"  # the parameter; `guarantee` has the words
+
+    def __init__(
+        self,
+        statistics: Mapping[str, Mapping[str, Any]],
+        features: Mapping[str, Any],
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        arguments = locals()
+        check_choice("trust", trust, get_args(Trust))
+        if batch_size is not None:
+            check_whole("batch_size", batch_size, 1, 10**18)
+            if trust == "nobody":
+                raise ConfigError('batch_size: trust="nobody" has no batches; leave it out')
+        if not isinstance(features, Mapping):
+            raise ConfigError("features: expected bounds or categories by feature")
+        if not isinstance(statistics, Mapping) or not statistics:
+            raise ConfigError("statistics: expected declarations by name, at least one")
+        reader = _Reader(SchemaFeatures(features, type(self).__name__))
+        self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
+        """The declared statistics, in their order."""
+        self.learns = Drawn if trust == "nobody" else Sums
+        self._construct({name: value for name, value in arguments.items() if name != "arguments"})
+
+    def _words(self) -> Any:
+        if self.trust == "shuffler":
+            return entropy(self.seed)
+        return FreshWords() if self.seed is None else SeededEntropy(self.seed)
+
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
+        whole = sum(one.share for one in self.declared)
+        if self.trust == "nobody":
+            return Drawn(problem, budget, rng, partial(self._parts, whole))
+        shares: dict[Block, float] = {}
+        for one in self.declared:  # equal blocks are added once
+            shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
+        kind = Pan if self.trust == "process" else Mixed
+        return Sums(problem, budget, rng, list(shares.items()), kind, self.batch_size)
+
+    def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:
+        found: list[tuple[Part, float]] = []
+        for one in self.declared:
+            if one.kind == "quantile":
+                each = one.share / whole / len(one.items)
+                column = one.block.bins.column
+                found += [(Roots(one.block.groups, column, q, epsilon), each) for q in one.items]
+            else:
+                found.append((Counts(one.block, epsilon), one.share / whole))
+        return found
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def learn_one(
+        self,
+        x: Mapping[Any, Any],
+        y: Any = None,
+        *,
+        budget: Budget | str | None = None,
+        subject: Subject | None = None,
+    ) -> None:
+        """Take one record.
+
+        Parameters
+        ----------
+        x, budget, subject
+            As for `Estimator.learn_one`; x comes raw.
+        y
+            Not used.
+
+        Raises the errors of `Estimator.learn_one`.
+        """
+        super().learn_one(x, 0.0, budget=budget, subject=subject)
+
+    def learn_many(self, X: Any, y: Any = None) -> None:
+        """Take the rows of a frame in order.
+
+        Parameters
+        ----------
+        X
+            As for `Estimator.learn_many`.
+        y
+            Not used.
+
+        Raises the errors of `Estimator.learn_many`.
+        """
+        super().learn_many(X, np.zeros(len(X)))
+
+    def _encode_target(self, y: Any) -> float:
+        return 0.0
+
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        return np.zeros(len(y))
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    def get(self) -> dict[str, Any]:
+        """Return the statistics by name: a number, or numbers by item, or by group; NaN where too little is known.
+
+        Items are categories, bins (low, high), or levels of quantiles if there are several.
+        """
+        return {one.name: _shaped(one, self._estimated(one, 0.0)[:, 0].tolist()) for one in self.declared}
+
+    def interval(self, level: float = 0.95) -> dict[str, Any]:
+        """Return confidence limits (low, high) in the form of `get`; NaN where they are not known.
+
+        Those of means, proportions and quantiles are for the distribution that records come from, those of counts and
+        sums for the records themselves.
+
+        Parameters
+        ----------
+        level
+            The confidence, above 0 and below 1, of each interval alone.
+
+        Raises `ConfigError` for another level.
+        """
+        z = _deviations(level)
+        return {
+            one.name: _shaped(one, [tuple(row) for row in self._estimated(one, z)[:, 1:].tolist()])
+            for one in self.declared
+        }
+
+    def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """Return all numbers as a table: `statistic`, `group`, `item`, `value`, `low` and `high`; None: not known.
+
+        Parameters
+        ----------
+        level
+            As for `interval`.
+
+        Raises `ConfigError` for a level out of range.
+        """
+        z, found = _deviations(level), []
+        for one in self.declared:
+            keys = [(group, item) for group in one.groups for item in one.keys]
+            for (group, item), numbers in zip(keys, self._estimated(one, z).tolist(), strict=True):
+                value, low, high = (None if math.isnan(number) else number for number in numbers)
+                item = list(item) if isinstance(item, tuple) else item
+                found.append(
+                    {"statistic": one.name, "group": group, "item": item, "value": value, "low": low, "high": high}
+                )
+        return found
+
+    def _estimated(self, one: Declared, z: float) -> np.ndarray:
+        """Values and limits (k, 3): by group, and in it by item."""
+        if self._features is None or not self.n_seen - self.learner.pending:
+            return np.full((len(one.groups) * max(len(one.items), 1), 3), np.nan)
+        n = self.n_seen - self.learner.pending
+        if isinstance(self.learner, Drawn):
+            return self._of_reports(self.learner, one, n, z)
+        assert isinstance(self.learner, Sums)
+        sums, noise = self.learner.released()[one.block]
+        return _of_sums(one, sums, noise, n, z)
+
+    def _of_reports(self, learner: Drawn, one: Declared, n: int, z: float) -> np.ndarray:
+        at = 0
+        for other in self.declared:
+            if other is one:
+                break
+            at += len(other.items) if other.kind == "quantile" else 1
+        middle, half = one.place
+        part = learner.parts[at]
+        if one.kind == "quantile":
+            roots: Any = learner.parts[at : at + len(one.items)]
+            values = np.sort(np.stack([part.quantiles() for part in roots], axis=1), axis=1)
+            limits = np.stack([part.limits(z) for part in roots], axis=1)
+            return middle + half * np.concatenate([values[:, :, None], limits], axis=2).reshape(-1, 3)
+        assert isinstance(part, Counts)
+        found = part.frequencies()
+        if not isinstance(one.block, Values):
+            return _with_limits(_of_cells(one, found, n), z)
+        groups = len(one.groups)
+        below = np.kron(np.eye(groups), np.ones(len(part.levels)))
+        above = np.kron(np.eye(groups), middle + half * part.levels)
+        if one.kind == "mean":
+            return _with_limits(found.ratios(above, below), z)
+        return _with_limits(found.counts(above, n), z)
+
+    @property
+    def weights(self) -> dict[Any, Any]:
+        """None: statistics have no weights. See `get`."""
+        return {}
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Raise `NotAvailableError`: see `get`."""
+        raise NotAvailableError("statistics have no theta: see get()")
+
+    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+        """Raise `NotAvailableError`: see `get`.
+
+        Parameters
+        ----------
+        X
+            Not used.
+        """
+        raise NotAvailableError("statistics predict nothing: see get()")
+
+    def model_dict(self) -> dict[str, Any]:
+        """See `Estimator.model_dict`."""
+        shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self.declared]
+        return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
+
+
+def _deviations(level: Any) -> float:
+    """How many deviations a confidence level is."""
+    if not (is_number(level) and 0 < level < 1):
+        raise ConfigError("level: expected a number above 0 and below 1")
+    return float(ndtri((1 + level) / 2))
+
+
+def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) -> np.ndarray:
+    """Values and limits (k, 3) from released sums."""
+    middle, half = one.place
+    if one.kind == "quantile":
+        block: Any = one.block
+        edges = middle + half * np.array(block.bins.edges)
+        rows = [Ordered(row, block.root, noise, edges) for row in sums.reshape(len(one.groups), -1)]
+        return np.array([row.quantile(q, z) for row in rows for q in one.items])
+    if not isinstance(one.block, Values):
+        return _with_limits(_of_cells(one, frequencies(sums, noise, n), n), z)
+    mean, total = means(sums, noise, n, SQUARES)
+    if one.kind == "mean":
+        return _with_limits(Estimates(middle + half * mean.values, half * mean.deviations), z)
+    grouped = one.block.groups.count > 1
+    counts = sums[: len(one.groups)] if grouped else float(n)
+    deviations = np.hypot(half, middle * grouped) * total.deviations
+    return _with_limits(Estimates(middle * counts + half * total.values, deviations), z)
+
+
+def _of_cells(one: Declared, found: Frequencies, n: int) -> Estimates:
+    """Counts or shares of the cells of a statistic."""
+    each = np.eye(len(found.f))
+    if one.kind != "proportion":
+        return found.counts(each, n)
+    groups = np.kron(np.eye(len(one.groups)), np.ones((len(one.items), len(one.items))))
+    return found.ratios(each, groups)
+
+
+def _with_limits(found: Estimates, z: float) -> np.ndarray:
+    return np.column_stack([found.values, found.limits(z)])
+
+
+def _shaped(one: Declared, flat: Sequence[Any]) -> Any:
+    """A list by group and item as mappings, without those of a single one."""
+    k = len(one.keys)
+    rows = [flat[i : i + k] for i in range(0, len(flat), k)]
+    found = [row[0] if one.keys == (None,) else dict(zip(one.keys, row, strict=True)) for row in rows]
+    return found[0] if one.by is None else dict(zip(one.groups, found, strict=True))

@@ -1,0 +1,252 @@
+"""What a row adds to the sums that statistics follow from: blocks of numbers, by the row and by declarations.
+
+A block knows columns by their index. `Cells` count rows by group and bin; `Values` add a column, and its square, by
+group. Rows are clipped to declared bounds before, so each vector of a block has a norm of at most `norm`, and two of
+them a distance of at most `distance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+
+SQUARES = 0.5
+"""The weight of the square of a value beside the value: its noise may be larger, for it serves the interval only."""
+
+
+class Index(Protocol):
+    """Sorts rows."""
+
+    @property
+    def count(self) -> int:
+        """Into how many kinds."""
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """The kind (n,) of each row of X (n, p), from 0."""
+
+
+@dataclass(frozen=True)
+class All:
+    """All rows are of one kind."""
+
+    count = 1
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """See `Index.of`."""
+        return np.zeros(len(X), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The category of a declared feature, whose columns are indicators of all categories but the first.
+
+    Parameters
+    ----------
+    first
+        The index of the first indicator.
+    count
+        The number of categories.
+    """
+
+    first: int
+    count: int
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """See `Index.of`."""
+        numbers = np.arange(1, self.count)
+        levels: np.ndarray = (X[:, self.first : self.first + self.count - 1] @ numbers).astype(np.int64)
+        return levels
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The bin of a number: bin j holds edges[j] <= x < edges[j + 1], the last one also its upper edge.
+
+    Parameters
+    ----------
+    column
+        The index of the column.
+    edges
+        The edges, ascending, in units of the column. Values beyond them belong to the first or the last bin.
+    """
+
+    column: int
+    edges: Sequence[float]
+
+    @property
+    def count(self) -> int:
+        """See `Index.count`."""
+        return len(self.edges) - 1
+
+    @cached_property
+    def _inner(self) -> np.ndarray:
+        return np.array(self.edges[1:-1])
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """See `Index.of`."""
+        return np.searchsorted(self._inner, X[:, self.column], side="right")
+
+
+class Block(Protocol):
+    """The numbers that a row adds."""
+
+    @property
+    def norm(self) -> float:
+        """The largest norm of a row's vector."""
+
+    @property
+    def distance(self) -> float:
+        """The largest distance of two rows' vectors."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers."""
+
+    def total(self, X: np.ndarray, scale: float) -> np.ndarray:
+        """The sum (size,) of the vectors of rows X (n, p), each in whole numbers of 1/scale, to which it is rounded."""
+
+    def vectors(self, X: np.ndarray) -> np.ndarray:
+        """The vectors (n, size) of rows X (n, p)."""
+
+
+@lru_cache(maxsize=4)
+def square_root(k: int) -> np.ndarray:
+    """The square root R (k, k) of the matrix of ones on and below the diagonal: a Toeplitz matrix.
+
+    Parameters
+    ----------
+    k
+        Its size.
+    """
+    numbers = np.arange(1, k)
+    coefficients = np.cumprod(np.append(1.0, (2 * numbers - 1) / (2 * numbers)))
+    lags = np.subtract.outer(np.arange(k), np.arange(k))
+    return np.where(lags >= 0, coefficients[np.abs(lags)], 0.0)
+
+
+@lru_cache(maxsize=4)
+def _rounded(k: int, scale: float) -> np.ndarray:
+    """The columns of R as rows, in whole numbers of 1/scale."""
+    rows: np.ndarray = np.rint(square_root(k).T * scale)
+    return rows
+
+
+@dataclass(frozen=True)
+class Cells:
+    """How many rows there are by group and bin; of ordered bins maybe in a form whose running totals have little noise.
+
+    Parameters
+    ----------
+    groups, bins
+        How rows are sorted.
+    ordered
+        Whether running totals over the bins are wanted. Then a row adds the column R[:, bin] of the square root R of
+        the matrix L of ones on and below the diagonal: R R = L, and a running total is L h = R (R h) for counts h. So
+        a noise of deviation s in R h has the deviation s |R_j| in a running total, with |R_j|^2 <= 1.07 + ln(bins)/pi
+        (Henzinger, Upadhyay, Upadhyay 2023, for continual counting), where noise in counts has s sqrt(j).
+    """
+
+    groups: Index
+    bins: Index
+    ordered: bool = False
+
+    @property
+    def size(self) -> int:
+        """See `Block.size`."""
+        return self.groups.count * self.bins.count
+
+    @property
+    def root(self) -> np.ndarray:
+        """R (bins, bins); the identity for bins that are not ordered."""
+        return square_root(self.bins.count) if self.ordered else np.eye(self.bins.count)
+
+    @property
+    def norm(self) -> float:
+        """See `Block.norm`: the first column is the longest."""
+        return float(np.linalg.norm(self.root[:, 0]))
+
+    @property
+    def distance(self) -> float:
+        """See `Block.distance`: columns of R have inner products of at least 0."""
+        return math.sqrt(2) * self.norm
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """The cell (n,) of each row of X (n, p): group by group."""
+        cells: np.ndarray = self.groups.of(X) * self.bins.count + self.bins.of(X)
+        return cells
+
+    def total(self, X: np.ndarray, scale: float) -> np.ndarray:
+        """See `Block.total`."""
+        counts = np.bincount(self.of(X), minlength=self.size).reshape(-1, self.bins.count)
+        if not self.ordered:
+            whole: np.ndarray = round(scale) * counts.ravel()
+            return whole
+        filled = np.flatnonzero(counts.any(axis=0))
+        table = _rounded(self.bins.count, scale)[filled]
+        sums: np.ndarray = counts[:, filled].astype(float) @ table  # exact below 2^53
+        return sums.astype(np.int64).ravel()
+
+    def vectors(self, X: np.ndarray) -> np.ndarray:
+        """See `Block.vectors`."""
+        out = np.zeros((len(X), self.groups.count, self.bins.count))
+        out[np.arange(len(X)), self.groups.of(X)] = self.root.T[self.bins.of(X)]
+        return out.reshape(len(X), -1)
+
+
+@dataclass(frozen=True)
+class Values:
+    """The sums of a column v in [-1, 1] by group: of 1, of v and of `SQUARES` (2 v^2 - 1), each (groups,).
+
+    Without groups the first is left out, because the number of records is public.
+
+    Parameters
+    ----------
+    groups
+        How rows are sorted.
+    column
+        The index of the column.
+    """
+
+    groups: Index
+    column: int
+
+    @property
+    def size(self) -> int:
+        """See `Block.size`."""
+        return 2 if self.groups.count == 1 else 3 * self.groups.count
+
+    @property
+    def norm(self) -> float:
+        """See `Block.norm`: reached by v = 1 or -1."""
+        return math.sqrt((self.groups.count > 1) + 1 + SQUARES**2)
+
+    @property
+    def distance(self) -> float:
+        """See `Block.distance`.
+
+        Rows of one group: (v - w)^2 (1 + 4 SQUARES^2 (v + w)^2), at most 4 for SQUARES = 1/2: with s = v + w and
+        t = v - w, |s| + |t| <= 2, it is t^2 (1 + s^2) <= t^2 (1 + (2 - |t|)^2) <= 4. Of two groups: sqrt(2) norms.
+        """
+        return 2.0 if self.groups.count == 1 else math.sqrt(2) * self.norm
+
+    def total(self, X: np.ndarray, scale: float) -> np.ndarray:
+        """See `Block.total`."""
+        groups, counts = self.groups.of(X), []
+        for column in self._parts(X):
+            whole = np.rint(column * scale)
+            counts.append(np.bincount(groups, whole, self.groups.count).astype(np.int64))
+        return np.concatenate(counts)
+
+    def vectors(self, X: np.ndarray) -> np.ndarray:
+        """See `Block.vectors`."""
+        one = np.eye(self.groups.count)[self.groups.of(X)]
+        return np.hstack([one * column[:, None] for column in self._parts(X)])
+
+    def _parts(self, X: np.ndarray) -> list[np.ndarray]:
+        v = X[:, self.column]
+        return [*([np.ones(len(v))] if self.groups.count > 1 else []), v, SQUARES * (2 * v**2 - 1)]

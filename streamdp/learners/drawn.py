@@ -1,0 +1,99 @@
+"""Local reports of statistics: each record reports about one of several, drawn by their shares.
+
+Which one is drawn does not depend on the record, and each report spends the whole budget of its record. Drawing is
+better than a division of epsilon: a report with epsilon / k has about k^2 times the variance, and a k-th of the reports
+k times.
+
+Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.learners.learner import Learner
+from streamdp.learners.linear_problem import Columns, LinearProblem
+from streamdp.learners.local_counts import Counts, epsilon_of
+from streamdp.learners.local_roots import Roots
+from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import Budget
+
+Part = Counts | Roots
+_WORDS = 1 << 20
+
+
+class Drawn(Learner):
+    """Reports about several statistics.
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner; the problem is not used.
+    parts
+        Makes the parts for an epsilon; each comes with its share of the records.
+    """
+
+    per_record_budgets = False
+    trust = (
+        "nobody but the process that calls learn_one, update or learn_many, which sees each record, adds the noise and "
+        "forgets the record"
+    )
+    rng: FreshWords | SeededEntropy
+
+    def __init__(
+        self, problem: LinearProblem, budget: Budget, rng: Any, parts: Callable[[float], Sequence[tuple[Part, float]]]
+    ) -> None:
+        super().__init__(problem, budget, rng)
+        self._make = parts
+        found = parts(epsilon_of(budget))
+        self.parts = [part for part, _ in found]
+        self._until = np.cumsum([share for _, share in found])[:-1]
+        self._words = 1 + max(part.words for part in self.parts)
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        self.columns = columns
+        self.parts = [part for part, _ in self._make(epsilon_of(self.budget))]
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """See `Learner.learn`; all rows spend the learner's budget."""
+        step = max(1, _WORDS // self._words)
+        for at in range(0, len(X), step):
+            rows = X[at : at + step]
+            self.seen[0] += len(rows)  # before they are learned: an interruption may lose records, but never a count
+            words = self.rng.draw(len(rows) * self._words).reshape(len(rows), -1)
+            try:
+                drawn = np.searchsorted(self._until, (words[:, 0] >> np.uint64(11)) * 2.0**-53, side="right")
+                for i, part in enumerate(self.parts):
+                    mine = drawn == i
+                    if mine.any():
+                        part.learn(rows[mine], words[mine, 1:])
+            finally:
+                words[:] = 0
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`: how many reports each part has."""
+        return np.array([float(part.n) for part in self.parts]), False
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        return {"budget": str(self.budget)}
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        return {f"{i} {name}": value for i, part in enumerate(self.parts) for name, value in part.learned().items()}
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        for i, part in enumerate(self.parts):
+            part.read({name: state[f"{i} {name}"] for name in part.learned()})
+
+    def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`."""
+        for i, part in enumerate(self.parts):
+            several: Any = [other.parts[i] for other in parts]
+            part.merge(several)

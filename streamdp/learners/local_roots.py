@@ -1,0 +1,212 @@
+"""Local reports about a quantile: the group of a record, and the side of a threshold on which its value is.
+
+All records of a block have the same thresholds, one for each group; a block has at least a sixteenth of the records
+before it. From a block's reports follows z = p (F(t) - q) for each group, unbiased: F is the distribution of the group
+and p its share. Thresholds first halve an interval, until the side is not certain; then they alternate about the root
+of the line through the latest blocks, at twice its deviation, where the line is F up to its curvature. The variance of
+the root is about that of the best fixed threshold, the quantile itself. An interval is that of a root of a regression
+(Fieller 1954).
+
+Thresholds follow from reports that were made before, so they spend nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdp.data.floats import finite_array
+from streamdp.errors import ConfigError
+from streamdp.learners.cells import Index
+from streamdp.learners.local_counts import Oracle
+from streamdp.reading.estimates import KNOWN
+
+_FIRST, _PART = 32, 16
+_SURE = 3.5
+"""How many deviations decide on a side: wrong once in 4,000."""
+_APART = 2.0
+"""How far thresholds are from the root, in its deviations."""
+_SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
+
+
+class Roots:
+    """The q-quantile of a column, for each group.
+
+    Parameters
+    ----------
+    groups
+        How rows are sorted.
+    column
+        The index of the column, whose values are in [-1, 1].
+    q
+        The level, in (0, 1).
+    epsilon
+        What a report spends.
+    """
+
+    def __init__(self, groups: Index, column: int, q: float, epsilon: float) -> None:
+        self._groups, self._column, self.q = groups, column, q
+        k = groups.count
+        self._oracle = Oracle(2 * k, epsilon)
+        self.words = self._oracle.words
+        self._contrast = np.array([1 - q, -q])
+        self._blocks = np.zeros((0, 1 + 2 * k))  # of each ended block: records, thresholds, z
+        self._open = np.zeros(2 * k + 1)  # counts and reports of the open block
+        self._search = np.zeros((k, 6))
+        self._search[:, : _SLOPE + 1] = 1.0, -1.0, 1.0, 1.0
+        self._totals = np.zeros(2 * k + 1)  # counts and reports of all ended blocks
+        self._t = np.zeros(k)
+
+    @property
+    def n(self) -> int:
+        """How many reports."""
+        return int(self._totals[-1] + self._open[-1])
+
+    @property
+    def _full(self) -> int:
+        return max(_FIRST, int(self._totals[-1]) // _PART)
+
+    def learn(self, X: np.ndarray, words: np.ndarray) -> None:
+        """Take the reports of rows X (n, p), made with random words (n, words)."""
+        words = np.ascontiguousarray(words[:, : self.words])
+        while len(X):
+            taken = min(len(X), self._full - int(self._open[-1]))
+            groups = self._groups.of(X[:taken])
+            cells = 2 * groups + (X[:taken, self._column] > self._t[groups])
+            self._open = self._open + np.append(self._oracle.reports(cells, words[:taken]), taken)
+            X, words = X[taken:], words[taken:]
+            if self._open[-1] >= self._full:
+                self._end()
+
+    def _end(self) -> None:
+        """End the open block."""
+        n = self._open[-1]
+        f = self._oracle.frequencies(self._open[:-1], int(n)).f.reshape(-1, 2)
+        blocks = np.vstack([self._blocks, np.concatenate([[n], self._t, f @ self._contrast])])
+        totals, search = self._totals + self._open, self._search.copy()
+        self._totals, self._blocks, self._open = totals, blocks, np.zeros_like(self._open)
+        for g in range(len(search)):
+            self._halve(g, search[g])
+        self._search = search
+        self._t = self._thresholds()
+
+    def _shares(self) -> np.ndarray:
+        """The estimated shares (k,) of the groups."""
+        if not self._totals[-1]:
+            return np.full(self._groups.count, 1 / self._groups.count)
+        f: np.ndarray = self._oracle.frequencies(self._totals[:-1], int(self._totals[-1])).f
+        return np.asarray(np.clip(f.reshape(-1, 2).sum(axis=1), 1e-9, 1.0))
+
+    def _variance(self, g: int) -> float:
+        """The variance of z of one report, where F(t) = q."""
+        contrast, f = np.zeros(self._oracle.cells), np.repeat(self._shares() / 2, 2)
+        share = self._shares()[g]
+        contrast[2 * g : 2 * g + 2], f[2 * g : 2 * g + 2] = self._contrast, (share * self.q, share * (1 - self.q))
+        return max(self._oracle.expected(f).variance(contrast), 1e-300)
+
+    def _halve(self, g: int, search: np.ndarray) -> None:
+        """Take a step of the search for an interval that holds the quantile."""
+        k = self._groups.count
+        n, t, z = self._blocks[-1, 0], self._blocks[-1, 1 + g], self._blocks[-1, 1 + k + g]
+        if not search[_SEARCHES]:
+            return
+        search[_SUM] += n * z
+        search[_RECORDS] += n
+        deviation = _SURE * math.sqrt(self._variance(g) / search[_RECORDS])
+        if abs(search[_SUM] / search[_RECORDS]) > deviation:
+            search[_HIGH if search[_SUM] > 0 else _LOW] = t
+            search[[_SUM, _RECORDS]] = 0.0
+        elif deviation < self._shares()[g] * min(self.q, 1 - self.q) / 2:
+            search[_SEARCHES] = 0.0
+            search[_SLOPE] = 0.5 * self._shares()[g] / (search[_HIGH] - search[_LOW])
+
+    def _fitted(self, g: int) -> tuple[float, float, float, float, float]:
+        """The line through the latest blocks: root, slope, records, mean threshold, sum of squares of thresholds."""
+        k, search = self._groups.count, self._search[g]
+        n, t, z = self._blocks[:, 0], self._blocks[:, 1 + g], self._blocks[:, 1 + k + g]
+        latest = np.cumsum(n[::-1])[::-1] <= (1 - 1 / _PART) * n.sum()
+        latest[-1] = True
+        near = latest & (t >= search[_LOW]) & (t <= search[_HIGH])
+        n, t, z = (values[near if near.any() else latest] for values in (n, t, z))
+        total = float(n.sum())
+        centre, height = float(n @ t) / total, float(n @ z) / total
+        squares, both = float(n @ (t - centre) ** 2), float(n @ ((t - centre) * (z - height)))
+        prior, before = 2 * self._variance(g) / search[_SLOPE] ** 2, search[_SLOPE]
+        slope = float(np.clip((both + prior * before) / (squares + prior), before / 2, before * 2))
+        return centre - height / slope, slope, total, centre, squares
+
+    def _thresholds(self) -> np.ndarray:
+        """The thresholds (k,) of the next block."""
+        t = np.zeros(self._groups.count)
+        side = 1.0 if len(self._blocks) % 2 else -1.0
+        for g, search in enumerate(self._search):
+            low, high = search[[_LOW, _HIGH]]
+            t[g] = (low + high) / 2
+            if search[_SEARCHES]:
+                continue
+            root, slope, total, _, _ = self._fitted(g)
+            deviation = min(math.sqrt(self._variance(g) / total) / slope, (high - low) / 4)
+            root, width = min(max(root, low), high), high - low
+            if root - 3 * deviation < low:
+                search[_LOW] = max(-1.0, low - width / 2)
+            if root + 3 * deviation > high:
+                search[_HIGH] = min(1.0, high + width / 2)
+            search[_SLOPE] = slope
+            t[g] = min(max(root + side * _APART * deviation, -1.0), 1.0)
+        return t
+
+    def quantiles(self) -> np.ndarray:
+        """The quantiles (k,) in units of the column; NaN while an interval is searched, and for unknown groups."""
+        found = np.full(self._groups.count, np.nan)
+        for g, search in enumerate(self._search):
+            if not search[_SEARCHES] and self._known(g):
+                found[g] = min(max(self._fitted(g)[0], search[_LOW]), search[_HIGH])
+        return found
+
+    def _known(self, g: int) -> bool:
+        n = max(self._totals[-1], 1.0)
+        whole = np.zeros(self._oracle.cells)
+        whole[2 * g : 2 * g + 2] = 1.0
+        f = self._oracle.frequencies(self._totals[:-1], int(n))
+        return self._groups.count == 1 or float(whole @ f.f) > KNOWN * math.sqrt(f.variance(whole))
+
+    def limits(self, z: float) -> np.ndarray:
+        """The confidence limits (k, 2) at z deviations; NaN where they are not known yet."""
+        found = np.full((self._groups.count, 2), np.nan)
+        for g, search in enumerate(self._search):
+            if search[_SEARCHES] or not self._known(g):
+                continue
+            root, slope, total, centre, squares = self._fitted(g)
+            variance = self._variance(g)
+            unsure = z**2 * variance / (slope**2 * squares) if squares else math.inf
+            if unsure < 1:
+                reach = z * math.sqrt(variance * ((1 - unsure) / total + (root - centre) ** 2 / squares)) / slope
+                middle = centre + (root - centre) / (1 - unsure)
+                found[g] = middle - reach / (1 - unsure), middle + reach / (1 - unsure)
+        return np.asarray(np.clip(found, -1, 1))
+
+    def learned(self) -> dict[str, Any]:
+        """The state, as new arrays."""
+        values = {"blocks": self._blocks, "open": self._open, "search": self._search, "totals": self._totals}
+        return {name: value.copy() for name, value in (values | {"t": self._t}).items()}
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
+        blocks = np.asarray(state["blocks"], dtype=float)
+        self._blocks = finite_array(state, "blocks", (len(blocks), self._blocks.shape[1]))
+        self._open, self._totals = (finite_array(state, name, self._open.shape) for name in ("open", "totals"))
+        self._search = finite_array(state, "search", self._search.shape)
+        self._t = finite_array(state, "t", self._t.shape)
+        if np.any(self._blocks[:, 0] < 1) or np.any(np.abs(self._t) > 1) or np.any(self._search[:, _SLOPE] <= 0):
+            raise ConfigError("state: expected blocks of records, and thresholds in [-1, 1]")
+
+    def merge(self, parts: Sequence[Roots]) -> None:
+        """Start from what others have learned: all their ended blocks, and the search of the one with most records."""
+        largest = max(parts, key=lambda part: part.n)
+        blocks = np.vstack([part._blocks for part in parts])  # noqa: SLF001 - the same class
+        self._blocks = blocks[np.argsort(blocks[:, 0], kind="stable")]
+        self._totals = np.sum([part._totals for part in parts], axis=0)  # noqa: SLF001
+        self._search, self._t = largest._search.copy(), largest._t.copy()  # noqa: SLF001

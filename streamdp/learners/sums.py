@@ -1,0 +1,327 @@
+"""Sums of blocks in batches, each with its own noise: what statistics are read from, if a process sees raw records.
+
+A batch's sum has noise from its first record on and gets fresh noise at its end (`Pan`), or is made from the bits of
+a shuffler's protocol (`Mixed`). Batches are disjoint, so each record spends its budget once; the noises of all
+batches add up. Batches grow with the stream: their number, and with it the variance of all noise, grows as the
+logarithm of the number of records.
+
+Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
+from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.data.floats import finite_array
+from streamdp.errors import ConfigError
+from streamdp.learners.cells import Block
+from streamdp.learners.learner import Learner, OpenBatch
+from streamdp.learners.linear_problem import Columns, LinearProblem
+from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.mechanisms import Gaussian
+from streamdp.privacy.mechanisms.additive import grid_noise
+
+FIRST_BATCH = 1000
+GROWTH = 4
+"""A batch has at least this part of the records before it."""
+_ROWS, _MOST_ROWS = 1024, 65_536
+
+
+_CAREFUL = 1 - 1e-12  # a norm that rounding does not bring above 1
+
+
+class NoisySum(Protocol):
+    """A sum of the vectors of a batch.
+
+    Its words come from the `rng` of the learner.
+    """
+
+    variance: float
+    """The variance of the noise of one coordinate of a batch's sum."""
+
+    def open(self, rng: Any, batch: int) -> None:
+        """Begin a batch of so many rows, with words of `rng`."""
+
+    def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
+        """Add rows X (n, p), by blocks with the factors of their vectors, `parts`, with words of `rng`."""
+
+    def close(self, rng: Any) -> np.ndarray:
+        """The noisy sum of the batch, as a new array, with words of `rng`."""
+
+    def wipe(self) -> None:
+        """Forget the batch."""
+
+
+class Pan:
+    """A sum between the noise that opens it and the noise that closes it: either alone protects a record.
+
+    Parameters
+    ----------
+    budget, sensitivity, size
+        What a vector spends, the largest distance of two, and their length. Their norm is at most 1.
+    """
+
+    trust = (
+        "the operator while a record passes through memory; afterwards nobody: it protects against one break-in into "
+        "the memory of this estimator at any moment, together with everything that was ever saved or served"
+    )
+
+    def __init__(self, budget: Budget, sensitivity: float, size: int) -> None:
+        from streamdp.privacy import samplers
+
+        row = Gaussian(budget, 1.0, sensitivity).rows(size)[0]
+        self._cells = float(1 / row[samplers.GRID])
+        self._scale = float(row[samplers.SCALE] * self._cells)
+        self._total = np.zeros(size, dtype=np.int64)
+        self.variance = 2 * (self._scale / self._cells) ** 2
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_total": np.zeros_like(self._total)}
+
+    def open(self, rng: Any, batch: int) -> None:
+        """See `NoisySum.open`."""
+        self._add_noise(rng)
+
+    def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
+        """See `NoisySum.add`."""
+        self._total += np.concatenate([block.total(X, factor * self._cells) for block, factor in parts])
+
+    def close(self, rng: Any) -> np.ndarray:
+        """See `NoisySum.close`."""
+        self._add_noise(rng)
+        total: np.ndarray = self._total / self._cells
+        return total
+
+    def wipe(self) -> None:
+        """See `NoisySum.wipe`."""
+        self._total[:] = 0
+
+    def _add_noise(self, rng: Any) -> None:
+        """Add fresh noise, then overwrite it: if left in freed memory, it could be subtracted."""
+        noise = grid_noise(rng, self._scale, len(self._total))
+        self._total += noise
+        noise[:] = 0
+
+
+class Mixed:
+    """See `shuffled_sum`: all parties in one process, which is trusted until the batch ends.
+
+    Parameters
+    ----------
+    budget, sensitivity, size
+        As for `Pan`.
+    """
+
+    trust = (
+        "the shuffler, which must mix whole batches and show only that, and enough people who follow the protocol. "
+        "Here one process acts as all parties, so that process until a batch ends"
+    )
+
+    def __init__(self, budget: Budget, sensitivity: float, size: int) -> None:
+        self._budget, self._sensitivity, self._size = budget, sensitivity, size
+        self._begin(FIRST_BATCH)
+
+    def _begin(self, batch: int) -> None:
+        self._params = VectorSum.calibrated(self._budget, 1.0, batch, self._size, "tight", self._sensitivity)
+        self.variance = self._params.variance / self._size
+        self.wipe()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_ones": np.zeros_like(self._ones), "_users": 0}
+
+    def open(self, rng: Any, batch: int) -> None:
+        """See `NoisySum.open`."""
+        self._begin(batch)
+
+    def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
+        """See `NoisySum.add`."""
+        local = LocalRandomizer(self._params, rng)
+        for at in range(0, len(X), _ROWS):
+            rows = X[at : at + _ROWS]
+            vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in parts])
+            self._ones += local.counts(vectors).sum(axis=0)
+            self._users += len(rows)
+
+    def close(self, rng: Any) -> np.ndarray:
+        """See `NoisySum.close`: the noise of absent people is added."""
+        local = LocalRandomizer(self._params, rng)
+        while absent := self._params.users - self._users:
+            people = min(_ROWS, absent)
+            self._ones += local.counts(np.zeros((people, self._size))).sum(axis=0)
+            self._users += people
+        return Analyzer(self._params).sum_of_counts(self._ones, self._users)
+
+    def wipe(self) -> None:
+        """See `NoisySum.wipe`."""
+        self._ones, self._users = np.zeros(self._size, dtype=np.int64), 0
+
+
+class Sums(Learner):
+    """The sums of several blocks.
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner.
+    blocks
+        Returns the blocks and their shares, when the columns are known.
+    kind
+        How a batch is summed.
+    batch_size
+        The records of each batch; None: they grow.
+    """
+
+    per_record_budgets = False
+    default_budget = ApproxDP(1.0, 1e-6)
+    open: OpenBatch
+
+    def __init__(
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: Any,
+        blocks: Sequence[tuple[Block, float]],
+        kind: type[Pan] | type[Mixed],
+        batch_size: int | None,
+    ) -> None:
+        super().__init__(problem, budget, rng)
+        self.open = OpenBatch()
+        self._kind, self._batch_size = kind, batch_size
+        self._factors = [(block, math.sqrt(share) / block.norm) for block, share in blocks]
+        self._size = sum(block.size for block, _ in blocks)
+        distance = math.sqrt(sum((factor * block.distance) ** 2 for block, factor in self._factors))
+        self._sum: NoisySum = kind(budget, min(2.0, distance), self._size)
+        self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
+
+    @property
+    def trust(self) -> str:  # type: ignore[override]
+        """See `Learner.trust`."""
+        return self._kind.trust
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        self.columns = columns
+        self._state = np.zeros(self._size + 1)
+        self.discard()
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> int:
+        """See `Learner.full`."""
+        before = int(self.seen[0]) - self.open.taken
+        return self._batch_size or max(FIRST_BATCH, before // GROWTH)
+
+    @property
+    def pending(self) -> int:
+        """See `Learner.pending`."""
+        return self.open.taken
+
+    @property
+    def room(self) -> int:
+        """How many rows the open batch still takes; a full one ends first."""
+        if self.open.taken >= self.full:
+            self.close()
+        return self.full - self.open.taken
+
+    @property
+    def to_boundary(self) -> int:
+        """See `Learner.to_boundary`."""
+        return self.full - self.open.taken if self.open.taken else 0
+
+    def boundary_within(self, records: int) -> int:
+        """See `Learner.boundary_within`."""
+        before = int(self.seen[0]) - self.open.taken
+        left, size = self.full - self.open.taken, self.full
+        if left > records:
+            return records
+        while True:
+            before += size
+            size = self._batch_size or max(FIRST_BATCH, before // GROWTH)
+            if left + size > records:
+                return left
+            left += size
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """See `Learner.learn`; all rows spend the learner's budget."""
+        while len(X) and (room := self.room):
+            if self.open.taken == 0:
+                self.discard()  # what an exception left
+                self._sum.open(self.rng, self.full)
+            taken = min(len(X), room, _MOST_ROWS)
+            self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
+            self.open.take(taken)
+            self._sum.add(self._factors, X[:taken], self.rng)
+            X = X[taken:]
+        self.room  # noqa: B018 - a full batch ends now
+
+    def close(self) -> None:
+        """See `Learner.close`."""
+        if self.open.taken:
+            total, variance = self._sum.close(self.rng), self._sum.variance
+            self.discard()
+            self._state = self._state + np.append(total, variance)
+
+    def discard(self) -> None:
+        """See `Learner.discard`."""
+        self.open.clear()
+        self._sum.wipe()
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`: the sums."""
+        return self._state[:-1], False
+
+    def released(self) -> dict[Block, tuple[np.ndarray, float]]:
+        """By block, its sums (size,) and the variance of each by noise."""
+        found, at = {}, 0
+        for block, factor in self._factors:
+            found[block] = self._state[at : at + block.size] / factor, float(self._state[-1]) / factor**2
+            at += block.size
+        return found
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        several = (
+            "spends of a person's records add up so over different batches only; with a ledger the second record of a "
+            "person within a batch is refused"
+        )
+        return [
+            *(["two break-ins within one batch are not covered"] if self._kind is Pan else []),
+            several,
+            "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
+            "before the crash and sees the statistics after it, these records spend twice",
+        ]
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary."""
+        return super().__getstate__() | {"open": OpenBatch(), "seen": self.seen - self.pending}
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        return {"budget": str(self.budget), "batches": repr((self._kind.__name__, self._batch_size))}
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        return {"sums": self._state.copy()}
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        sums = finite_array(state, "sums", (self._size + 1,))
+        if sums[-1] < 0:
+            raise ConfigError("state: expected a variance of at least 0")
+        self._state = sums
+
+    def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`: sums add up."""
+        self._state = np.sum([part._state for part in parts], axis=0)  # noqa: SLF001 - the same class

@@ -1,0 +1,132 @@
+"""Statistics and their limits, read from released sums or reports: post-processing, which spends nothing.
+
+Means, shares and quantiles describe the distribution that records come from: their limits cover the noise and the
+sampling of records. Counts and sums describe the records themselves: their limits cover the noise. All limits are those
+of a normal law; docs/proofs/statistics.md has the variances.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+KNOWN = 3.0
+"""A group is known if its share is more than this many deviations above 0."""
+
+
+class Estimates(NamedTuple):
+    """Values (k,) and their deviations (k,); NaN where too little is known."""
+
+    values: np.ndarray
+    deviations: np.ndarray
+
+    def limits(self, z: float) -> np.ndarray:
+        """The limits (k, 2) at z deviations."""
+        reach = z * self.deviations
+        return np.stack([self.values - reach, self.values + reach], axis=1)
+
+
+class Frequencies(NamedTuple):
+    """Estimated frequencies f (k,), of which the covariance is (diag(d) - u u^T) / n for n records or reports."""
+
+    f: np.ndarray
+    d: np.ndarray
+    u: np.ndarray
+    n: float
+
+    def variance(self, contrast: np.ndarray) -> float:
+        """The variance of the sum of f by a `contrast` (k,)."""
+        return max(0.0, float(contrast**2 @ self.d - (contrast @ self.u) ** 2)) / max(self.n, 1)
+
+    def noise(self, contrast: np.ndarray, records: int) -> float:
+        """As `variance`, by a `contrast`, for these `records` alone, of which n, drawn at random, were asked."""
+        sampled = float(contrast**2 @ np.maximum(self.f, 0) - (contrast @ self.f) ** 2)
+        return max(0.0, self.variance(contrast) - max(0.0, sampled) / max(records, 1))
+
+    def counts(self, cells: np.ndarray, records: int) -> Estimates:
+        """How many of the `records` are in each of several sets of cells, 0 and 1 in `cells` (m, k)."""
+        noise = np.array([self.noise(row, records) for row in cells])
+        return Estimates(records * (cells @ self.f), records * np.sqrt(noise))
+
+    def ratios(self, above: np.ndarray, below: np.ndarray) -> Estimates:
+        """The ratios of sums of f by contrasts `above` and `below`, both (m, k); NaN where the latter is not known."""
+        values, deviations = np.full(len(above), np.nan), np.full(len(above), np.nan)
+        for i, (up, down) in enumerate(zip(above, below, strict=True)):
+            whole = float(down @ self.f)
+            if self.n and whole > KNOWN * math.sqrt(self.variance(down)):
+                values[i] = float(up @ self.f) / whole
+                deviations[i] = math.sqrt(self.variance((up - values[i] * down) / whole))
+        return Estimates(values, deviations)
+
+
+def frequencies(counts: np.ndarray, noise: float, n: int) -> Frequencies:
+    """Frequencies from noisy counts (k,) of n records, with the variance `noise` of each count."""
+    f = counts / max(n, 1)
+    return Frequencies(f, np.maximum(f, 0) + noise / max(n, 1), f, n)
+
+
+def means(sums: np.ndarray, noise: float, n: int, squares: float) -> tuple[Estimates, Estimates]:
+    """The means of values by group, and how many records a group has times that.
+
+    Parameters
+    ----------
+    sums
+        (2,) or (3, groups): the sums of `Values`.
+    noise
+        The variance of each by noise.
+    n
+        The number of records.
+    squares
+        The weight of the last row.
+    """
+    rows = np.vstack([[float(n)], sums.reshape(2, 1)]) if len(sums) == 2 else sums.reshape(3, -1)
+    count, total, square = rows[0], rows[1], (rows[2] / squares + rows[0]) / 2
+    noisy = noise * (len(sums) > 2)
+    known = count > KNOWN * math.sqrt(noisy) if noisy else count > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(known, total / count, np.nan)
+        around = np.maximum(square - 2 * mean * total + mean**2 * count, 0.0)
+        deviation = np.sqrt(around + noise + mean**2 * noisy) / count
+    return Estimates(mean, deviation), Estimates(total, np.full(len(count), math.sqrt(noise)))
+
+
+class Ordered:
+    """The distribution of a number in one group, from the noisy sums of `Cells` with `ordered`.
+
+    Parameters
+    ----------
+    sums
+        (k,) R h with noise.
+    root
+        R (k, k).
+    noise
+        The variance of each sum by noise.
+    edges
+        (k + 1,) the edges of the bins.
+    """
+
+    def __init__(self, sums: np.ndarray, root: np.ndarray, noise: float, edges: np.ndarray) -> None:
+        self._running, self._root, self._noise, self._edges = root @ sums, root, noise, edges
+        self.count = float(self._running[-1])
+
+    def quantile(self, q: float, z: float) -> tuple[float, float, float]:
+        """The q-quantile and its limits at z deviations; NaN where too few records are known."""
+        if self.count < KNOWN * math.sqrt(self._noise) * float(np.linalg.norm(self._root[-1])) or self.count <= 0:
+            return math.nan, math.nan, math.nan
+        above = isotonic_regression(self._running - q * self.count).x
+        spread = self._noise * np.sum((self._root - q * self._root[-1]) ** 2, axis=1)
+        reach = z * np.sqrt(spread + self.count * q * (1 - q))
+        first = -q * self.count
+        return tuple(self._crossing(line, first) for line in (above, above + reach, above - reach))  # type: ignore[return-value]
+
+    def _crossing(self, above: np.ndarray, first: float) -> float:
+        """Where running totals, at upper edges, minus their aim become positive: linear within a bin."""
+        at = int(np.searchsorted(np.maximum.accumulate(above), 0.0))
+        if at >= len(above):
+            return float(self._edges[-1])
+        before = float(above[at - 1]) if at else min(first, 0.0)
+        share = 1.0 if above[at] <= before else -before / (above[at] - before)
+        return float(self._edges[at] + min(max(share, 0.0), 1.0) * (self._edges[at + 1] - self._edges[at]))

@@ -1,0 +1,209 @@
+"""Private statistics with the interface of `river.stats`: `update` takes a value, `get` returns the statistic.
+
+Each is one entry of a `Statistics`, which estimates several from the same records in one budget, and which jobs use.
+
+>>> from streamdp import stats
+>>> median = stats.Quantile(0.5, bounds=(0, 100))
+>>> for i in range(10_000):
+...     median.update(i % 100)
+>>> 45 < median.get() < 55
+True
+>>> str(median.guarantee)
+'eps=1,delta=1e-06'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from river import stats as river_stats
+
+from streamdp.estimators.parameters import documented
+from streamdp.estimators.statistics import Statistics, Trust
+from streamdp.privacy.guarantees import Budget, Guarantee
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
+    from streamdp.ledger.ledger import Ledger
+
+__all__ = ["Count", "Histogram", "Mean", "Proportion", "Quantile", "Statistics", "Sum"]
+
+_NAME, _VALUE, _GROUP = "statistic", "value", "by"
+
+
+class _Single(river_stats.base.Univariate):
+    """One statistic, with `Statistics` inside."""
+
+    by: Sequence[str] | None
+    budget: Budget | str | None
+    trust: Trust
+    ledger: Ledger | None
+    seed: int | None
+
+    def _begin(self, arguments: Mapping[str, Any], kind: str, declared: Any, **more: Any) -> None:
+        for name, value in arguments.items():
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+        groups = arguments.get("by")
+        given: dict[str, Any] = {kind: _VALUE} | more | ({} if groups is None else {"by": _GROUP})
+        features = {_VALUE: declared} | ({} if groups is None else {_GROUP: list(groups)})
+        self.estimator = Statistics({_NAME: given}, features, self.budget, self.trust, self.ledger, self.seed)
+        """The `Statistics` that holds the state: save, load and merge it."""
+
+    def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
+        """Take one value.
+
+        Parameters
+        ----------
+        x
+            A number, which is clipped to the bounds, or one of the categories.
+        by
+            The group of the value, one of `by`; None without groups.
+        subject
+            The person, if there is a ledger.
+
+        Raises `SchemaError` for a value or group that was not declared, before anything is spent.
+        """
+        self.estimator.learn_one({_VALUE: x} | ({} if by is None else {_GROUP: by}), subject=subject)
+
+    def get(self) -> Any:
+        """Return the statistic, as `Statistics.get`: by group if there are groups; NaN while too little is known."""
+        return self.estimator.get()[_NAME]
+
+    def interval(self, level: float = 0.95) -> Any:
+        """Return its confidence limits, as `Statistics.interval`.
+
+        Parameters
+        ----------
+        level
+            The confidence, above 0 and below 1.
+
+        Raises `ConfigError` for another level.
+        """
+        return self.estimator.interval(level)[_NAME]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {self.get()}"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for each value."""
+        return self.estimator.guarantee
+
+    def statement(self) -> str:
+        """Return the guarantee in words."""
+        return self.estimator.statement()
+
+
+_GUARANTEE = """
+    Guarantee, source and errors: those of `Statistics`."""
+_TEXTS = {
+    "bounds": "The public bounds (low, high).",
+    "categories": "The public categories, at least two.",
+    "edges": "The public edges of the bins, three or more, ascending. Values beyond them are in the outer bins.",
+    "q": "The level, or an ascending list of levels, in (0, 1).",
+    "by": "The public groups, at least two; None: no groups.",
+    "budget": "As for `Statistics`.",
+    "trust": "As for `Statistics`.",
+}
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Mean(_Single):
+    """The mean of a number."""
+
+    def __init__(
+        self,
+        bounds: tuple[float, float],
+        by: Sequence[str] | None = None,
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._begin(locals(), "mean", bounds)
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Sum(_Single):
+    """The sum of a number."""
+
+    def __init__(
+        self,
+        bounds: tuple[float, float],
+        by: Sequence[str] | None = None,
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._begin(locals(), "sum", bounds)
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Quantile(_Single):
+    """One or several quantiles of a number, which do not cross."""
+
+    def __init__(
+        self,
+        q: float | Sequence[float] = 0.5,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        by: Sequence[str] | None = None,
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        arguments = locals()
+        levels = list(q) if isinstance(q, Sequence) else q
+        self._begin(arguments, "quantile", bounds, quantile=levels, of=_VALUE)
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Count(_Single):
+    """How many values there are of each category."""
+
+    by = None
+
+    def __init__(
+        self,
+        categories: Sequence[str],
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._begin(locals(), "count", list(categories))
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Proportion(_Single):
+    """The share of each category."""
+
+    def __init__(
+        self,
+        categories: Sequence[str],
+        by: Sequence[str] | None = None,
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._begin(locals(), "proportion", list(categories))
+
+
+@documented(_GUARANTEE, _TEXTS)
+class Histogram(_Single):
+    """How many values of a number there are in each bin."""
+
+    def __init__(
+        self,
+        edges: Sequence[float],
+        by: Sequence[str] | None = None,
+        budget: Budget | str | None = None,
+        trust: Trust = "process",
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._begin(locals(), "histogram", (edges[0], edges[-1]), edges=list(edges))

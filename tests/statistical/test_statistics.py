@@ -1,0 +1,124 @@
+"""Statistics keep their budget: attacks on two neighbouring streams, and the same attacks on half the noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import ApproxDP, GaussianDP, PureDP, stats
+from streamdp.estimators.statistics import Statistics
+from streamdp.learners.cells import All, Bins, Cells, Levels, Values
+from streamdp.learners.local_counts import Oracle, epsilon_of
+from streamdp.learners.sums import Pan
+from streamdp.privacy.entropy import SeededEntropy
+from tests.support.audit import lower_bound
+
+RUNS = 12_000
+BLOCKS = [
+    (Cells(Levels(0, 3), Bins(2, (-1, 0, 1))), 0.5),
+    (Values(All(), 2), 0.25),
+    (Cells(All(), Bins(2, tuple(np.linspace(-1, 1, 9))), ordered=True), 0.25),
+]
+ONE, OTHER = np.array([[1.0, 0.0, 1.0]]), np.array([[0.0, 1.0, -1.0]])
+REST = np.array([[0.0, 0.0, 0.2], [1.0, 0.0, -0.7]])
+
+
+def scores(budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """The sum along the difference of two neighbours, with one of its two noises: the attacker knows the other."""
+    factors = [(block, np.sqrt(share) / block.norm) for block, share in BLOCKS]
+    distance = np.sqrt(sum((factor * block.distance) ** 2 for block, factor in factors))
+    size = sum(block.size for block, _ in BLOCKS)
+    pan, rng = Pan(budget, min(2.0, distance), size), SeededEntropy(5)
+    pan._scale *= noise
+
+    def vector(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([block.vectors(x)[0] * factor for block, factor in factors])
+
+    direction = vector(ONE) - vector(OTHER)
+    found = []
+    for record in (ONE, OTHER):
+        pan.wipe()
+        pan.add(factors, np.vstack([REST, record]), rng)
+        exact = pan._total.copy()
+        runs = np.empty(RUNS)
+        for i in range(RUNS):
+            pan.wipe()
+            pan._add_noise(rng)
+            runs[i] = ((pan._total + exact) / pan._cells) @ direction
+        found.append(runs)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("budget", [ApproxDP(1.0, 1e-2), GaussianDP(1.0)])
+def test_one_noise_of_a_sum_keeps_the_claim_and_half_of_it_does_not(budget: Any) -> None:
+    """False alarms: 1e-6 each."""
+    whole = lower_bound(budget, *scores(budget, 1.0))
+    half = lower_bound(budget, *scores(budget, 0.5))
+    claimed = budget.mu if isinstance(budget, GaussianDP) else budget.epsilon
+    assert whole <= claimed
+    assert half > claimed
+
+
+@pytest.mark.parametrize("budget", [PureDP(1.0), GaussianDP(1.0)])
+@pytest.mark.parametrize("unary", [False, True])
+def test_a_report_keeps_the_claim_and_one_with_twice_the_epsilon_does_not(budget: Any, unary: bool) -> None:
+    """False alarms: 1e-6 each. The score of a report is the log ratio of its likelihoods."""
+    rng = np.random.default_rng(6)
+
+    def attack(epsilon: float) -> float:
+        oracle = Oracle(4, epsilon, unary)
+        found = []
+        for cell in (0, 1):
+            words = rng.integers(0, 2**64, (RUNS, oracle.words), dtype=np.uint64)
+            each = [oracle.reports(np.array([cell]), words[i : i + 1]) for i in range(RUNS)]
+            found.append(np.array([float(report[0]) - float(report[1]) for report in each]))
+        return lower_bound(budget, found[0], found[1])
+
+    claimed = 1.0
+    assert attack(epsilon_of(budget)) <= claimed
+    assert attack(2 * epsilon_of(budget)) > claimed
+
+
+def test_a_whole_report_of_statistics_keeps_the_claim() -> None:
+    """All that leaves one record's side, with the part that was drawn: the state of a learner of one record."""
+    declared = {"count": {"count": "g"}, "median": {"quantile": 0.5, "of": "x"}}
+    found = []
+    for record in ({"g": "a", "x": 1.0}, {"g": "b", "x": -1.0}):
+        runs = []
+        for seed in range(2500):
+            model = Statistics(declared, {"g": ["a", "b"], "x": (-1, 1)}, budget="eps=1", trust="nobody", seed=seed)
+            model.learn_one(record)
+            counts, roots = model.learner.parts
+            runs.append(float(counts._state[0] - counts._state[1]) + float(roots._open[0] - roots._open[1]))
+        found.append(np.array(runs))
+    assert lower_bound(PureDP(1.0), found[0], -found[1]) <= 1.0
+    assert lower_bound(PureDP(1.0), found[0], found[1]) <= 1.0
+
+
+COVERED = {"mean": {"mean": "x", "by": "g"}, "share": {"proportion": "g"}, "median": {"quantile": 0.5, "of": "x"}}
+
+
+@pytest.mark.parametrize("trust", ["process", "nobody", "shuffler"])
+def test_limits_cover_the_truth_of_the_distribution(trust: str) -> None:
+    """50 draws of 3,000 records at eps = 4: fewer than 36 of 50 at a coverage of .95 have a probability of 1e-8."""
+    true = {"mean": {"a": 0.5, "b": 0.5}, "share": {"a": 0.7, "b": 0.3}, "median": 0.5}
+    declared = COVERED if trust != "shuffler" else {k: v for k, v in COVERED.items() if k != "median"}
+    rng, inside, total = np.random.default_rng(11), 0, 0
+    budget = "eps=4" if trust == "nobody" else "eps=4,delta=1e-6"
+    hits: dict[tuple[str, ...], list[bool]] = {}
+    for seed in range(50):
+        model = stats.Statistics(declared, {"x": (0, 1), "g": ["a", "b"]}, budget=budget, trust=trust, seed=seed)  # type: ignore[arg-type]
+        n = 3000
+        model.learn_arrays(np.column_stack([2 * rng.random(n) - 1, (rng.random(n) < 0.3).astype(float)]), np.zeros(n))
+        model.close_batch()
+        for name, found in model.interval().items():
+            pairs = found.items() if isinstance(found, dict) else [("", found)]
+            for key, (low, high) in pairs:
+                wanted = true[name][key] if key else true[name]  # type: ignore[index]
+                hits.setdefault((name, key), []).append(bool(low <= wanted <= high) if low == low else True)
+    for key, covered in hits.items():
+        assert sum(covered) >= 36, (trust, key)
+        inside, total = inside + sum(covered), total + len(covered)
+    assert inside / total > 0.9

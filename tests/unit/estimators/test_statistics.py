@@ -1,0 +1,306 @@
+"""Statistics: what they estimate, their limits, their states and their refusals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import streamdp
+from streamdp import PureDP, stats
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
+from streamdp.learners.cells import SQUARES, All, Bins, Cells, Values, square_root
+from streamdp.learners.local_counts import Counts, Oracle
+
+FEATURES = {"charge": (0, 100), "region": ["north", "south", "west"], "age": (18, 65)}
+DECLARED: dict[str, dict[str, Any]] = {
+    "mean": {"mean": "charge"},
+    "mean by": {"mean": "charge", "by": "region"},
+    "sum": {"sum": "charge", "by": "region"},
+    "people": {"count": "region"},
+    "share": {"proportion": "region"},
+    "ages": {"histogram": "age", "edges": [18, 30, 50, 65]},
+    "median": {"quantile": 0.5, "of": "charge"},
+    "quartiles by": {"quantile": [0.25, 0.5, 0.75], "of": "charge", "by": "region"},
+}
+ALL = ("process", "nobody", "shuffler")
+
+
+def people(n: int, seed: int = 1) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    region = rng.choice(["north", "south", "west"], n, p=[0.5, 0.3, 0.2])
+    charge = np.clip(rng.gamma(2.0, 10.0, n) + 10 * (region == "south"), 0, 100)
+    return pd.DataFrame({"charge": charge, "region": region, "age": rng.integers(18, 65, n)})
+
+
+def truth(frame: pd.DataFrame) -> dict[str, Any]:
+    by = frame.groupby("region").charge
+    return {
+        "mean": frame.charge.mean(),
+        "mean by": by.mean().to_dict(),
+        "sum": by.sum().to_dict(),
+        "people": frame.region.value_counts().to_dict(),
+        "share": frame.region.value_counts(normalize=True).to_dict(),
+        "ages": dict(
+            zip([(18, 30), (30, 50), (50, 65)], np.histogram(frame.age, [18, 30, 50, 65])[0].tolist(), strict=True)
+        ),
+        "median": frame.charge.median(),
+        "quartiles by": {g: {q: rows.quantile(q) for q in (0.25, 0.5, 0.75)} for g, rows in by},
+    }
+
+
+def flat(values: Any) -> list[Any]:
+    return [x for value in values.values() for x in flat(value)] if isinstance(values, dict) else [values]
+
+
+def of(trust: str, declared: dict[str, Any] = DECLARED, **more: Any) -> stats.Statistics:
+    budget = "eps=8" if trust == "nobody" else "eps=4,delta=1e-6"
+    given = declared if trust != "shuffler" else {k: v for k, v in declared.items() if "quantile" not in v}
+    return stats.Statistics(given, FEATURES, trust=trust, **{"budget": budget, "seed": 3} | more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trust", ALL)
+def test_every_statistic_is_near_the_truth_and_within_its_limits(trust: str) -> None:
+    """Limits at 4e-8: one of 25 numbers lies outside with a probability of 1e-6; the seed is fixed."""
+    frame = people(40_000)
+    model = of(trust)
+    model.learn_many(frame)
+    model.close_batch()
+    found, limits = model.get(), model.interval(1 - 4e-8)
+    for name in found:
+        for true, value, (low, high) in zip(
+            flat(truth(frame)[name]), flat(found[name]), flat(limits[name]), strict=True
+        ):
+            # At this level some quantiles of reports have no limits.
+            assert low < high or (trust, name) in {("nobody", "median"), ("nobody", "quartiles by")}
+            assert not any(number < low or number > high for number in (value, true)), (trust, name)
+            assert math.isclose(value, true, rel_tol=0.2), (trust, name)
+
+
+@pytest.mark.parametrize("trust", ["process", "nobody"])
+def test_records_one_by_one_are_the_same_as_a_frame(trust: str) -> None:
+    declared = {name: given for name, given in DECLARED.items() if name in ("mean", "people", "median")}
+    frame = people(1500)
+    one, many = of(trust, declared), of(trust, declared)
+    for row in frame.to_dict("records"):
+        one.learn_one(row)
+    many.learn_many(frame)
+    one.close_batch()
+    many.close_batch()
+    assert flat(one.get()) == flat(many.get())
+
+
+@pytest.mark.parametrize("trust", ALL)
+def test_states_go_on_and_add_up(trust: str, tmp_path: Any) -> None:
+    frame = people(6000)
+    whole, first, second = of(trust), of(trust), of(trust, seed=4)
+    whole.learn_many(frame)
+    first.learn_many(frame[:2500])
+    second.learn_many(frame[2500:])
+    for model in (whole, first, second):
+        model.close_batch()
+    again = of(trust)
+    again.load_state_dict(first.state_dict())
+    np.testing.assert_equal(flat(again.get()), flat(first.get()))
+    assert again.n_seen == 2500
+    first.save(tmp_path / "first.json")
+    np.testing.assert_equal(flat(streamdp.load(tmp_path / "first.json").get()), flat(first.get()))
+    both = first.merged(second)
+    assert both.n_seen == 6000
+    assert both.get()["people"]["north"] == pytest.approx(whole.get()["people"]["north"], rel=0.1)
+    assert str(both.guarantee) == str(first.guarantee)
+
+
+def test_within_a_batch_no_state_leaves_memory() -> None:
+    model = of("process")
+    model.learn_many(people(10))
+    assert (model.at_boundary, model.to_boundary) == (False, 990)
+    assert all(math.isnan(value) for value in flat(model.get()))
+    with pytest.raises(NotAtBoundaryError):
+        model.state_dict()
+    copied = model.clone(include_attributes=True)
+    assert copied.n_seen == 0
+    assert copied.at_boundary
+    model.close_batch()
+    assert model.at_boundary
+    assert not math.isnan(model.get()["people"]["north"])
+
+
+def test_boundaries_are_where_batches_end() -> None:
+    model = of("process")
+    frame = people(9000)
+    assert [model.boundary_within(n) for n in (10, 1000, 1999, 2000, 7250)] == [10, 1000, 1000, 2000, 6250]
+    model.learn_many(frame[: model.boundary_within(9000)])
+    assert model.at_boundary
+
+
+def test_a_cap_allows_a_person_once_a_batch_and_counts_the_others() -> None:
+    with streamdp.Ledger("eps=2,delta=1e-5") as ledger:
+        model = stats.Count(["x", "y"], budget="eps=1,delta=1e-6", ledger=ledger, seed=1)
+        for _ in range(3):
+            model.update("x", subject="anna")
+        model.update("x", subject="bert")
+        assert (model.estimator.n_seen, model.estimator.n_refused) == (2, 2)
+        with pytest.raises(SchemaError, match="subject"):
+            model.update("x")
+
+
+def test_the_single_statistics_have_the_interface_of_river() -> None:
+    rng = np.random.default_rng(5)
+    number = [stats.Mean((0, 1)), stats.Sum((0, 1)), stats.Quantile(0.5, (0, 1)), stats.Histogram([0, 0.5, 1])]
+    texts = [stats.Count(["a", "b"]), stats.Proportion(["a", "b"])]
+    for _ in range(2000):
+        for one in number:
+            one.update(rng.random())
+        for one in texts:
+            one.update("a")
+    values = [one.get() for one in number]
+    assert values[0] == pytest.approx(0.5, abs=0.1)
+    assert values[1] == pytest.approx(1000, rel=0.1)
+    assert values[2] == pytest.approx(0.5, abs=0.1)
+    assert list(values[3]) == [(0.0, 0.5), (0.5, 1.0)]
+    assert texts[0].get()["a"] == pytest.approx(2000, rel=0.1)
+    assert texts[1].get()["a"] == pytest.approx(1, abs=0.1)
+    for one in (*number, *texts):
+        low, high = flat(one.interval())[0]
+        assert low < flat(one.get())[0] < high
+        assert one.clone().estimator.n_seen == 0
+        assert type(one).__name__ in repr(one)
+        assert "epsilon = 1" in one.statement()
+    assert str(stats.Mean((0, 1), trust="nobody").estimator.record_budget) == "eps=1"
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({}, "at least one"),
+        ({"a": {"median": "charge"}}, "one of mean, sum"),
+        ({"a": {"mean": "charge", "sum": "charge"}}, "one of mean, sum"),
+        ({"a": {"mean": "charges"}}, "declared feature"),
+        ({"a": {"mean": "region"}}, "number with bounds"),
+        ({"a": {"count": "charge"}}, "categories"),
+        ({"a": {"mean": "charge", "by": "age"}}, "by to be a feature with categories"),
+        ({"a": {"mean": "charge", "edges": [1, 2, 3]}}, "no edges"),
+        ({"a": {"quantile": 1.0, "of": "charge"}}, r"in \(0, 1\)"),
+        ({"a": {"quantile": [0.5, 0.25], "of": "charge"}}, "ascending"),
+        ({"a": {"histogram": "age", "edges": [1, 1, 2]}}, "ascending"),
+        ({"a": {"mean": "charge", "share": 0}}, "positive"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_in_words(declared: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        of("process", declared)
+
+
+def test_wrong_parameters_are_refused() -> None:
+    with pytest.raises(ConfigError, match="trust"):
+        of("window")
+    with pytest.raises(ConfigError, match="batch_size"):
+        of("nobody", batch_size=10)
+    with pytest.raises(BudgetError):
+        of("process", budget=PureDP(1))
+    with pytest.raises(ConfigError, match="transform"):
+        stats.Statistics({"a": {"mean": "x"}}, {"x": {"bounds": (1, 9), "transform": "log"}})
+    with pytest.raises(ConfigError, match="level"):
+        of("process").interval(1.0)
+    model = of("process")
+    with pytest.raises(SchemaError, match="'region'"):
+        model.learn_one({"charge": 1, "region": "east", "age": 20})
+    assert model.n_seen == 0
+    for ask in (lambda: model.theta, lambda: model.predict_arrays(np.zeros((1, 4)))):
+        with pytest.raises(NotAvailableError, match="get"):
+            ask()
+
+
+# -- the vectors that a sum adds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Cells(All(), Bins(0, (-1, -0.5, 0.5, 1))),
+        Cells(
+            All(),
+            Bins(
+                0,
+                tuple(np.linspace(-1, 1, 33)),
+            ),
+            ordered=True,
+        ),
+        Values(All(), 0),
+    ],
+)
+def test_no_vector_is_longer_and_no_two_are_farther_apart_than_is_said(block: Any) -> None:
+    X = np.linspace(-1, 1, 201)[:, None]
+    vectors = block.vectors(X)
+    assert np.linalg.norm(vectors, axis=1).max() == pytest.approx(block.norm)
+    apart = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
+    assert apart.max() <= block.distance * (1 + 1e-12)
+    scale = 2.0**20
+    np.testing.assert_allclose(block.total(X, scale) / scale, vectors.sum(axis=0), atol=201 / scale)
+
+
+def test_the_square_root_of_running_totals_has_small_rows_and_columns() -> None:
+    R = square_root(512)
+    np.testing.assert_allclose(R @ R, np.tril(np.ones((512, 512))), atol=1e-12)
+    most = math.sqrt(1.07 + math.log(512) / math.pi)
+    assert np.linalg.norm(R, axis=1).max() <= most
+    assert np.linalg.norm(R, axis=0).max() <= most
+    assert SQUARES == 0.5
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0])
+@pytest.mark.parametrize("cells", [2, 5, 40])
+@pytest.mark.parametrize("unary", [False, True])
+def test_the_laws_of_a_report_have_the_ratio_of_its_budget(epsilon: float, cells: int, unary: bool) -> None:
+    """Exactly, from the probabilities that words are compared with, and nearly all of the budget is used."""
+    oracle = Oracle(cells, epsilon, unary)
+    if unary:
+        q, p = oracle._other / 2**16, 0.5
+        ratio = p * (1 - q) / ((1 - p) * q)
+    else:
+        keep = oracle._keep
+        ratio = (keep + (1 - keep) / cells) / ((1 - keep) / cells)
+    assert math.log(ratio) <= epsilon
+    assert math.log(ratio) == pytest.approx(epsilon, rel=0.01)
+
+
+@pytest.mark.parametrize("unary", [False, True])
+def test_reports_have_their_law_and_the_stated_variance(unary: bool) -> None:
+    """1,000 batches of 64 reports; limits of 6 deviations, a false alarm of 2e-9 for each of the 9 comparisons."""
+    oracle, rng = Oracle(3, 1.0, unary), np.random.default_rng(7)
+    at = np.repeat([0, 1, 2], [40, 20, 4])
+    f = []
+    for _ in range(1000):
+        words = rng.integers(0, 2**64, (64, oracle.words), dtype=np.uint64)
+        f.append(oracle.frequencies(oracle.reports(at, words), 64).f)
+    mean, true = np.mean(f, axis=0), np.array([40, 20, 4]) / 64
+    stated = oracle.expected(true)
+    for j in range(3):
+        contrast = np.eye(3)[j]
+        noise = (stated.variance(contrast) - true[j] * (1 - true[j])) / 64  # the cells are fixed here, not sampled
+        assert abs(mean[j] - true[j]) < 6 * math.sqrt(noise / 1000)
+        assert np.var(f, axis=0)[j] == pytest.approx(noise, rel=6 * math.sqrt(2 / 1000))
+
+
+def test_values_are_rounded_to_levels_without_bias() -> None:
+    counts, rng = Counts(Values(All(), 0), 8.0), np.random.default_rng(8)
+    assert len(counts.levels) > 2  # at eps = 8 two levels would have more variance
+    X = np.full((200_000, 1), 0.3)
+    counts.learn(X, rng.integers(0, 2**64, (len(X), counts.words), dtype=np.uint64))
+    found = counts.frequencies()
+    assert abs(found.f @ counts.levels - 0.3) < 6 * math.sqrt(found.variance(counts.levels))
+
+
+def test_only_as_many_words_are_compared_as_a_report_needs() -> None:
+    assert Oracle(5, 1.0).unary is False
+    assert Oracle(100, 1.0).unary
+    assert Oracle(100, 4.0).unary is False
+    with pytest.raises(ConfigError, match="larger budget"):
+        Oracle(100, 1e-6, unary=True)
