@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from streamdp.reading import change
 
@@ -52,7 +52,7 @@ class Steps(NamedTuple):
 
     def limits(self, level: float) -> np.ndarray:
         """The (q, 2) limits at a confidence `level`, NaN if they are not known."""
-        half = stdtrit(self.freedom, (1 + level) / 2) * np.sqrt(np.diagonal(self.covariance))
+        half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * np.sqrt(np.diagonal(self.covariance))
         return np.column_stack([self.answer - half, self.answer + half])
 
 
