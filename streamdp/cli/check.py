@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamdp.config.prospect import Prospect
     from streamdp.data.inspection import Inspection
 
+_SHOWN = 8
 NOTE = "These counts are read from private records and are not private: they are for the operator only."
 
 
@@ -41,7 +42,8 @@ def check(
     config = load_config(job)
     found = inspect(config)
     problem = stops(config, found)
-    report = _report(config, found, prospect(config, found.fit), [] if problem is None else [problem])
+    plan = prospect(config, found.fit, found.shares())
+    report = _report(config, found, plan, [] if problem is None else [problem])
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
@@ -73,11 +75,12 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "fit": found.fit,
         "unfit": dead,
         "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
-        "plan": None if plan is None else asdict(plan),
+        "plan": None if plan is None else asdict(plan) | {"sentence": plan.sentence},
         "problems": problems,
         "warnings": [
             *unended(found.unended),
             *found.padded(),
+            *found.identifying(),
             *([*found.warnings(), *found.never_seen()] if found.fit else []),
         ],
     }
@@ -104,6 +107,9 @@ def _print(report: dict[str, Any]) -> None:
             cells = [counts["missing"], counts["unknown"], counts["outside"]]
             table.add_row(escape(name), *(f"{cell:,}" if cell else "-" for cell in cells))
         console.print(table)
+        for name, counts in report["columns"].items():
+            if counts["seen"]:
+                console.print(escape(f"{name}: {_most(counts['seen'])}"), soft_wrap=True)
     console.print()
     if report["fit"]:
         console.print(_expectation(report["plan"]), soft_wrap=True)
@@ -112,14 +118,20 @@ def _print(report: dict[str, Any]) -> None:
             console.print(escape(f"{kind[:-1]}: {sentence}"), soft_wrap=True)
 
 
+def _most(seen: dict[str, int]) -> str:
+    """The most frequent classes or categories, and how many records have each."""
+    most = sorted(seen.items(), key=lambda one: -one[1])
+    more = f", and {len(most) - _SHOWN} more" if len(most) > _SHOWN else ""
+    return ", ".join(f"{name} {count:,}" for name, count in most[:_SHOWN]) + more
+
+
 def _expectation(plan: dict[str, Any] | None) -> str:
     if plan is None:
         return "There is no plan for statistics, nor for this loss: `streamdp plan` knows huber, logistic and quantile."
-    from streamdp.config.prospect import VERDICTS
-
+    sentence = str(plan["sentence"])
     if plan["error"] is None:
-        return VERDICTS[plan["beats_constant"]]
+        return sentence
     return (
         f"Planned error of the weights: {plan['error']:.3g}, with {plan['columns']} columns and {plan['records']:,}"
-        f" records of the planner's reference model. {VERDICTS[plan['beats_constant']]}"
+        f" records of the planner's reference model. {sentence}"
     )

@@ -30,8 +30,8 @@ def plan(
 
     The error is the distance of all weights, with scaled columns, from those of endless data; LDP learns them.
     """
-    from streamdp.config.prospect import VERDICTS, alike, chance
-    from streamdp.optim.planner import plan_error, plan_records
+    from streamdp.config.prospect import alike, planned
+    from streamdp.optim.planner import plan_records
     from streamdp.privacy.guarantees import parse_budget
 
     try:
@@ -41,12 +41,12 @@ def plan(
     if error is not None and records is None:
         typer.echo(f"{plan_records(loss, d, spend, error):,} records")
     elif records is not None and error is None:
-        planned = plan_error(loss, d, spend, records)
-        typer.echo(f"error {planned:.4g}\n{VERDICTS[chance(loss, d, spend, records)]}")
-        if (found := alike(loss, d, spend, records)) is not None:
+        found = planned(loss, d, spend, records)
+        typer.echo(f"error {found.error:.4g}\n{found.sentence}")
+        if (raw := alike(loss, d, spend, records)) is not None:
             typer.echo(
-                f"With raw records in this process, about {found.process:,} teach as much with trust: process, and "
-                f"{found.window:,} with trust: window."
+                f"With raw records in this process, about {raw.process:,} teach as much with trust: process, and "
+                f"{raw.window:,} with trust: window."
             )
     else:
         raise ConfigError("expected either --error, to print the number of records, or --records, to print the error")

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.config.trust import usual_delta
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
+from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.losses import Logistic, Loss, loss_for
+from streamdp.optim.planner import plan_error
 from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
-from streamdp.reading.doubts import LIKELY
+from streamdp.reading.doubts import Outlook, outlook, rounded
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
 
-_POSSIBLE = 0.3
 USUAL = 100_000
 """The records of a comparison, if a job does not say how many it expects."""
 
-VERDICTS = {
+_VERDICTS: dict[Outlook, str] = {
     "likely": "The model is likely to beat the best constant.",
-    "possible": "The model may or may not beat the best constant.",
-    "unlikely": "The model is unlikely to beat the best constant: use more records, fewer columns or more budget.",
+    "possible": "The model may or may not beat the best constant; from about {:,} records on that is likely.",
+    "unlikely": "The model is unlikely to beat the best constant: from about {:,} records on it is likely, or with "
+    "fewer columns or more budget.",
 }
 
 
@@ -43,26 +46,42 @@ class Prospect:
     columns: int  # the number of encoded features
     error: float | None  # the root mean squared error of theta on the planner's reference model; None for windows
     # whether such a model has a smaller loss on fresh records than the best constant
-    beats_constant: Literal["likely", "possible", "unlikely"]
+    beats_constant: Outlook
+    likely_from: int  # about how many records make that likely
+
+    @property
+    def sentence(self) -> str:
+        """Whether the model is likely to beat the best constant, in words."""
+        return _VERDICTS[self.beats_constant].format(self.likely_from)
 
 
-def chance(
-    loss: str | Loss, columns: int, budget: Budget | str, records: int, mechanism: str = "auto"
-) -> Literal["likely", "possible", "unlikely"]:
+def planned(
+    loss: str | Loss,
+    columns: int,
+    budget: Budget | str,
+    records: int,
+    mechanism: str = "auto",
+    shares: Sequence[float] = (),
+) -> Prospect:
     """Say whether a model of an LDP learner beats the best constant, by the information of all reports over I_0.
 
     The arguments `loss`, `budget`, `records` and `mechanism` are as for `planner.plan_error`; `columns` has no
-    intercept. I_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/learning.md`
-    simulated models with less than 0.3 of it are about as good as a constant or worse. With `LIKELY` times as much
-    nearly all draws are better (docs/explanations/noise.md). Where the columns explain little of the target, it takes
-    more.
+    intercept, and `shares` are those of the classes, if they are known: I_0 grows as one of them becomes rare, as it
+    does while a model learns. I_0 is the information below which a model knows little (see `optim.steps`). With
+    `doubts.LIKELY` times as much nearly all draws are better (docs/explanations/noise.md). Where the columns explain
+    little of the target, it takes more. `doubts.outlook` decides for models that have learned, too.
+
+    Raises what `plan_error` raises.
     """
+    error = plan_error(loss, columns, budget, records, mechanism)
     loss, budget = loss_for(loss), parse_budget(budget)
     d = loss.size(columns + 1)
     made: Any = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
-    share = records * float(rows[0, samplers.INFORMATION]) / (EACH * d)
-    return "likely" if share > LIKELY else "possible" if share > _POSSIBLE else "unlikely"
+    p = max(shares, default=0.5)
+    rare = (4 * p * (1 - p)) ** -1.5 if 0.5 < p < 1 else 1.0
+    found, enough = outlook(records, EACH * d * rare / float(rows[0, samplers.INFORMATION]))
+    return Prospect(records, columns, error, found, rounded(enough))
 
 
 @dataclass(frozen=True)
@@ -126,36 +145,29 @@ def _rounded(number: float) -> str:
     return f"{int(float(f'{number:.1e}')):,}"
 
 
-def prospect(job: Definition, records: int) -> Prospect | None:
-    """Plan a job of which so many `records` fit the schema.
+def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Prospect | None:
+    """Plan a job of which so many `records` fit the schema; `shares` are those of its classes.
 
     Returns None if there is no plan for the estimator or the loss, or if there are no records.
     """
-    if records and issubclass(job.model.kind.learns, Windows):
-        return _of_windows(job, records)
-    if records < 1 or not issubclass(job.model.kind.learns, LocalReports):
+    columns = len(job.build_schema().feature_names)
+    if records < 1:
         return None
-    from streamdp.optim.planner import plan_error
-
-    columns, loss = len(job.build_schema().feature_names), _loss_of(job)
-    mechanism = job.model.mechanism or "auto"
+    if issubclass(job.model.kind.learns, Windows | Batches):
+        estimator = job.build_estimator()
+        estimator.state_dict()  # which needs the columns
+        learner = estimator.learner
+        least = learner.batch_steps.least if isinstance(learner, Batches) else learner.least_records
+        if least is None:
+            return None
+        found, enough = outlook(records, least)
+        return Prospect(records, columns, None, found, rounded(enough))
+    if not issubclass(job.model.kind.learns, LocalReports):
+        return None
     try:
-        error = plan_error(loss, columns, job.model.budget, records, mechanism)
+        return planned(_loss_of(job), columns, job.model.budget, records, job.model.mechanism or "auto", shares)
     except (ConfigError, BudgetError):
         return None
-    return Prospect(records, columns, error, chance(loss, columns, job.model.budget, records, mechanism))
-
-
-def _of_windows(job: Definition, records: int) -> Prospect | None:
-    """The prospect of one window of all records, each of another person."""
-    estimator = job.build_estimator()
-    estimator.state_dict()  # which needs the columns
-    if (least := estimator.least_records) is None:
-        return None
-    beats: Literal["likely", "possible", "unlikely"] = (
-        "likely" if records > LIKELY * least else "possible" if records >= least else "unlikely"
-    )
-    return Prospect(records, len(job.build_schema().feature_names), None, beats)
 
 
 def _loss_of(job: Definition) -> str | Loss:

@@ -5,8 +5,9 @@ The counts are measured on private records and are not private. They are for the
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,7 @@ from streamdp.data.schema import Schema
 
 OFTEN = 0.1
 """The share of values that is worth a warning."""
+_ENOUGH = 50
 
 
 @dataclass
@@ -34,6 +36,24 @@ class ColumnCounts:
     # how often each declared category or class occurs, in their order
     seen: dict[str, int] = field(default_factory=dict)
     dropped: str = ""  # how the records that are left out differ in this column, in words
+
+
+@dataclass
+class _Form:
+    """What tells an id: whether all numbers are whole and rise, the last one, and undeclared texts of a block."""
+
+    rising: bool = True
+    last: float = -math.inf
+    texts: int = 0
+
+    def add(self, column: pl.Series, declared: Collection[str]) -> None:
+        """Look at the values of a block."""
+        numbers = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
+        whole = len(numbers) == len(column) and np.all(numbers == np.rint(numbers))
+        self.rising &= bool(whole and np.all(np.diff(numbers, prepend=self.last) > 0))
+        self.last = float(numbers[-1]) if len(numbers) else self.last
+        if declared and not self.texts:
+            self.texts = column.cast(pl.String).filter(~column.cast(pl.String).is_in(list(declared))).n_unique()
 
 
 class Inspection:
@@ -51,6 +71,7 @@ class Inspection:
         """The counts by feature, and of the target."""
         self.unended: list[str] = []
         """The files with a last line without its end, which is not read."""
+        self._forms = {name: _Form() for name in schema.features}
         self._likeness: dict[str, Likeness] = {}
 
     @property
@@ -81,6 +102,7 @@ class Inspection:
         for name, declared in schema.declarations.items():
             column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
             values[name] = _count(self.columns_found[name], column, declared.values or None, declared.codes)
+            self._forms[name].add(column, declared.codes)
         if schema.target:
             classes = schema.classes
             values[schema.target] = _count(
@@ -125,6 +147,29 @@ class Inspection:
             for name, found in self.columns_found.items()
             if found.values and found.padded >= OFTEN * found.values
         ]
+
+    def shares(self) -> list[float]:
+        """The shares of the classes in the records; empty for numbers and without records."""
+        found = self.columns_found.get(self._schema.target)
+        seen = [] if found is None else [*found.seen.values()]
+        return [count / sum(seen) for count in seen] if sum(seen) else []
+
+    def identifying(self) -> list[str]:
+        """The columns that look like numbers of records or free texts, one sentence each."""
+        out = []
+        for name, form in self._forms.items():
+            values = self.columns_found[name].values
+            if form.rising and values >= _ENOUGH:
+                out.append(
+                    f"{name!r}: whole numbers that rise from record to record look like an id: leave the column out, "
+                    "because it says nothing of another record"
+                )
+            if form.texts >= _ENOUGH:
+                out.append(
+                    f"{name!r}: {_ENOUGH} or more different texts that are not declared look like an id or free text: "
+                    "leave the column out"
+                )
+        return out
 
     def never_seen(self) -> list[str]:
         """The declared categories that no record has, one sentence for each column."""

@@ -57,6 +57,9 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
         _signs(learner),
         level,
     )
+    least = learner.least_records
+    if least is not None and seen < least:  # the steps are as long as theta: rare classes are far from normal then
+        limits[:] = np.nan
     if arrays.blocks[follow.NUMBERS, follow.MIXED] > 0:  # the answer is not the average of this path alone
         limits[:] = np.nan
     for block in (limits, times):  # how fast such coefficients move is not known

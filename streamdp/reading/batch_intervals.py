@@ -11,7 +11,9 @@ generalised linear model, and n_j = sum (omega z / b)^2 / W_j^2 from the noise, 
 depends on the weights of long records and, in regression, on the residuals. It is found from all blocks and parameters
 together by the method of moments, with a usual value as a prior. So
 
-    cov t = phi s A^-1 + n A^-2,   s and n of the total.
+    cov t = phi s A^-1 + n A^-2,   s and n of the total,
+
+and n is larger by the variance of an entry of A's noise times |pbar - t|^2.
 
 The limits are those of Student's law with as many degrees of freedom as phi's part of the variance was found from.
 There are none if A is hidden by its own noise, and from fewer than four blocks, as after `merged`. It spends
@@ -28,7 +30,7 @@ import scipy
 
 from streamdp.reading import change
 
-_CLEAR = 4.0  # the least eigenvalue of A over the largest of its noise
+_CLEAR = 3.0  # the least eigenvalue of A over the largest of its noise
 _LEAST_BLOCKS = 4
 _PRIOR, _LEAST_PHI = 0.5, 0.25  # of the expected phi: its deviation before any block, and the least
 
@@ -86,6 +88,7 @@ def steps_of(blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: fl
     prior = (_PRIOR * expected) ** 2
     phi = max((prior * alone + error * expected) / (prior + error), _LEAST_PHI * expected)
     error *= prior / (prior + error)
+    n += floor**2 / (2 * q) * float(np.sum((middle - answer) ** 2))  # what the noise of A adds
     covariance = phi * s * inverse + n * inverse @ inverse
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
     return Steps(answer, covariance, np.full(q, freedom))

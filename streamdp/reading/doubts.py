@@ -9,12 +9,23 @@ All is post-processing of what the learner's page in docs/proofs says is release
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
+Outlook = Literal["likely", "possible", "unlikely"]
+"""Whether a model is likely to beat the best constant."""
 ON_BORDER = "the coefficients lie on the border of their domain: a larger domain may hold better ones"
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
+
+
+def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, float]:
+    """Return whether a model of so many `records` is likely to beat a constant, and from how many on that is likely.
+
+    `least` are `least_records`, of which `asked` answered about scale.
+    """
+    enough = asked + LIKELY * (least - asked)
+    return "likely" if records >= enough else "possible" if records >= least else "unlikely", enough
 
 
 def too_few(model: Any) -> str | None:
@@ -29,13 +40,12 @@ def too_few(model: Any) -> str | None:
     known = getattr(model, "n_users", model.n_seen)
     if least is None or not known:
         return None
-    asked = getattr(model, "n_asked", 0)
-    enough = asked + LIKELY * (least - asked)
-    if known >= enough:
+    found, enough = outlook(known, least, getattr(model, "n_asked", 0))
+    if found == "likely":
         return None
     what = "people" if hasattr(model, "n_windows") else "reports" if hasattr(model, "n_users") else "records"
     advice = "or fewer columns, or more budget"
-    if known < least:
+    if found == "unlikely":
         return (
             f"{known:,} {what} are too few: their noise hides the signal of the columns, and the model is close to a "
             f"constant or worse; it takes at least about {rounded(least):,} {what}, {advice}"

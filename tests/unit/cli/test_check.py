@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from streamdp.config.job import make_config
+from streamdp.config.prospect import planned
 from streamdp.config.yaml12 import Document
 from tests.support.commands import Quick
 from tests.support.paths import ROOT
@@ -58,7 +59,7 @@ def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     assert columns["city"]["unknown"] == 250
     assert columns["city"]["seen"] == {"Paris": 250, "Lyon": 500, "Rome": 0}
     assert columns["married"]["seen"] == {"false": 500, "true": 500}
-    assert found["plan"]["beats_constant"] == "possible"
+    assert found["plan"]["beats_constant"] == "unlikely"
     assert "351 of the first 1,000 records (35 %) do not fit the schema: unknown category" in found["problems"][0]
     assert "raise source.max_bad_share (0.05)" in found["problems"][0]
     (job / "job.yaml").write_text(JOB.replace("people.csv", "people.csv, max_bad_share: 0.4"))
@@ -92,11 +93,51 @@ def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
     code, out, _ = quick("check", "job.yaml", COLUMNS="120")
     assert code == 3
     assert out.startswith("These counts are read from private records and are not private")
-    assert "may or may not beat the best constant" in out
+    assert "unlikely to beat the best constant: from about " in out
+    assert "city: Lyon 500, Paris 250, Rome 0" in out
     for shown in ("missing", "unknown category", "250", "200"):
         assert shown in out
     for value in (SECRET, "Berlin"):
         assert value not in out
+
+
+def test_ids_and_free_texts_are_told(job: Path, quick: Quick) -> None:
+    lines = ["n,city,married,wage"]
+    lines += [f"{1000 + 3 * i},{f'text {i}' if i % 3 else 'Paris'},true,{100 * i}" for i in range(200)]
+    (job / "people.csv").write_text("\n".join(lines))
+    (job / "job.yaml").write_text(JOB.replace("age: [0, 50]", "n: [0, 5000]"))
+    out = quick("check", "job.yaml")[1]
+    assert "'n': whole numbers that rise from record to record look like an id" in out
+    assert "'city': 50 or more different texts that are not declared look like an id or free text" in out
+    assert "text 1" not in out
+
+
+@pytest.mark.parametrize(
+    ("estimator", "budget"), [("LDPASGDClassifier", "eps=0.5"), ("PanPrivateClassifier", "eps=2,delta=1e-6")]
+)
+def test_check_expects_no_more_of_a_rare_class_than_run(estimator: str, budget: str, job: Path, quick: Quick) -> None:
+    lines = ["age,wage", *(f"{i % 50},{int(i % 50 == 7)}" for i in range(3000))]
+    (job / "people.csv").write_text("\n".join(lines) + "\n")
+    (job / "job.yaml").write_text(
+        "job: rare\nsource: {type: csv, path: people.csv}\nschema:\n  features: {age: [0, 50]}\n"
+        f"  target: {{column: wage, classes: ['0', '1']}}\nmodel: {{estimator: {estimator}, budget: '{budget}'}}\n"
+    )
+    plan = json.loads(quick("check", "job.yaml", "--json")[1])["plan"]
+    said = quick("run", "job.yaml")[2]
+    found = "unlikely" if "are too few" in said else "possible" if "are few" in said else "likely"
+    order = ("unlikely", "possible", "likely")
+    assert order.index(plan["beats_constant"]) <= order.index(found)
+    assert estimator == "LDPASGDClassifier" or plan["beats_constant"] == found
+
+
+def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:
+    """`check` said "likely" of 1.2 million records, 1.1 % positive, where `run` said that 3.5 million were missing."""
+    usual = planned("logistic", 20, "eps=1", 1_200_000)
+    rare = planned("logistic", 20, "eps=1", 1_200_000, shares=[0.989, 0.011])
+    assert usual.beats_constant == "likely"
+    assert rare.beats_constant != "likely"
+    assert 3_000_000 < rare.likely_from < 40_000_000
+    assert f"from about {rare.likely_from:,} records" in rare.sentence
 
 
 def test_run_warns_of_what_does_not_fit_and_of_nothing_that_is_private(job: Path, quick: Quick) -> None:

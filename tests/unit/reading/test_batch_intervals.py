@@ -115,5 +115,5 @@ def test_the_covariance_is_that_of_the_answers_also_with_a_law_of_its_own(phi: f
 def test_a_hessian_that_its_noise_hides_has_no_interval() -> None:
     blocks = blocks_of(20, 0, 1.0, 0.1)
     assert steps_of(blocks, np.diag([1.0, 4.0]), 0.1, 0.7) is not None
-    assert steps_of(blocks, np.diag([1.0, 4.0]), 0.3, 0.7) is None
+    assert steps_of(blocks, np.diag([1.0, 4.0]), 0.4, 0.7) is None
     assert steps_of(blocks_of(3, 0, 1.0, 0.1), np.diag([1.0, 4.0]), 0.1, 0.7) is None
