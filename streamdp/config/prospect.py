@@ -17,7 +17,6 @@ from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.losses import Logistic, Loss, loss_for
-from streamdp.optim.planner import plan_error
 from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
@@ -73,6 +72,8 @@ def planned(
 
     Raises what `plan_error` raises.
     """
+    from streamdp.optim.planner import plan_error
+
     error = plan_error(loss, columns, budget, records, mechanism)
     loss, budget = loss_for(loss), parse_budget(budget)
     d = loss.size(columns + 1)
