@@ -71,9 +71,8 @@ class Piece(NamedTuple):
 
     def _encoded(self, values: np.ndarray) -> Any:
         if self.kind in CURVES:
-            low, high = self.at[:2]
-            ends = sorted(float(self.curve(np.array(bound))) for bound in (low, high))
-            return scale_to_bounds(self.curve(np.clip(values, low, high)), *ends)
+            ends = self.origin - self.unit, self.origin + self.unit
+            return scale_to_bounds(self.curve(np.clip(values, *self.at[:2])), *ends)
         if self.kind == "bin":
             return (values >= self.at[0]) & (values < self.at[1])
         if self.kind in ("sin", "cos"):

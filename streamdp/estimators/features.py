@@ -188,6 +188,7 @@ class SchemaFeatures(Features):
             if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
                 typical[j] = found
             j += len(feature.pieces)
+        self._products = [(j, piece) for j, piece in enumerate(pieces) if piece.kind == "product"]
         self.columns = Columns(
             np.array([piece.origin for piece in pieces]),
             np.array([piece.unit for piece in pieces]),
@@ -225,21 +226,20 @@ class SchemaFeatures(Features):
             view = self._view if view is None else view
             self._pack_into(view, 0, *self._schema.encode_raw(x), y)
             return
-        columns = np.zeros(len(self.names))
+        columns = [0.0] * len(self.names)
         for name, j, pieces in self._numbers:
             value = _number(name, x.get(name))
-            if pieces[0].kind == "linear" and len(pieces) == 1:
-                columns[j] = self._scale(value, *pieces[0].at)
-                continue
-            for k, piece in enumerate(pieces):
-                columns[j + k] = piece.encode(np.array([value]))[0]
+            for k, piece in enumerate(pieces, j):
+                scaled = piece.kind == "linear"
+                columns[k] = self._scale(value, *piece.at) if scaled else piece.encode(np.array([value]))[0]
         for name, j, feature in self._texts:
             if level := _level(name, feature, x.get(name)):
                 columns[j + level - 1] = 1.0
         if len(x) > len(self._numbers) + len(self._texts):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
-        self._schema.multiply(columns[None, :])
-        self._pack_into(self._view if view is None else view, 0, *columns.tolist(), y)
+        for j, piece in self._products:
+            columns[j] = math.prod(columns[int(k)] for k in piece.at)
+        self._pack_into(self._view if view is None else view, 0, *columns, y)
 
     def constants(self) -> list[Any]:
         """See `Features.constants`."""

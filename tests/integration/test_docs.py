@@ -33,6 +33,8 @@ SAID = {
     "batches": ["eps=1"],
     "people": ["10000", "(epsilon, delta)"],
     "operate": ['"reason": "done"', "unknown_category"],
+    "transforms": ["log(income) x city=Lyon", "age above 50"],
+    "export": ["wrote people.json"],
     "coming_from": ["Accuracy: ", "GaussianDpEvent"],
 }
 
