@@ -71,8 +71,9 @@ class Piece(NamedTuple):
 
     def _encoded(self, values: np.ndarray) -> Any:
         if self.kind in CURVES:
-            ends = self.origin - self.unit, self.origin + self.unit
-            return scale_to_bounds(self.curve(np.clip(values, *self.at[:2])), *ends)
+            low, high = self.at[:2]
+            curved = self.curve(np.clip(values, low, high))
+            return scale_to_bounds(curved, self.origin - self.unit, self.origin + self.unit)
         if self.kind == "bin":
             return (values >= self.at[0]) & (values < self.at[1])
         if self.kind in ("sin", "cos"):
