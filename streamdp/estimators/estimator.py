@@ -99,6 +99,8 @@ class Estimator(river_base.Estimator):
     target: tuple[float, float] | Mapping[str, Any] | None = None
     _predictor: Predictor | None = None
     """Predicts, if the learner's point stays. None: not made yet."""
+    _latest: Predictor | None = None
+    """Predicts by the learner's last point, if it does not stay."""
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
@@ -210,7 +212,7 @@ class Estimator(river_base.Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._rng.lock:
-            return {name: value for name, value in self.__dict__.items() if name != "_predictor"}
+            return {name: value for name, value in self.__dict__.items() if name not in ("_predictor", "_latest")}
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a new estimator with the same parameters.
@@ -249,7 +251,7 @@ class Estimator(river_base.Estimator):
         self._features = features = features_of(declared, type(self).__name__)
         try:
             self.learner.begin(features.columns)
-            self._predictor = None
+            self._predictor = self._latest = None
             if self._validation is not None:
                 self._validation.begin(len(self.learner.point[0]), self._rng, self.seed)
         except BaseException:
@@ -887,15 +889,18 @@ class Estimator(river_base.Estimator):
 
     def _reader(self) -> Predictor:
         """What predicts. Raises `NotAvailableError` before the features are known."""
-        predictor = self._predictor
-        if predictor is None:
-            features, learner = self._need_features("predict"), self.learner
-            point, original = learner.point
+        if self._predictor is not None:
+            return self._predictor
+        features, learner = self._need_features("predict"), self.learner
+        point, original = learner.point
+        if (predictor := self._latest) is None or not predictor.reads(point):
             columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
             shape = len(self._names), learner.problem.outputs, self.intercept
             predictor = Predictor(features.packer, point, *shape, columns, learner.unit_table)
             if learner.stays:
                 self._predictor = predictor
+            else:
+                self._latest = predictor
         return predictor
 
     def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
@@ -1011,7 +1016,7 @@ class Estimator(river_base.Estimator):
             # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
             loaded = new._attributes_of(self)
             loaded["_admission"].keep_clones(self._admission)
-            vars(self).update(loaded, _predictor=None)
+            vars(self).update(loaded, _predictor=None, _latest=None)
 
     def _attributes_of(self, owner: Self) -> dict[str, Any]:
         """Copies of the attributes for another one, of the last boundary. Random words and public names are shared."""

@@ -237,6 +237,16 @@ cdef class Predictor:
         ):
             raise TypeError("the model and the record differ in their numbers of columns")
 
+    def reads(self, theta):
+        """Whether this is the array that it predicts by.
+
+        Parameters
+        ----------
+        theta
+            Any array.
+        """
+        return self._theta is theta
+
     cdef bint _score(self, x, double* total, double* square) except -1:
         """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way, if the
         predictor overflows, or if there are several outputs."""

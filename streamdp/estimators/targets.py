@@ -208,10 +208,11 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         self._need_probabilities()
         if self._features is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
+        reader = self._predictor or self._reader()
+        if (p := reader.probability(x, self.learner.noise_variance())) is not None:
+            return {self._labels[0]: 1 - p, self._labels[1]: p}
         if self.learner.problem.outputs > 1:
             shares = scipy.special.softmax(self._scores_one(x))
-        elif (p := self._reader().probability(x, self.learner.noise_variance())) is not None:
-            return {self._labels[0]: 1 - p, self._labels[1]: p}
         else:
             shares = self.predict_proba_arrays(self._features.row_of(x))[0]
         return dict(zip(self._labels, shares.tolist(), strict=True))

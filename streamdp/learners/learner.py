@@ -138,6 +138,7 @@ class Learner(ABC):
         self.seen = np.zeros(1, dtype=np.int64)
         self.counts: dict[str, int] = {}
         self.fast: RecordLearner | None = None
+        self._shown: tuple[bytes, np.ndarray] = b"", np.empty(0)  # what a `point` was computed from, and the point
         self.open: OpenBatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -207,7 +208,10 @@ class Learner(ABC):
     @property
     @abstractmethod
     def point(self) -> tuple[np.ndarray, bool]:
-        """The vector (d,) that predicts, and whether it is for original values, and not for columns: a view."""
+        """The vector (d,) that predicts, and whether it is for original values, and not for columns: a view.
+
+        It is the same array while its numbers are the same, but for the views of a learner whose array `stays`.
+        """
 
     @property
     def stays(self) -> bool:

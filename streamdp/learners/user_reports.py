@@ -458,12 +458,11 @@ class UserReports(Collector):
     @property
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
-        return self.units.outward(self.batch_steps.estimate), False
-
-    @property
-    def stays(self) -> bool:
-        """See `Learner.stays`."""
-        return self.search.bounds is None and not any(self.search.searched)
+        estimate, units = self.batch_steps.estimate, self.search.arrays
+        state = estimate.tobytes() + units.table.tobytes() + units.summary.tobytes()
+        if self._shown[0] != state:
+            self._shown = state, self.units.outward(estimate)
+        return self._shown[1], False
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:

@@ -362,7 +362,10 @@ class Windows(Collector):
     @property
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
-        return self.units.outward(self._inner), False
+        state = self._state.tobytes()
+        if self._shown[0] != state:
+            self._shown = state, self.units.outward(self._inner)
+        return self._shown[1], False
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:
