@@ -245,16 +245,13 @@ class Definition(Settings):
         """
         model = self.model
         build: Any = model.kind
-        given: dict[str, Any] = {
-            key: value
-            for key, value in model
-            if value is not None and key not in ("trust", "estimator", "loss", "budget", "domain")
-        }
         known = signature(build).parameters.keys()
-        if foreign := sorted(given.keys() - known):
-            raise ConfigError(f"{model.estimator} has no {foreign[0]}")
+        given = model.parameters(known)
         if self.statistics is not None:
-            given |= {"statistics": self.statistics, "trust": model.trust}
+            statistics: Estimator = build(
+                self.statistics, self.schema_.declared(), model.budget, model.trust, ledger, **given
+            )
+            return statistics
         if model.loss is not None:
             given["loss"] = build_loss(model.loss)
         if model.domain is not None:
@@ -263,7 +260,7 @@ class Definition(Settings):
             given["classes"] = list(self.schema_.target.classes)
         features: Any = list(self.build_schema().feature_names)
         target = self.schema_.target
-        if model.kind.learns.scales_columns or self.statistics is not None:
+        if model.kind.learns.scales_columns:
             features = self.schema_.declared()
         if target.bounds is not None and "target" in known:
             given["target"] = target.declared()

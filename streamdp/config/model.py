@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -129,6 +129,14 @@ class ModelConfig(Settings):
         if value is not None:
             build_loss(value)
         return value
+
+    def parameters(self, known: Collection[str]) -> dict[str, Any]:
+        """The parameters with the names of the constructor's, `known`. Raises `ConfigError` for one that it lacks."""
+        others = ("trust", "estimator", "loss", "budget", "domain")
+        given = {key: value for key, value in self if value is not None and key not in others}
+        if foreign := sorted(given.keys() - known):
+            raise ConfigError(f"{self.estimator} has no {foreign[0]}")
+        return given
 
     @property
     def kind(self) -> type[Estimator]:

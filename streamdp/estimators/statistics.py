@@ -291,19 +291,20 @@ class Statistics(Estimator):
         *,
         budget: Budget | str | None = None,
         subject: Subject | None = None,
+        w: float = 1.0,
     ) -> None:
         """Take one record.
 
         Parameters
         ----------
-        x, budget, subject
+        x, budget, subject, w
             As for `Estimator.learn_one`; x comes raw.
         y
             Not used.
 
         Raises the errors of `Estimator.learn_one`.
         """
-        super().learn_one(x, 0.0, budget=budget, subject=subject)
+        super().learn_one(x, 0.0, budget=budget, subject=subject, w=w)
 
     def learn_many(self, X: Any, y: Any = None) -> None:
         """Take the rows of a frame in order.

@@ -54,7 +54,7 @@ from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
-from scipy.special import exp1
+import scipy
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
@@ -85,7 +85,7 @@ _LARGEST_SUM = 1e150  # its square stays within the doubles
 def _inside(c: float) -> float:
     """The Hessian of Huber's loss over what stands for it in vectors, for normal residuals."""
     inside = math.erf(c / math.sqrt(2))
-    return float(inside / (inside + c * exp1(c**2 / 2) / math.sqrt(2 * math.pi)))
+    return float(inside / (inside + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)))
 
 
 class Newton(Growing):
