@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
 
     _losses = (Huber, Squared, Quantile)
 
-    @property
+    @cached_property
     def _of_log(self) -> bool:
         """Whether the log of the target is learned."""
         return isinstance(self.target, Mapping)
