@@ -138,7 +138,7 @@ def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert drawn(display)[0][:3] == ["waiting", "for", "the"]
         run_of_a_worker(display)
         rows = drawn(display)
-        assert ["shard", "learned", "refused", "dead", "lag"] in rows
+        assert ["shard", "learned", "refused", "do", "not", "fit", "lag"] in rows
         assert ["t/0", "1,234", "2", "3", "5,000"] in rows
         assert ["t/1", "7", "0", "0", "unknown"] in rows
         said = " ".join(word for row in rows for word in row)
