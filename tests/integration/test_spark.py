@@ -19,7 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from streamdp.cli.spark import _run as run_spark
 from streamdp.config.job import NOTHING, make_config
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.errors import ConfigError, FencedError, NothingLearnedError, SchemaError, SourceError, TooFewUsersError
+from streamdp.errors import (
+    ConfigError,
+    FencedError,
+    NothingLearnedError,
+    SchemaError,
+    SourceError,
+    TooFewUsersError,
+    TooManyBadRecordsError,
+)
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
@@ -120,9 +128,12 @@ def test_a_run_that_learns_nothing_is_an_error(
     write_csv(tmp_path / "a.csv", records := rows(300))
     source = {"type": "spark", "format": "csv", "path": str(tmp_path / "a.csv"), "options": {"header": True}}
     features = job("")["schema"]["features"] | {"origin": ["Oslo", "Rome"]}
-    config = make_config(job(tmp_path / "a.db", source=source, schema=job("")["schema"] | {"features": features}))
+    settings = job(tmp_path / "a.db", source=source, schema=job("")["schema"] | {"features": features})
     count = len(records["origin"])
-    with pytest.raises(NothingLearnedError, match=rf"{count} dead letters \(.*unknown_category origin: {count}\)"):
+    with pytest.raises(TooManyBadRecordsError, match=rf"'origin' \({count}\); nothing was learned or spent"):
+        run_spark(make_config(settings), None, {}, "whole", NOTHING)
+    config = make_config(settings | {"source": source | {"max_bad_share": None}})
+    with pytest.raises(NothingLearnedError, match=rf"{count} do not fit \(.*unknown_category origin: {count}\)"):
         run_spark(config, None, {}, "whole", NOTHING)
     assert "done" not in capsys.readouterr().err
     assert counted(tmp_path / "a.db") == (0, 0, count)
