@@ -30,10 +30,10 @@ def sql(document: Mapping[str, Any], table: str) -> str:
     fits = " AND ".join(f"v{k} IS NOT NULL" for k in range(len(values)))
     shown = _shown(document)
     comment = "".join(f"-- {line}\n" for line in document["statement"].splitlines())
-    layers = _select(values, "")
-    layers = _select(["*", *encoded], f"FROM ({layers}) AS v WHERE {fits}")
-    layers = _select(["*", *multiplied], f"FROM ({layers}) AS c") if multiplied else layers
-    layers = _select(["*", *scores] if document["moderation"] else scores, f"FROM ({layers}) AS x")
+    layers = _select(values, "OFFSET 0")  # without this, PostgreSQL computes an inner column at each use
+    layers = _select(["*", *encoded], f"FROM ({layers}) AS v WHERE {fits} OFFSET 0")
+    layers = _select(["*", *multiplied], f"FROM ({layers}) AS c OFFSET 0") if multiplied else layers
+    layers = _select(["*", *scores] if document["moderation"] else scores, f"FROM ({layers}) AS x OFFSET 0")
     layers = _select([f"{expression} AS {_name(name)}" for name, expression in shown], f"FROM ({layers}) AS s")
     return f"{comment}SELECT r.*, m.*\nFROM {table} AS r\nLEFT JOIN LATERAL (\n{layers}\n) AS m ON TRUE;\n"
 
