@@ -102,12 +102,12 @@ def _parts(module: str, *parts: str) -> tuple[Step, ...]:
     return tuple(_module(module, "--write", "--only", *names.split()) for names in parts)
 
 
-RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_new real"
+RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_new"
 STEPS = (
-    *_parts("studies.figures_ldp", "1", "2", "3", "4", "5", "6", "A1", "A2"),
+    *_parts("studies.figures_ldp", "1", "2", "3", "4", "4b 5b bounds", "5", "6", "A1", "A2"),
     *_parts("studies.figures_insurance", "weights 7", "7b", "8 9"),
     *_parts("studies.theory", "clt", "rates", "records check"),
-    *_parts("studies.rates", "slopes versus excess", "powers"),
+    *_parts("studies.rates", "slopes excess", "powers"),
     *_parts("studies.subquadratic", "equal growth columns convex", RUNS),
     *_parts("studies.user_claims", "smoothing", "concentrated unlike", "local law", "descent"),
     _module("studies.user_level", "--write"),

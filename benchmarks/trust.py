@@ -218,8 +218,8 @@ def best_eta(problem: Problem) -> float:
 
 def fallen(model: Any) -> str:
     """What shuffling makes of the local budget, in batches of the plan's size."""
-    batch = model.phase.batch
-    local, central = model.local(batch), shuffled(model.local(batch), batch, CENTRAL.delta)
+    batch, learner = model.phase.batch, model.learner
+    local, central = learner.local(batch), shuffled(learner.local(batch), batch, CENTRAL.delta)
     return f"({central.epsilon:.2g}, 1e-6), and eps={local.epsilon:.3g} against the shuffler; b={batch:,}"
 
 

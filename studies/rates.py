@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, ratio, scientific, slope, table
+from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, scientific, slope, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from studies.excess import METHODS, SETTINGS, Setting
 
@@ -116,20 +116,6 @@ def excess_table(curves: Sequence[Curve]) -> str:
     return table(["excess loss", *(f"{n:,}" for n in curves[0].sizes)], rows)
 
 
-def against_sgd(curves: Sequence[Curve]) -> str:
-    """How many times the excess of P_SGD is that of the accelerated methods, at equal n."""
-    rows = []
-    for c in curves:
-        rival = next((s for s in curves if s.setting.name == c.setting.name and s.method == "SGD"), None)
-        if rival is None or rival is c:
-            continue
-        pairs = [ratio(slow, fast) for slow, fast in zip(rival.runs, c.runs, strict=True)]
-        rows.append([f"{c.setting.name}, SGD over {c.method}", *(pm(pair, 1) for pair in pairs)])
-        bounds = [rival.setting.bounds("SGD", n)[0] / c.setting.bounds(c.method, n)[0] for n in c.sizes]
-        rows.append(["of their bounds", *(f"{b:.1f}" for b in bounds)])
-    return table(["ratio of excess", *(f"{n:,}" for n in curves[0].sizes)], rows)
-
-
 def draw(curves: Sequence[Curve]) -> Any:
     """The figure: a panel a setting."""
     settings = list(dict.fromkeys(c.setting.name for c in curves))
@@ -173,7 +159,7 @@ def finding(curves: Sequence[Curve]) -> str:
 
 RECORDS = 31_623
 """n where d or epsilon is varied."""
-EACH = 5
+EACH = 10
 FAR = 100.0
 """The target of the linear losses. No score is above sqrt(2)."""
 LINEAR = "linear: a median far away"
@@ -347,7 +333,6 @@ def curves() -> list[Curve]:
 
 PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
     "slopes": lambda: (f"{slopes_table(curves())}\n\n{finding(curves())}", draw(curves())),
-    "versus": lambda: against_sgd(curves()),
     "excess": lambda: excess_table(curves()),
     "powers": powers,
 }

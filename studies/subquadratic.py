@@ -1,13 +1,13 @@
 """Gradient queries of smoothed AC-SA against noisy SGD, planned and run. `python -m studies.subquadratic [--write]`.
 
 Convex ERM at one d beside noisy SGD at equal excess, plans of the rest, and runs for new users, other d, strong
-convexity and regularisers, also on a real table. Noise comes from seeded generators, which are for measuring only.
+convexity and regularisers. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -16,11 +16,8 @@ import numpy as np
 from scipy.stats import beta
 
 from benchmarks.shared.pages import command, mean_and_error, pm, table
-from benchmarks.shared.real_data import RealData
 from streamdp.errors import TooFewUsersError
-from streamdp.estimators.windowed.estimators import WindowedClassifier
 from streamdp.optim.ac_sa import Averaged
-from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Hinge
 from streamdp.optim.smoothing import smoothed_gradients
 from streamdp.privacy.entropy import SeededEntropy
@@ -295,8 +292,6 @@ EACH = 4
 MIDDLE = 2_000
 """The number of users where both methods run against d."""
 LASSO, RIDGE = ElasticNet(l1=0.1), ElasticNet(l2=CONVEXITY)
-JOB, USELESS = "is a Vietnamese married?", 90
-NETS = (*(ElasticNet(l1=size, free=1) for size in (0.0003, 0.001, 0.003)), ElasticNet(l2=0.003, free=1))
 STRONG, NEW = (1_000, 2_000, 4_000, 8_000), (3_162, 10_000, 31_622)
 
 
@@ -377,40 +372,6 @@ def study(
     return found, runs
 
 
-@cache
-def table_of(useless: int) -> tuple[np.ndarray, ...]:
-    """A real table with so many useless columns, which are its own in another order: X, y, and those held out."""
-    data = RealData(JOB)
-
-    def widened(X: np.ndarray, seed: int) -> np.ndarray:
-        rng = np.random.default_rng(seed)
-        return np.column_stack([X, *(rng.permutation(X[:, k % X.shape[1]]) for k in range(useless))])
-
-    return widened(data.X, 1), data.y, widened(data.holdout, 2), data.truth
-
-
-def real_rows() -> Iterator[list[str]]:
-    """A row for the table as it is, and one for each regulariser on the table with useless columns."""
-    for useless, net in ((0, None), (USELESS, None), *((USELESS, net) for net in NETS)):
-        X, y, holdout, truth = table_of(useless)
-        right, weights = [], []
-        for seed in range(EACH):
-            model = WindowedClassifier(
-                "hinge",
-                str(BUDGET),
-                ConvolutionSmoothing("erm", regulariser=net),
-                window=len(X),
-                domain=L2Ball(5.0),
-                features=[f"x{k}" for k in range(X.shape[1])],
-                seed=seed,
-            )
-            model.learn_arrays(X, y)
-            right.append(100 * np.mean((model.predict_arrays(holdout) > 0) == (truth > 0)))
-            weights.append(np.linalg.norm(model.theta[X.shape[1] - useless : X.shape[1]]))
-        shown = [pm(mean_and_error(np.array(found))) for found in (right, weights)]
-        yield [str(useless), "none" if net is None else repr(net), shown[0], shown[1] if useless else ""]
-
-
 def strong_rate(n: int, d: int) -> float:
     """The paper's excess of strongly convex ERM, up to a constant."""
     return d / n**2
@@ -438,12 +399,6 @@ def sparse() -> str:
     return sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in across()[1]])
 
 
-def real() -> str:
-    """The real table."""
-    shown = table(["useless columns", "regulariser", "right, %", "norm of useless weights"], real_rows())
-    return f"{shown}\n\nThe most frequent class: {RealData(JOB).constant():.1f}."
-
-
 STRONG_SIZES, NEW_SIZES = [(n, D) for n in STRONG], [(n, D) for n in NEW]
 PARTS: dict[str, Callable[[], str]] = {
     "equal": equal,
@@ -459,7 +414,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "ridge_columns": lambda: study("erm", "d", [(MIDDLE, d) for d in COLUMNS], strong_rate, net=RIDGE)[0],
     "lasso_new": lambda: study("sco", "n", NEW_SIZES, new_rate, net=LASSO)[0],
     "ridge_new": lambda: study("sco", "n", NEW_SIZES, lambda n, d: 1 / n + d / n**2, net=RIDGE)[0],
-    "real": real,
 }
 
 

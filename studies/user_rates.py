@@ -28,7 +28,7 @@ from streamdp.windows.ranges import PrivateRange
 from streamdp.windows.task import Method, Task
 
 DELTA = 1e-6
-DRAWS = 3
+DRAWS = 10
 RANGES, OUTLIERS = PrivateRange(), OutlierRemoval()
 
 

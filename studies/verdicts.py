@@ -1,8 +1,8 @@
 """Compare the verdicts of docs/papers.md with the pages. Run with `python -m studies.verdicts`.
 
-A verdict quotes a mean with its Monte Carlo error as its page has it. After a study ran again, `--write` replaces what
-is quoted by what now stands in its place of the page, and prints it: the words around it have to be read again. A
-place is known by the page as it was at a commit (`--since`, HEAD by default).
+A verdict quotes means with their Monte Carlo errors, and plain numbers, as its page has them. After a study ran again,
+`--write` replaces the means by what now stands in their places of the page, and prints them: the words around have to
+be read again. A place is known by the page as it was at a commit (`--since`, HEAD by default).
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "papers.md"
 _PAIR = re.compile(r"-?\d[\d.]*(?:e-?\d+)? ± \d[\d.]*(?:e-?\d+)?")
 
+_PLAIN = re.compile(r"(?<![\w.^])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?")
+_NAMED = re.compile(
+    r"(?:Theorem|Lemma|Corollar|Table|Figure|Claim|Algorithm)\w* [A-Z\d]+(?:\.\d+)?(?:(?: and|,) \d\.\d+)*"
+)
+
 
 def pairs(text: str) -> list[str]:
     """Every "mean ± error" in the text, in order."""
@@ -26,6 +31,12 @@ def pairs(text: str) -> list[str]:
 def number(pair: str) -> tuple[float, ...]:
     """The mean and its error, however they are written."""
     return tuple(map(float, pair.split(" ± ")))
+
+
+def plain(text: str) -> dict[str, float]:
+    """Every number of two digits or more without its sign, by how it is written."""
+    found = {shown: float(shown.replace(",", "")) for shown in _PLAIN.findall(text)}
+    return {shown: value for shown, value in found.items() if len(re.sub(r"\D", "", shown)) > 1}
 
 
 def pages(commands: str) -> list[str]:
@@ -39,8 +50,13 @@ def pages(commands: str) -> list[str]:
 
 def missing(verdict: str, commands: str) -> list[str]:
     """What the verdict quotes and no page of its commands has."""
-    there = {number(pair) for page in pages(commands) for pair in pairs((ROOT / page).read_text(encoding="utf-8"))}
-    return [pair for pair in pairs(verdict) if number(pair) not in there]
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages(commands)]
+    there = {number(pair) for text in texts for pair in pairs(text)}
+    lost = [pair for pair in pairs(verdict) if number(pair) not in there]
+    if texts:
+        known = {value for text in texts for value in plain(text).values()}
+        lost += [shown for shown, value in plain(_NAMED.sub("", _PAIR.sub("", verdict))).items() if value not in known]
+    return lost
 
 
 def moved(commands: str, commit: str) -> dict[tuple[float, ...], set[str]]:

@@ -7,7 +7,7 @@ For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, 
     theta_{t+1} = Proj(theta_t - G_t / L_t),  G_t a noisy gradient at md,              L_t = M / (t + 1)
     ag_{t+1} = alpha_t theta_{t+1} + (1 - alpha_t) ag_t
 
-The paper counts t from 1; both are as good. The bounds, those of averaged SGD, phases, non-smooth losses and epochs:
+The paper counts t from 1. The bounds, those of averaged SGD, phases, non-smooth losses and epochs:
 docs/proofs/accelerated.md.
 """
 

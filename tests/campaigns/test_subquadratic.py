@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.shared.pages import mean_and_error
-from benchmarks.shared.real_data import RealData
 from streamdp.optim.losses import Hinge
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.subsampling import noise_multiplier
 from studies.subquadratic import (
     GROWTH,
-    JOB,
     RIDGE,
     WRONG,
     D,
@@ -22,7 +20,6 @@ from studies.subquadratic import (
     learned,
     measured,
     slope,
-    table_of,
     task,
 )
 
@@ -67,18 +64,6 @@ def test_the_excess_with_a_regulariser_is_that_of_both() -> None:
     assert np.all(run.excess <= run.loss)
     assert np.all(run.excess > run.loss - RIDGE.l2 / 2)
     assert np.all(run.excess >= 0)
-
-
-def test_useless_columns_are_the_tables_own_and_say_nothing() -> None:
-    data, (X, y, holdout, truth) = RealData(JOB), table_of(15)
-    kept = data.X.shape[1]
-    np.testing.assert_array_equal(X[:, :kept], data.X)
-    np.testing.assert_array_equal(y, data.y)
-    assert (X.shape[1], holdout.shape[1], len(truth)) == (kept + 15, kept + 15, len(holdout))
-    for k in range(15):
-        useless = X[:, kept + k]
-        np.testing.assert_array_equal(np.sort(useless), np.sort(data.X[:, k % kept]))
-        assert abs(np.corrcoef(useless, y)[0, 1]) < 5 / np.sqrt(len(y))
 
 
 def test_gradients_are_those_of_the_hinge_loss() -> None:

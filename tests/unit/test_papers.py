@@ -52,6 +52,7 @@ ITEMS = {
     ],
     "Cheu et al. 2022": [
         *numbered("Algorithm", *range(1, 7)),
+        "Lemma 3.3",
         *numbered("Theorem", "3.2", "A.6", "4.1", "4.3", "4.7", "4.8", "4.9"),
         *numbered("Theorem", "C.3 (1)", "C.3 (2)", "C.3 (3)", "C.3 (4)"),
         "Claim A.8",
@@ -61,20 +62,23 @@ ITEMS = {
     "Bassily and Sun 2023": [
         *numbered("Algorithm", *range(1, 7)),
         *numbered("Theorem", "3.1", "3.2", "3.3", "3.4", "4.1", "4.3"),
+        *numbered("Lemma", "4.2", "B.1"),
         *numbered("Table", "1, local", "1, central"),
     ],
     "Asi and Liu 2024": [
         *numbered("Algorithm", *range(1, 5)),
         *numbered("Theorem", "3.2", "4.1", "4.11"),
+        *numbered("Lemma", "2.4", "3.3", "3.4", "3.5", "4.9"),
         *numbered("Proposition", "3.6", "3.7", "4.10"),
         "Table 1",
     ],
     "Kulkarni et al. 2021": [
         *numbered("Algorithm", *range(1, 6)),
         *numbered("Theorem", "1.1", "1.2", "3.1", "4.1", "4.9", "4.11", "5.1", "5.6"),
+        *numbered("Lemma", "4.5", "4.7", "5.4"),
         "Claim 4.2",
         *numbered("Table", *range(1, 5)),
-        "Figure 2",
+        *numbered("Figure", 1, 2),
         "Regularised ERM and SCO",
     ],
 }
@@ -163,13 +167,16 @@ def test_a_stale_quotation_is_found_and_its_place_known(tmp_path: Path, monkeypa
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=tmp_path, check=True)
 
-    (folder / "study.md").write_text("| 1.0e-05 ± 2e-06 | -0.5 ± 0.1 | 0.5 ± 0.1 | 3 ± 1 | 3 ± 1 |")
+    (folder / "study.md").write_text("140 of 160 | 1.0e-05 ± 2e-06 | -0.5 ± 0.1 | 0.5 ± 0.1 | 3 ± 1 | 3 ± 1 |")
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
     (folder / "study.md").write_text("| 1.5e-05 ± 3e-06 | -0.5 ± 0.1 | -0.5 ± 0.1 | 4 ± 1 | 5 ± 1 |")
     file.write_text("| a | `x` | y | `make study` | better: 1.0e-5 ± 2e-6, -0.5 ± 0.1, 0.5 ± 0.1, 3 ± 1 |\n")
     assert verdicts.missing(file.read_text(), "`make study`") == ["1.0e-5 ± 2e-6", "0.5 ± 0.1", "3 ± 1"]
+    (folder / "study.md").write_text("140 of 160 | 0.85 |")
+    assert verdicts.missing("better: 139 of 160, below 0.92, Theorem 4.13", "`make study`") == ["139", "0.92"]
+    (folder / "study.md").write_text("| 1.5e-05 ± 3e-06 | -0.5 ± 0.1 | -0.5 ± 0.1 | 4 ± 1 | 5 ± 1 |")
     verdicts.main(["--write"])
     kept = "| a | `x` | y | `make study` | better: 1.5e-05 ± 3e-06, -0.5 ± 0.1, -0.5 ± 0.1, 3 ± 1 |\n"
     assert file.read_text() == kept

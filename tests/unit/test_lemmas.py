@@ -1,0 +1,74 @@
+"""Lemmas of the papers that can be checked by numbers, as they are printed; docs/papers.md has their verdicts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+
+@pytest.mark.parametrize("d", [1, 5, 40, 200])
+@pytest.mark.parametrize("gamma", [1e-2, 1e-6, 1e-9])
+def test_cheu_3_3_holds_for_randomised_responses(d: int, gamma: float) -> None:
+    """The exact divergence of d randomised responses: sums of +-epsilon_j, on a grid of hundredths."""
+    cells = np.random.default_rng(d).integers(1, 40, d)
+    losses = np.ones(1)
+    for cell in cells:
+        likely = 1 / (1 + math.exp(-cell / 100))
+        losses = np.convolve(losses, np.r_[1 - likely, np.zeros(2 * cell - 1), likely])
+    epsilons, values = cells / 100, np.arange(-cells.sum(), cells.sum() + 1) / 100
+    claimed = epsilons @ np.expm1(epsilons) + 2 * math.sqrt(-math.log(gamma) * (epsilons @ epsilons))
+    assert np.sum(losses * np.maximum(0, -np.expm1(claimed - values))) <= gamma
+
+
+def test_bassily_sun_b_1_has_too_few_users() -> None:
+    """Algorithm 2 with its flipped bits; everybody is in the middle one of t intervals. The lemma allows gamma."""
+    rng, epsilon, t, gamma = np.random.default_rng(0), 0.5, 101, 0.01
+    keep = 1 / (1 + math.exp(-epsilon / 2))
+
+    def wrong(users: int) -> float:
+        counts = rng.binomial(users, 1 - keep, (2000, t))
+        counts[:, t // 2] = rng.binomial(users, keep, 2000)
+        return float(np.mean(np.abs(np.argmax(counts, axis=1) - t // 2) > 1))
+
+    least = math.ceil(4 * math.log(t / gamma) / epsilon**2)
+    assert wrong(least) > 10 * gamma
+    assert wrong(16 * least) <= gamma
+
+
+def selected(points: np.ndarray) -> np.ndarray:
+    """The probabilities of Algorithm 2 of Asi and Liu for points on a line and tau = 1/2."""
+    near = np.sum(np.abs(points[:, None] - points) <= 1, axis=1)
+    return np.clip((near - len(points) / 2) / (len(points) / 6), 0, 1)
+
+
+def test_asi_liu_3_3_is_off_by_more_than_two() -> None:
+    """Of 12 users one goes over from the smaller group to the larger one."""
+    before, after = np.repeat([0.0, 9.0], [7, 5]), np.repeat([0.0, 9.0], [8, 4])
+    assert np.abs(selected(before) - selected(after)).sum() == pytest.approx(4.5)
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        points = rng.choice([0.0, 0.8, 1.6, 9.0], 30)
+        other = points.copy()
+        other[0] = rng.choice([0.0, 0.8, 1.6, 9.0])
+        assert np.abs(selected(points) - selected(other)).sum() <= 7
+
+
+@pytest.mark.parametrize("users", [2, 10, 10_000])
+def test_asi_liu_3_4_has_a_coupling(users: int) -> None:
+    """With common random numbers user j differs with probability |p_j - p'_j|, of sum 2; equal ones are the worst."""
+    for zeta in np.geomspace(0.5, 1e-12, 9):
+        assert binom.sf(15 - math.log(zeta), users, 2 / users) <= zeta
+
+
+@pytest.mark.parametrize("records", [2, 8, 32])
+def test_asi_liu_4_9_holds_up_to_two(records: int) -> None:
+    """Linear losses of slope +-1 on a line, T steps of size 1 / T; one of n m records has the other sign."""
+    ratios = []
+    for steps in (1, records**2, 100 * records**2):
+        ends = [-(signs / records) for signs in (records, records - 2)]  # theta after T steps of mean slope
+        ratios.append(abs(ends[0] - ends[1]) / (1 / math.sqrt(steps) + 1 / records))
+    assert max(ratios) < 2
+    assert ratios[-1] > 1
