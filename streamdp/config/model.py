@@ -131,7 +131,15 @@ class ModelConfig(Settings):
         return value
 
     def parameters(self, known: Collection[str]) -> dict[str, Any]:
-        """The parameters with the names of the constructor's, `known`. Raises `ConfigError` for one that it lacks."""
+        """The parameters of the constructor that are given.
+
+        Parameters
+        ----------
+        known
+            The names of all its parameters.
+
+        Raises `ConfigError` for one that it lacks.
+        """
         others = ("trust", "estimator", "loss", "budget", "domain")
         given = {key: value for key, value in self if value is not None and key not in others}
         if foreign := sorted(given.keys() - known):
