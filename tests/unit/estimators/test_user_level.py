@@ -94,7 +94,8 @@ def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     mean, phase, D = learner.learner.mean, learner.phase, learner.learner.batch_steps.problem.distance
     v = mean.fine.variance(3) / mean.radius**2
     length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
-    assert length == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)
+    shorter = math.sqrt(1 + 4 * phase.beta / phase.modulus)  # M^2 = q (1 + 4 beta / M): docs/proofs/accelerated.md
+    assert length * shorter == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)
     assert length > D
 
 
