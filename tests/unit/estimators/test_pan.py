@@ -575,7 +575,8 @@ NEAR = np.full((2, 5), 1.0)
 def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str, Any], match: str) -> None:
     donor = regressor(batch_size=10)
     donor.learn_arrays(*stream(donor, 20))
-    state = {key: value for key, value in (donor.state_dict() | change).items() if value is not None}
+    changed = donor.state_dict() | change
+    state = {key: value for key, value in changed.items() if value is not None or key not in change}
     model = regressor(batch_size=10, seed=1)
     X, y = stream(model, 13)
     model.learn_arrays(X, y)

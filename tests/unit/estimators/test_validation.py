@@ -316,7 +316,7 @@ def test_configurations_that_do_not_fit_are_refused() -> None:
         LDPSGDClassifier(features=NAMES, validation={"share": 0.1, "bound": 2})
     with pytest.raises(BudgetError, match="the model's kind"):
         LDPSGDClassifier(features=NAMES, budget="mu=1", validation=BUDGET)
-    with pytest.raises(TypeError, match="validation"):
+    with pytest.raises(ConfigError, match="no parameter 'validation'"):
         UserLevelLDPClassifier(features=NAMES, validation=SHARE)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="hold people back"):
         WindowedClassifier(features=NAMES, validation=BUDGET)
