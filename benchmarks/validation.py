@@ -348,7 +348,7 @@ def batch_limits(runs: int) -> str:
 
 
 PARTS: dict[str, Callable[[bool], str]] = {
-    "held-out": lambda quick: held_out(2 if quick else 40),
+    "held": lambda quick: held_out(2 if quick else 40),
     "batches": lambda quick: batch_limits(2 if quick else 20),
     "drift": lambda quick: drifts(2 if quick else 20),
     "quiet": lambda quick: quiet(100_000 if quick else 10_000_000),
