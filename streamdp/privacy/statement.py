@@ -39,6 +39,9 @@ REPORT = Unit("single report of a user", "the records of one report", "any other
 
 def _up(value: float, digits: int) -> str:
     """A number in this many digits, rounded up: rounding must not make the guarantee look stronger."""
+    nearest = f"{value:.{digits}g}"
+    if float(nearest) >= value:  # such as 1e-08, whose double is above 10^-8
+        return nearest
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
 
 

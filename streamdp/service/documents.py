@@ -80,6 +80,13 @@ def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:
     return found
 
 
+def statistic_rows(model: Model) -> list[dict[str, Any]]:
+    """The numbers of a model's statistics."""
+    estimator: Any = model.estimator
+    rows: list[dict[str, Any]] = estimator.rows()
+    return rows
+
+
 def weight_rows(model: Model) -> list[dict[str, Any]]:
     """The weights of a model in original units."""
     schema = model.definition.schema_

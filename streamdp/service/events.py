@@ -76,7 +76,10 @@ def _event(job: Job) -> bytes:
         if job.measures is not None:
             document["measure"] = job.measures
         document |= documents.shown_of_stream(job)
-        document["weights"] = documents.weight_rows(job.model)
+        if job.model.definition.statistics is None:
+            document["weights"] = documents.weight_rows(job.model)
+        else:
+            document["statistics"] = documents.statistic_rows(job.model)
         event = b"id: %d\nevent: commit\ndata: %s\n\n" % (job.snapshot.seq, orjson.dumps(document))
         job.event = job.snapshot.seq, event
     return event

@@ -1,4 +1,4 @@
-"""The routes that read models: the list, one model, and its weights."""
+"""The routes that read models: the list, one model, and its weights or statistics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from streamdp.service import documents, schemas
-from streamdp.service.problems import responses
+from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import job_for, readable
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -35,4 +35,19 @@ async def model(request: Request, job: JobName) -> Response:
 async def weights(request: Request, job: JobName) -> Response:
     """The weights in original units, with 95 % intervals where the estimator has them."""
     found = job_for(request, job, "read").model
+    if found.definition.statistics is not None:
+        raise ProblemError(404, "no-weights", f"this job has statistics and no model: GET /v1/models/{job}/statistics")
     return documents.answer({"version": found.snapshot.seq, "weights": documents.weight_rows(found)})
+
+
+@router.get(
+    "/{job}/statistics",
+    responses={200: {"model": schemas.Statistics}, **responses(401, 403, 404)},
+    response_class=Response,
+)
+async def statistics(request: Request, job: JobName) -> Response:
+    """The statistics, with 95 % intervals."""
+    found = job_for(request, job, "read").model
+    if found.definition.statistics is None:
+        raise ProblemError(404, "no-statistics", f"this job has a model: GET /v1/models/{job}/weights")
+    return documents.answer({"version": found.snapshot.seq, "statistics": documents.statistic_rows(found)})

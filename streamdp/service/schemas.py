@@ -73,6 +73,24 @@ class Weight(BaseModel):
     unit: str
 
 
+class Statistic(BaseModel):
+    """One number of a statistic; null where too little is known."""
+
+    statistic: str
+    group: str | None
+    item: str | float | list[float] | None
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class Statistics(BaseModel):
+    """All statistics."""
+
+    version: int
+    statistics: list[Statistic]
+
+
 class Weights(BaseModel):
     """All coefficients."""
 

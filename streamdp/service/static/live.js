@@ -110,7 +110,7 @@ function numbers({ version, learned, refused, dead }) {
 }
 
 function commit(event, job) {
-  const { version, learned, refused, dead, measure, validation, weights } = event;
+  const { version, learned, refused, dead, measure, validation, weights, statistics } = event;
   shown.last = event;
   numbers(event);
   at("change").textContent = event.change ? `${event.change[0].toUpperCase()}${event.change.slice(1)}.` : "";
@@ -121,7 +121,10 @@ function commit(event, job) {
   }
   if (measure) measures(version, measure);
   if (validation) validated(validation);
-  fill(at("weights"), weights.map((w) => {
+  at("numbers-title").textContent = statistics ? "Statistics" : "Weights";
+  fill(at("weights"), statistics ? statistics.map((s) => [
+    [s.statistic, s.group, s.item].filter((part) => part !== null).join(" "), s.value ?? "not known yet", s.low, s.high, "",
+  ]) : weights.map((w) => {
     const ends = w.settles_at ? ["not settled", `from about ${format(w.settles_at)} records in all`] : [w.low, w.high];
     return [w.class ? `${w.name} (${w.class})` : w.name, w.value, ...ends, w.unit];
   }));

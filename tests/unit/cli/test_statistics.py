@@ -1,0 +1,112 @@
+"""A job with statistics: run, kill, stats, publish, serve, and what such a job does not have."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from http import HTTPStatus
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamdp.config.job import load_config
+from streamdp.errors import ConfigError
+from streamdp.service.schemas import Statistics
+from streamdp.store.store import HISTORY, Store
+from tests.support.commands import Quick
+from tests.support.paths import with_root
+from tests.support.service import client
+from tests.support.zygote import Forked
+
+JOB = """job: charges
+source: {type: csv, path: people.csv}
+schema:
+  features: {charge: [0, 100], region: [north, south]}
+statistics:
+  median: {quantile: 0.5, of: charge}
+  people: {count: region}
+model: {budget: eps=1}
+commit: {records: 700}
+publish: found.json
+"""
+ROWS = 20_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = [f"{c:.2f},{r}" for c, r in zip(rng.gamma(2, 10, ROWS), rng.choice(["north", "south"], ROWS), strict=True)]
+    rows[5], rows[100] = "x,north", "1,east"
+    (tmp_path / "people.csv").write_text("\n".join(["charge,region", *rows]) + "\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quick: Quick) -> None:
+    assert '"learned": 19998' in quick("run", "job.yaml")[1]
+    rows = json.loads(quick.output("stats", "charges.db", "--json"))
+    assert [(row["statistic"], row["item"]) for row in rows] == [
+        ("median", None),
+        ("people", "north"),
+        ("people", "south"),
+    ]
+    assert 15 < rows[0]["low"] < rows[0]["value"] < rows[0]["high"] < 19  # the median of the law is 16.8
+    assert rows[1]["value"] + rows[2]["value"] == pytest.approx(19_998, abs=1000)
+    assert json.loads((folder / "found.json").read_text())["statistics"] == rows
+    text = quick.output("stats", "charges.db")
+    assert text.startswith("median        ")
+    assert "95 % intervals" in text
+    assert "delta" in quick.output("statement", "charges.db")
+    assert "streamdp stats" in quick.error(6, "weights", "charges.db")
+    assert "streamdp stats" in quick.error(6, "predict", "charges.db")
+    with client(load_config(folder / "job.yaml")) as http:
+        found = http.get("/v1/models/charges/statistics").json()
+        Statistics.model_validate(found)
+        assert found["statistics"] == rows
+        for ask in (http.get("/v1/models/charges/weights"), http.post("/v1/models/charges/predict", json={})):
+            assert ask.status_code == HTTPStatus.NOT_FOUND
+            assert "statistics" in ask.json()["detail"]
+
+
+def test_two_kills_lose_and_repeat_no_record(folder: Path) -> None:
+    out = folder / "out.jsonl"
+    for commits in (1, 2):
+        with out.open("wb") as file:
+            run = Forked(["run", "job.yaml"], cwd=folder, env=with_root(), stdout=file)
+        while run.poll() is None and out.read_bytes().count(b'"commit"') < commits:
+            time.sleep(0.001)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    with out.open("wb") as file:
+        assert Forked(["run", "job.yaml"], cwd=folder, env=with_root(), stdout=file).wait(timeout=120) == 0
+    for commit in Store.history(folder / "charges.db", HISTORY):
+        assert commit.counts.learned + commit.counts.dead == commit.position["row"] - 1
+    counts = Store.snapshot(folder / "charges.db").counts
+    assert (counts.learned, counts.refused, counts.dead) == (ROWS - 2, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("statistics:\n", "model2:\n", "model2"),
+        ("quantile: 0.5", "quantile: 2", r"in \(0, 1\)"),
+        ("of: charge", "of: charges", "declared feature"),
+        ("south]}\n", "south]}\n  target: {column: y}\n", "no target"),
+        ("budget: eps=1", "trust: everybody", "trust"),
+        ("budget: eps=1", "eta: 2", "Statistics has no eta"),
+        ("budget: eps=1", "estimator: PanPrivateRegressor", "statistics"),
+    ],
+)
+def test_a_wrong_job_is_refused_in_words(folder: Path, old: str, new: str, said: str) -> None:
+    (folder / "job.yaml").write_text(JOB.replace(old, new))
+    with pytest.raises(ConfigError, match=said):
+        load_config(folder / "job.yaml")
+
+
+def test_a_job_without_target_and_statistics_names_the_target(folder: Path) -> None:
+    before, _, after = JOB.partition("statistics:")
+    (folder / "job.yaml").write_text(before + after[after.index("model:") :])
+    with pytest.raises(ConfigError, match="target"):
+        load_config(folder / "job.yaml")
