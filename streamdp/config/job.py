@@ -145,6 +145,8 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _on_spark(self) -> Self:
         if isinstance(self.source, SparkSourceConfig):
+            if self.statistics is not None:
+                raise MisfitError("statistics", "a source of type: spark learns models only; use another source")
             if issubclass(self.model.kind.learns, Windows):
                 need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
                 learner: Any = self.build_estimator()

@@ -666,3 +666,30 @@ def test_metrics_forget_what_the_worker_forgot(metrics: Metrics) -> None:
     metrics.learned(other, batch(205, 1, 0), Counts(201, 0, 5))
     metrics.committed({other: part(201, 5)}, 0.01)
     assert shown(metrics) == (11, 2, 9)
+
+
+STATISTICS = """
+job: waits
+source: {type: kafka, topic: TOPIC, format: json}
+schema: {features: {wait: [0, 100], day: [work, free]}}
+statistics: {mean wait: {mean: wait, by: day}, days: {count: day}}
+model: {budget: eps=1}
+"""
+
+
+def test_statistics_of_a_topic_add_up_over_its_partitions(quick: Quick, tmp_path: Path, broker: Any) -> None:
+    topic, n = f"waits-{os.getpid()}-{time.time_ns()}", 6000
+    rng = np.random.default_rng(3)
+    lines = [
+        f"{wait:.1f},{day}" for wait, day in zip(rng.uniform(0, 60, n), rng.choice(["work", "free"], n), strict=True)
+    ]
+    (tmp_path / "waits.csv").write_text("\n".join(["wait,day", *lines]) + "\n")
+    (tmp_path / "job.yaml").write_text(STATISTICS.replace("TOPIC", topic))
+    assert produce(str(tmp_path / "waits.csv"), topic, broker.bootstrap, None, partitions=2) == n
+    quick.output("run", "job.yaml", "--max-records", str(n), bootstrap=broker.bootstrap)
+    rows = json.loads(quick.output("stats", "waits.db", "--json"))
+    assert [row["group"] or row["item"] for row in rows] == ["work", "free"] * 2
+    assert all(row["low"] < row["value"] < row["high"] for row in rows)
+    assert rows[0]["value"] == pytest.approx(30, abs=5)
+    assert rows[2]["value"] + rows[3]["value"] == pytest.approx(n, abs=500)
+    assert json.loads(quick.output("status", "waits.db", "--json"))["learned"] == n
