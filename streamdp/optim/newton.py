@@ -6,7 +6,7 @@ A batch gives a noisy sum of the vectors of `curvature` at a query point theta_t
 sum's noise on each coordinate, d parameters and V about the variance of a gradient, the mean gradient of b records has
 the variance V/b + z^2 d/b^2. Both noises are equal at b = N_0 = z^2 d/V.
 
-Batches. With n records since the last change, b = max(b_0, min(n/3, 2 N_0), min(n/64, 2^20)), b_0 = max(32, 10 d,
+Batches. With n records since the last change, b = max(b_0, min(n/3, 8 N_0), min(n/64, 2^20)), b_0 = max(32, 10 d,
 4 sqrt N_0), and at least N_0/2 after a change: small at first so that the query point moves early, then so large that
 noise hardly matters. No horizon is needed.
 
@@ -69,7 +69,7 @@ from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
-_GROWTH, _CALM, _LARGE, _LARGEST = 3, 2, 64, 2**20
+_GROWTH, _CALM, _LARGE, _LARGEST = 3, 8, 64, 2**20
 _SURE = 8  # the last blocks of a change have this many N_0 records
 _AFTER = 0.5  # after a change the first batch has this many N_0
 _PRIOR = 0.5

@@ -83,7 +83,7 @@ def test_batches_grow_by_the_rule(deviation: float) -> None:
     first = max(32.0, 10 * d, 4 * math.sqrt(balance))
     for n in (0, 10, 10**3, 10**4, 10**5, 10**6, 10**8, 10**12, 10**18):
         walk.go((0, 0, n))
-        assert walk.batch == int(max(first, min(n / 3, 2 * balance), min(n / 64, 2**20)))
+        assert walk.batch == int(max(first, min(n / 3, 8 * balance), min(n / 64, 2**20)))
     walk.go((0, 0, 0))
     sizes = []
     for _, (size, times) in zip(range(50), walk.runs(), strict=False):
