@@ -217,7 +217,7 @@ def _run_file(
             on_progress=display.progress,
             on_waiting=display.waiting,
             on_unfit=warn,
-            resume=_resume(file.name, stdin),
+            resume=_resume(file.path, stdin),
         )
         counts = runner.run(max_records)
         left = source.unended[-1:]
@@ -250,7 +250,7 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
     )
 
 
-def _resume(path: str, stdin: str | None) -> Any:
+def _resume(path: Any, stdin: str | None) -> Any:
     """How to return to the last position. Standard input cannot be sought, and only the user knows its content."""
     from streamdp.runtime.runner import seek
 

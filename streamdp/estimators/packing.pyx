@@ -346,7 +346,8 @@ cdef class Predictor:
                     if origin != NULL:
                         base[k] += slope[k * p + j] * origin[j]
                         slope[k * p + j] *= origin[p + j]
-            out = np.dot(X, slopes.T)
+            with np.errstate(over="ignore", invalid="ignore"):
+                out = np.dot(X, slopes.T)
             found = matrix(out)
             for i in range(n):
                 for k in range(self._outputs):

@@ -467,7 +467,7 @@ def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
         other.learn_one(x, y)
     assert np.array_equal(numbers(model), numbers(other))
     assert (model.n_seen, model.guarantee, model.statement()) == (other.n_seen, other.guarantee, other.statement())
-    if hasattr(model, "interval"):
+    if hasattr(model, "interval") and getattr(model.learner, "method", "newton") == "newton":  # others have none
         assert np.array_equal(model.interval(), other.interval(), equal_nan=True)
 
 
@@ -485,7 +485,7 @@ def test_the_state_is_plain_and_a_copy(make: Callable[[], Any]) -> None:
             return all(map(plain, value))
         if isinstance(value, dict):
             return all(map(plain, value.values()))
-        return isinstance(value, int | float | str | bool | np.ndarray)
+        return isinstance(value, int | float | str | bool | np.ndarray | None)
 
     assert all(map(plain, state.values()))
     for x, y in data_for(model, 20):
@@ -562,7 +562,7 @@ def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
     assert together.guarantee.budgets == (parts[0].learner.budget,)
     for part, state in zip(parts, before, strict=True):
         assert np.array_equal(numbers(part), state)
-    if hasattr(together, "interval"):
+    if hasattr(together, "interval") and getattr(together.learner, "method", "") != "newton":  # whose sums add up
         with pytest.raises(NotAvailableError):
             together.interval()
     together.learn_one(*data_for(together, 1)[0])

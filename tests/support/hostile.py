@@ -263,13 +263,21 @@ class Hostile:
         schema, out = document["schema"], []
         target = schema["target"]
         for _ in range(n):
-            x = {f["name"]: self.pick(f.get("categories") or self._values(f["bounds"])) for f in schema["features"]}
+            x = {f.get("column") or f["name"]: self._of(f) for f in schema["features"] if f.get("product") is None}
             y = self.pick(target["classes"] or self._values(target["bounds"] or [-1.0, 1.0]))
             out.append([x, y, {None: None, "text": "ann", "integer": 7}[schema["subject"]]])
         return out
 
-    def _values(self, bounds: list[float]) -> list[float]:
-        low, high = bounds
+    def _of(self, feature: dict[str, Any]) -> Any:
+        """A value of a feature."""
+        if isinstance(feature.get("cyclic"), str):
+            return "2013-07-05T17:59:00"
+        if feature.get("hash") is not None:
+            return self.pick(["N14", "\u00fc", "x"])
+        return self.pick(feature.get("categories") or self._values(feature.get("bounds")))
+
+    def _values(self, bounds: list[float] | None) -> list[float]:
+        low, high = bounds or (-1.0, 1.0)
         return [low, high, low / 2 + high / 2, 0.0, 1.7e308, -1.7e308, 5e-324, float(self.rng.uniform(-1, 1))]
 
 

@@ -59,8 +59,8 @@ def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> No
     assert "cap:     eps=8 since 20" in out
     assert "people:  50, 0 of them with a cap of their own" in out
     assert "50 spent 90% to 100% of their cap" in out
-    assert "job late: 300 records learned, 0 refused, 0 dead; last commit 20" in out
-    assert "job again: 100 records learned, 200 refused, 0 dead; last commit 20" in out
+    assert "job late: 300 records learned, 0 refused, 0 do not fit; last commit 20" in out
+    assert "job again: 100 records learned, 200 refused, 0 do not fit; last commit 20" in out
     assert "whole: commit 1, position {" in out
     found = json.loads(quick("ledger", "status", "people.db", "--json")[1])
     assert (found["people"], found["records"], found["spent"]) == (50, 400, [0, 0, 0, 0, 50])
