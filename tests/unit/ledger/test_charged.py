@@ -195,6 +195,8 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         for ledger in getattr(self, "ledgers", []):
             ledger.close()
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
 
     @invariant()
     def never_below_what_was_charged(self) -> None:
