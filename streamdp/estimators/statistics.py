@@ -254,7 +254,7 @@ class Statistics(Estimator):
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""
         self.learns = Drawn if trust == "nobody" else Sums
-        self._construct({name: value for name, value in arguments.items() if name != "arguments"})
+        self._construct(arguments)
 
     def _words(self) -> Any:
         if self.trust == "shuffler":

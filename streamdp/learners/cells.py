@@ -162,13 +162,13 @@ class Cells:
 
     @property
     def root(self) -> np.ndarray:
-        """R (bins, bins); the identity for bins that are not ordered."""
-        return square_root(self.bins.count) if self.ordered else np.eye(self.bins.count)
+        """R (bins, bins), of bins that are ordered."""
+        return square_root(self.bins.count)
 
     @property
     def norm(self) -> float:
         """See `Block.norm`: the first column is the longest."""
-        return float(np.linalg.norm(self.root[:, 0]))
+        return float(np.linalg.norm(self.root[:, 0])) if self.ordered else 1.0
 
     @property
     def distance(self) -> float:
@@ -194,7 +194,11 @@ class Cells:
     def vectors(self, X: np.ndarray) -> np.ndarray:
         """See `Block.vectors`."""
         out = np.zeros((len(X), self.groups.count, self.bins.count))
-        out[np.arange(len(X)), self.groups.of(X)] = self.root.T[self.bins.of(X)]
+        rows, groups, bins = np.arange(len(X)), self.groups.of(X), self.bins.of(X)
+        if self.ordered:
+            out[rows, groups] = self.root.T[bins]
+        else:
+            out[rows, groups, bins] = 1.0
         return out.reshape(len(X), -1)
 
 
