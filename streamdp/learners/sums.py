@@ -23,9 +23,8 @@ from streamdp.errors import ConfigError
 from streamdp.learners.cells import Block
 from streamdp.learners.learner import Learner, OpenBatch
 from streamdp.learners.linear_problem import Columns, LinearProblem
+from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget
-from streamdp.privacy.mechanisms import Gaussian
-from streamdp.privacy.mechanisms.additive import grid_noise
 
 FIRST_BATCH = 1000
 GROWTH = 4
@@ -36,7 +35,7 @@ _ROWS, _MOST_ROWS = 1024, 65_536
 _CAREFUL = 1 - 1e-12  # a norm that rounding does not bring above 1
 
 
-class NoisySum(Protocol):
+class BatchSum(Protocol):
     """A sum of the vectors of a batch.
 
     Its words come from the `rng` of the learner.
@@ -73,40 +72,26 @@ class Pan:
     )
 
     def __init__(self, budget: Budget, sensitivity: float, size: int) -> None:
-        from streamdp.privacy import samplers
-
-        row = Gaussian(budget, 1.0, sensitivity).rows(size)[0]
-        self._cells = float(1 / row[samplers.GRID])
-        self._scale = float(row[samplers.SCALE] * self._cells)
-        self._total = np.zeros(size, dtype=np.int64)
-        self.variance = 2 * (self._scale / self._cells) ** 2
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_total": np.zeros_like(self._total)}
+        self.sum = GridSum(budget, 1.0, sensitivity, size)
+        self.variance = 2 * self.sum.variance
 
     def open(self, rng: Any, batch: int) -> None:
-        """See `NoisySum.open`."""
-        self._add_noise(rng)
+        """See `BatchSum.open`."""
+        self.sum.add_noise(rng)
 
     def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
-        """See `NoisySum.add`."""
-        self._total += np.concatenate([block.total(X, factor * self._cells) for block, factor in parts])
+        """See `BatchSum.add`."""
+        self.sum.total += np.concatenate([block.total(X, factor * self.sum.cells) for block, factor in parts])
 
     def close(self, rng: Any) -> np.ndarray:
-        """See `NoisySum.close`."""
-        self._add_noise(rng)
-        total: np.ndarray = self._total / self._cells
+        """See `BatchSum.close`."""
+        self.sum.add_noise(rng)
+        total: np.ndarray = self.sum.total / self.sum.cells
         return total
 
     def wipe(self) -> None:
-        """See `NoisySum.wipe`."""
-        self._total[:] = 0
-
-    def _add_noise(self, rng: Any) -> None:
-        """Add fresh noise, then overwrite it: if left in freed memory, it could be subtracted."""
-        noise = grid_noise(rng, self._scale, len(self._total))
-        self._total += noise
-        noise[:] = 0
+        """See `BatchSum.wipe`."""
+        self.sum.total[:] = 0
 
 
 class Mixed:
@@ -136,11 +121,11 @@ class Mixed:
         return self.__dict__ | {"_ones": np.zeros_like(self._ones), "_users": 0}
 
     def open(self, rng: Any, batch: int) -> None:
-        """See `NoisySum.open`."""
+        """See `BatchSum.open`."""
         self._begin(batch)
 
     def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
-        """See `NoisySum.add`."""
+        """See `BatchSum.add`."""
         local = LocalRandomizer(self._params, rng)
         for at in range(0, len(X), _ROWS):
             rows = X[at : at + _ROWS]
@@ -149,7 +134,7 @@ class Mixed:
             self._users += len(rows)
 
     def close(self, rng: Any) -> np.ndarray:
-        """See `NoisySum.close`: the noise of absent people is added."""
+        """See `BatchSum.close`: the noise of absent people is added."""
         local = LocalRandomizer(self._params, rng)
         while absent := self._params.users - self._users:
             people = min(_ROWS, absent)
@@ -158,7 +143,7 @@ class Mixed:
         return Analyzer(self._params).sum_of_counts(self._ones, self._users)
 
     def wipe(self) -> None:
-        """See `NoisySum.wipe`."""
+        """See `BatchSum.wipe`."""
         self._ones, self._users = np.zeros(self._size, dtype=np.int64), 0
 
 
@@ -170,7 +155,7 @@ class Sums(Learner):
     problem, budget, rng
         As for every learner.
     blocks
-        Returns the blocks and their shares, when the columns are known.
+        The blocks and their shares of the budget, which add up to 1.
     kind
         How a batch is summed.
     batch_size
@@ -196,7 +181,7 @@ class Sums(Learner):
         self._factors = [(block, math.sqrt(share) / block.norm) for block, share in blocks]
         self._size = sum(block.size for block, _ in blocks)
         distance = math.sqrt(sum((factor * block.distance) ** 2 for block, factor in self._factors))
-        self._sum: NoisySum = kind(budget, min(2.0, distance), self._size)
+        self._sum: BatchSum = kind(budget, min(2.0, distance), self._size)
         self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
 
     @property

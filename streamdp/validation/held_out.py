@@ -15,14 +15,14 @@ learned. Proof: docs/proofs/validation.md.
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
 
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.mechanisms import Gaussian
-from streamdp.privacy.mechanisms.additive import grid_noise
 from streamdp.validation import sums
 from streamdp.validation.plan import CONSTANT, ERROR, NOTHING, OTHER, Plan, questions
 from streamdp.validation.tasks import Classes, Task
@@ -43,15 +43,10 @@ class NoisySum:
     def __init__(
         self, budget: Budget, sensitivity: float, size: int, first: bool, rng: FreshWords | SeededEntropy
     ) -> None:
-        from streamdp.privacy.samplers import GRID, SCALE
-
         self._rng, self._first = rng, first
-        row = Gaussian(budget, sensitivity, sensitivity).rows(size)[0]
-        self._grid = float(row[GRID])
-        self._deviation = float(row[SCALE]) / self._grid
-        self.variance = (1 + first) * float(row[SCALE]) ** 2
+        self._sum = GridSum(budget, sensitivity, sensitivity, size)
+        self.variance = (1 + first) * self._sum.variance
         """The variance of the noise of a coordinate."""
-        self._total = np.zeros(size, dtype=np.int64)
         self.vectors = 0
         """How many vectors are in the open sum."""
 
@@ -60,32 +55,27 @@ class NoisySum:
         if not self.vectors:
             self.discard()
             if self._first:
-                self._add_noise()
+                self._sum.add_noise(self._rng)
         self.vectors += len(vectors)
-        vectors /= self._grid
+        vectors *= self._sum.cells
         np.rint(vectors, out=vectors)
-        self._total += vectors.sum(axis=0).astype(np.int64)
+        self._sum.total += vectors.sum(axis=0).astype(np.int64)
         vectors[:] = 0
 
     def close(self) -> tuple[int, np.ndarray]:
         """End the sum; return how many vectors it has, and the noisy sum (size,)."""
-        self._add_noise()
-        found = self.vectors, self._total * self._grid
+        self._sum.add_noise(self._rng)
+        found = self.vectors, self._sum.total / self._sum.cells
         self.discard()
         return found
 
-    def _add_noise(self) -> None:
-        noise = grid_noise(self._rng, self._deviation, len(self._total))
-        self._total += noise
-        noise[:] = 0
-
     def discard(self) -> None:
         """Discard the open sum."""
-        self._total[:] = 0
+        self._sum.total[:] = 0
         self.vectors = 0
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_total": np.zeros_like(self._total), "vectors": 0}
+        return self.__dict__ | {"_sum": copy.deepcopy(self._sum), "vectors": 0}
 
 
 class HeldOut(Validator):

@@ -31,7 +31,7 @@ def scores(budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
     distance = np.sqrt(sum((factor * block.distance) ** 2 for block, factor in factors))
     size = sum(block.size for block, _ in BLOCKS)
     pan, rng = Pan(budget, min(2.0, distance), size), SeededEntropy(5)
-    pan._scale *= noise
+    pan.sum.scale *= noise
 
     def vector(x: np.ndarray) -> np.ndarray:
         return np.concatenate([block.vectors(x)[0] * factor for block, factor in factors])
@@ -41,12 +41,12 @@ def scores(budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
     for record in (ONE, OTHER):
         pan.wipe()
         pan.add(factors, np.vstack([REST, record]), rng)
-        exact = pan._total.copy()
+        exact = pan.sum.total.copy()
         runs = np.empty(RUNS)
         for i in range(RUNS):
             pan.wipe()
-            pan._add_noise(rng)
-            runs[i] = ((pan._total + exact) / pan._cells) @ direction
+            pan.sum.add_noise(rng)
+            runs[i] = ((pan.sum.total + exact) / pan.sum.cells) @ direction
         found.append(runs)
     return found[0], found[1]
 

@@ -168,7 +168,7 @@ def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any)
     sums = model._validation.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert twin._validation.sums.held == 0
-        assert not twin._validation.sums._scores._total.any()
+        assert not twin._validation.sums._scores._sum.total.any()
     assert kind is WindowedClassifier or sums.held > 0
     model.close_batch()
     assert sums.held == 0
@@ -205,7 +205,7 @@ def test_the_noise_of_a_sum_has_its_scale_and_no_other(first: bool) -> None:
     draws = []
     for _ in range(100):
         total.add(np.zeros((3, 64)))
-        assert total._total.any() == first
+        assert total._sum.total.any() == first
         n, noisy = total.close()
         assert n == 3
         draws.append(noisy)

@@ -1,0 +1,62 @@
+"""A sum of vectors in whole cells of a grid, to which Gaussian noise is added: see docs/proofs/pan_private.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.mechanisms.additive import Gaussian, grid_noise
+
+
+class GridSum:
+    """The open sum. A copy or pickle of it is empty.
+
+    Parameters
+    ----------
+    budget
+        What a vector spends.
+    bound, sensitivity
+        The largest norm of a vector, and the largest distance of two.
+    size
+        The length of the vectors.
+
+    Attributes
+    ----------
+    total
+        (size,) the sum, in cells.
+    cells
+        Cells of the grid in 1, a power of 2.
+    scale
+        The deviation of one noise, in cells.
+    """
+
+    def __init__(self, budget: Budget, bound: float, sensitivity: float, size: int) -> None:
+        from streamdp.privacy.samplers import GRID, SCALE
+
+        row = Gaussian(budget, bound, sensitivity).rows(size)[0]
+        self.cells = float(1 / row[GRID])
+        self.scale = float(row[SCALE]) * self.cells
+        self.total = np.zeros(size, dtype=np.int64)
+
+    @property
+    def variance(self) -> float:
+        """The variance of one noise of a coordinate."""
+        return (self.scale / self.cells) ** 2
+
+    def add_noise(self, rng: FreshWords | SeededEntropy) -> None:
+        """Add fresh noise, then overwrite it: if left in freed memory, it could be subtracted.
+
+        Parameters
+        ----------
+        rng
+            The source of its words.
+        """
+        noise = grid_noise(rng, self.scale, len(self.total))
+        self.total += noise
+        noise[:] = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"total": np.zeros_like(self.total)}
