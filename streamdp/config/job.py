@@ -179,7 +179,8 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _keyed_by_text(self) -> Self:
         keyed = isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key"
-        if keyed and isinstance(self.schema_.subject, SubjectConfig):
+        subject = self.schema_.subject
+        if keyed and isinstance(subject, SubjectConfig) and subject.type == "integer":
             raise MisfitError(
                 "schema", "a subject of type integer needs source.subject_from: value, because keys are text"
             )

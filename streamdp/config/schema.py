@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_serializer, field_validator, model_validator
 
 from streamdp.config.problems import BRANCHES
 from streamdp.config.settings import Settings
@@ -28,8 +28,35 @@ Label = Annotated[str, BeforeValidator(_label, json_schema_input_type=str | bool
 Category = Annotated[str, BeforeValidator(_category, json_schema_input_type=str | bool)]
 
 
-class TargetConfig(Settings):
-    """The column to predict: one of `classes`, or a number.
+Words = Annotated[str | None, Field(min_length=1, max_length=1000, exclude=True)]
+"""Text for people. It is no part of what must not change between the runs of a job."""
+
+
+class DescribedConfig(Settings):
+    """What people read about a column, on the pages of the service. It is public and changes no record.
+
+    Parameters
+    ----------
+    label
+        The question or the name that people read, such as "Your age?". None: the name of the column.
+    unit
+        The unit of a number, such as years.
+    help
+        A sentence below the label.
+    """
+
+    label: Words = None
+    unit: Words = None
+    help: Words = None
+
+    def words(self) -> dict[str, str]:
+        """The texts that are given, by key."""
+        given = {"label": self.label, "unit": self.unit, "help": self.help}
+        return {key: text for key, text in given.items() if text is not None}
+
+
+class TargetConfig(DescribedConfig):
+    """The column to predict: one of `classes`, or a number. It may have `label`, `unit` and `help`.
 
     Parameters
     ----------
@@ -67,8 +94,10 @@ class TargetConfig(Settings):
         return bounds if self.transform is None else {"bounds": bounds, "transform": self.transform}
 
 
-class FeatureConfig(Settings):
+class FeatureConfig(DescribedConfig):
     """A feature with more than bounds or categories. It has one of bounds, categories, bins, cyclic, hash and product.
+
+    It may have `label`, `unit` and `help`.
 
     Parameters
     ----------
@@ -124,6 +153,11 @@ class FeatureConfig(Settings):
     missing: Literal["drop", "zero", "typical", "category"] | None = None
     other: bool | None = None
 
+    def plain(self) -> Any:
+        """What is declared of the values: bounds or a list of categories if that is all, otherwise a mapping."""
+        given = self.model_dump(exclude_none=True)
+        return next(iter(given.values())) if given.keys() in ({"bounds"}, {"categories"}) else given
+
 
 def _form(declared: Any) -> str:
     """The form of a declaration; `SchemaConfig` has refused others."""
@@ -140,8 +174,10 @@ Declared = Annotated[
 ]
 
 
-class SubjectConfig(Settings):
+class SubjectConfig(DescribedConfig):
     """The column that identifies the person of a record, and which of its values are one person.
+
+    It may have `label`, `unit` and `help`.
 
     Parameters
     ----------
@@ -205,11 +241,19 @@ class SchemaConfig(Settings):
     @field_validator("subject", mode="before")
     @classmethod
     def _column_or_type(cls, value: Any) -> Any:
-        """Text is the type that a column has anyway, and a mapping is checked here, for one error and not two."""
+        """A mapping is checked here, for one error and not two."""
         if not isinstance(value, str | dict | SubjectConfig | None):
             raise ValueError("expected the name of a column, or a mapping with column and type")
-        found = SubjectConfig.model_validate(value) if isinstance(value, dict) else value
-        return found.column if isinstance(found, SubjectConfig) and found.type == "text" else found
+        return SubjectConfig.model_validate(value) if isinstance(value, dict) else value
+
+    @field_serializer("subject")
+    def _plain_subject(self, value: Any) -> Any:
+        """Text is the type that a column has anyway."""
+        return value.column if isinstance(value, SubjectConfig) and value.type == "text" else value
+
+    @field_serializer("features")
+    def _plain_features(self, value: Any) -> dict[str, Any]:
+        return self.declared()
 
     @field_validator("features", mode="before")
     @classmethod
@@ -235,9 +279,16 @@ class SchemaConfig(Settings):
     def declared(self) -> dict[str, Any]:
         """The features as `data.schema.Schema` takes them."""
         return {
-            name: declared.model_dump(exclude_none=True) if isinstance(declared, FeatureConfig) else declared
+            name: declared.plain() if isinstance(declared, FeatureConfig) else declared
             for name, declared in self.features.items()
         }
+
+    def words(self) -> dict[str, Any]:
+        """What people read about the `features`, by raw column, about the `target` and the `subject`."""
+        described = [(name, given) for name, given in self.features.items() if isinstance(given, FeatureConfig)]
+        features = {given.column or name: given.words() for name, given in described if given.words()}
+        subject = self.subject.words() if isinstance(self.subject, SubjectConfig) else {}
+        return {"features": features, "target": self.target.words(), "subject": subject}
 
     def baselines(self) -> dict[str, str]:
         """What the weight of a column is compared with, such as the first category, by the name of the column."""

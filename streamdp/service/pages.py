@@ -123,6 +123,12 @@ async def static(request: Request, name: str) -> Response:
     return _file(request, name, _FILES[name])
 
 
+@router.get("/page/words/{job}")
+async def words(request: Request, job: JobName) -> Response:
+    """What people read about the columns, for the form of a job."""
+    return documents.answer(job_for(request, job, "report", "read").config.schema_.words())
+
+
 @router.get("/page/job/{job}")
 async def about(request: Request, job: JobName) -> Response:
     """What the live page shows beside the model: commits, what waits, why records were unusable, the best constant."""
@@ -137,6 +143,7 @@ async def about(request: Request, job: JobName) -> Response:
             "reasons_over_time": [{"at": at, "reasons": reasons} for at, reasons in found.reasons_over_time],
             "spent": await found.ask(_spent, found),
             "constant": await asyncio.to_thread(_constant, found),
+            "words": found.config.schema_.words(),
         }
     )
 

@@ -177,10 +177,6 @@ def _text(estimate: Estimate) -> str:
     assert estimate.low is not None
     assert estimate.high is not None
     value = min(max(estimate.value, estimate.low), estimate.high)
-    digits = 3 - math.floor(math.log10(max(abs(value), 1e-12)))
-    return " ".join(
-        [
-            f"{round(value, digits - 1):g}",
-            f"[{round(estimate.low, digits - 1):g}, {round(estimate.high, digits - 1):g}]",
-        ]
-    )
+    digits = 2 - math.floor(math.log10(max(abs(value), (estimate.high - estimate.low) / 10, 1e-12)))
+    value, low, high = (round(number, digits) + 0.0 for number in (value, estimate.low, estimate.high))  # no -0
+    return f"{value:g} [{low:g}, {high:g}]"

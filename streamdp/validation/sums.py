@@ -108,6 +108,7 @@ def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
 
 def interval(value: float, variance: float, low: float = -math.inf, high: float = math.inf) -> Estimate:
     """Return a value with its 95 % interval, clipped to `low` and `high`; the variance is NaN if it is unknown."""
+    value, variance = float(value), float(variance)  # numpy's numbers are none for JSON
     if math.isnan(value):
         return Estimate(None, None, None)
     if math.isnan(variance):

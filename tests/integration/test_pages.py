@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, Page, Request, Route, expect
 
 from streamdp.client import Device
 from streamdp.config.http import TokenConfig
@@ -76,7 +76,7 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
         expect(lag).to_have_text("0")
         http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
-        expect(page.locator("[data-number=Dead]")).to_have_text("1")
+        expect(page.locator("[data-number='Not usable']")).to_have_text("1")
         expect(page.locator("#reasons")).to_contain_text("by reason: missing 1.")
         validation = http.get("/v1/models/late").json()["validation"]
         expect(page.locator("#verdict")).to_have_text(validation["sentence"])
@@ -95,6 +95,38 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         expect(page.locator("#planned")).to_contain_text("expected eps=E")
 
 
+def test_no_number_of_the_live_page_is_minus_zero_or_a_zero_that_is_none(http: httpx.Client, browser: Browser) -> None:
+    def small(route: Route) -> None:
+        event = {"version": 1, "learned": 3, "refused": 0, "dead": 0, "weights": []}
+        for value, low, high in ((-0.0, -0.00004, 0.0), (-1e-17, None, None), (0.000123, 1.5, 123456.0)):
+            row = {"name": "w", "value": value, "low": low, "high": high, "settles_at": None, "unit": "score"}
+            event["weights"].append(row)  # type: ignore[attr-defined]
+        route.fulfill(body=f"data: {json.dumps(event)}\n\n", content_type="text/event-stream")
+
+    with page_of(browser, viewport={"width": 390, "height": 800}) as page:
+        page.route("**/events", small)
+        page.goto(address(http))
+        rows = page.locator("#weights tr")
+        expect(rows).to_have_count(3)
+        cells = [row.split("\t") for row in rows.all_inner_texts()]
+        assert [cell[1:3] for cell in cells] == [
+            ["0", "-0.00004 to 0"],
+            ["-1E-17", "not settled"],
+            ["0.000123", "1.5 to 123,500"],
+        ]
+
+
+def test_the_live_page_says_what_the_columns_mean(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser) as page:
+        page.goto(address(http))
+        page.select_option("#job", "survey")
+        rows = page.locator("#meanings tr")
+        expect(rows.first).to_contain_text("How late did your flight leave? (minutes)")
+        expect(rows).to_have_count(3)
+        page.select_option("#job", "late")
+        expect(page.locator("#columns")).to_be_hidden()
+
+
 def luminance(page: Page, name: str) -> float:
     """The brightness of a colour of the page, 0 to 1."""
     found: float = page.evaluate(
@@ -111,7 +143,7 @@ def luminance(page: Page, name: str) -> float:
 
 def test_pages_fit_a_phone_and_can_be_read_in_light_and_dark(http: httpx.Client, browser: Browser) -> None:
     with page_of(browser, viewport={"width": 360, "height": 740}) as page:
-        for path in ("/", "/join/survey"):
+        for path in ("/", "/join/survey", "/join/wages"):
             page.goto(address(http, path))
             expect(page.locator("#main")).to_be_visible()
             assert fits(page)
@@ -146,6 +178,10 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         page.goto("about:blank")
         page.goto(address(http, f"/join/survey#agreement={half.agreement}"))
         expect(page.locator("h1")).to_have_text("Take part: survey")
+        expect(page.locator("#fields")).to_contain_text("How late did your flight leave?")
+        expect(page.locator("#fields")).to_contain_text("-30 to 60 minutes")
+        expect(page.locator("#fields")).to_contain_text("Write a negative number if it left early.")
+        expect(page.locator("#identity")).to_be_hidden()
         assert page.locator("#digest").text_content() == half.agreement
         for key in ("Tab", "Tab"):
             page.keyboard.press(key)
@@ -159,11 +195,14 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         expect(page.locator("#outcome")).to_contain_text("Your report was learned")
         assert learned(http) == before + 1
 
-        shown = json.loads(page.inner_text("#report"))
+        expect(page.locator("#report")).to_be_hidden()  # numbers are details
+        page.click("text=Show details")
+        expect(page.locator("#report")).to_be_visible()
+        shown = json.loads(page.locator("#report").text_content() or "")
         (post,) = [request for request in sent if request.method == "POST"]
         assert json.loads(post.post_data or "")["reports"] == [shown]
         assert shown.keys() == {"version", "budget", "id", "gradient"}
-        truth = json.loads(page.inner_text("#truth"))
+        truth = json.loads(page.locator("#truth").text_content() or "")
         row, y = half._schema.encode_one({"dep_delay": SECRET, "origin": "JFK", "late": "late"})
         local = half._randomizer
         object.__setattr__(local, "mechanism", "none")
@@ -229,6 +268,11 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
     with page_of(browser) as page:
         sent = posted(page)
         page.goto(address(http, "/join/wages"))
+        identity = page.locator("#identity")
+        expect(identity).to_contain_text("It is sent as you write it, without noise")
+        expect(identity).to_contain_text("Your name")
+        expect(identity).to_contain_text("As on your badge.")
+        expect(page.locator("#fields [name=subject]")).to_have_count(0)
         for name, value in (("x:age", "33"), ("y", "77.125"), ("subject", "ann")):
             page.fill(f"[name='{name}']", value)
         page.click("#send")
@@ -236,7 +280,7 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
         (post,) = [json.loads(request.post_data or "")["reports"][0] for request in sent if request.method == "POST"]
         assert post.keys() == {"version", "budget", "id", "ask", "bit", "subject"}
         assert post["ask"] == {"column": "wage", "below": 0.0}
-        assert "The true answer: no" in page.inner_text("#truth")
+        assert "The true answer: no" in (page.locator("#truth").text_content() or "")
         likely, less = (f"{100 * p:.1f} %" for p in (1 / (1 + math.exp(-1)), 1 / (1 + math.e)))
         after = page.locator("#belief-rows td:last-child").all_text_contents()
         assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
@@ -255,12 +299,17 @@ def test_with_tokens_the_live_page_asks_for_one(tmp_path: Path, browser: Browser
         expect(page.locator("#trouble")).to_have_text("")
 
 
-def test_calls_are_described_without_the_internet(http: httpx.Client, browser: Browser, tmp_path: Path) -> None:
-    with page_of(browser) as page:
+def test_calls_are_described_without_the_internet_on_a_phone_and_in_the_dark(
+    http: httpx.Client, browser: Browser
+) -> None:
+    with page_of(browser, viewport={"width": 390, "height": 800}, color_scheme="dark") as page:
         page.goto(address(http, "/docs"))
         expect(page.get_by_text("/v1/models/{job}/predict", exact=False).first).to_be_visible()
-        page.screenshot(path=tmp_path / "docs.png", full_page=True)
-        assert (tmp_path / "docs.png").stat().st_size > 20_000
+        assert fits(page)
+        page.get_by_text("/v1/models/{job}/predict", exact=False).first.click()
+        expect(page.get_by_text("Try it out")).to_be_visible()
+        assert fits(page)
+        assert luminance(page, "backgroundColor") < 0.3
 
 
 def test_pages_have_a_policy_and_serve_no_other_file(http: httpx.Client) -> None:

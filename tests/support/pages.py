@@ -24,15 +24,20 @@ def flights(folder: Path) -> JobConfig:
 
 
 def survey(folder: Path) -> JobConfig:
-    """A job without subjects, so that its form has answers only."""
-    schema: Any = {"features": FEATURES, "target": {"column": "late", "classes": ["on time", "late"]}}
+    """A job without subjects, so that its form has answers only. Its columns have words for people."""
+    delay: Any = {"bounds": [-30, 60], "label": "How late did your flight leave?", "unit": "minutes"}
+    delay["help"] = "Write a negative number if it left early."
+    origin: Any = {"categories": FEATURES["origin"], "label": "From which airport?"}
+    target: Any = {"column": "late", "classes": ["on time", "late"], "label": "How did it arrive?"}
+    schema: Any = {"features": {"dep_delay": delay, "origin": origin}, "target": target}
     model: Any = {"estimator": "LDPASGDClassifier", "budget": "eps=1", "scaling": "none"}
     return job(folder, "survey", schema=schema, cap=None, model=model)
 
 
 def wages(folder: Path) -> JobConfig:
     """A regression that asks for a bit about the target first, of people with a cap."""
-    schema: Any = {"features": {"age": [18, 90]}, "target": {"column": "wage", "bounds": [0, 100]}, "subject": "name"}
+    subject = {"column": "name", "label": "Your name", "help": "As on your badge."}
+    schema: Any = {"features": {"age": [18, 90]}, "target": {"column": "wage", "bounds": [0, 100]}, "subject": subject}
     model: Any = {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
     return job(folder, "wages", schema=schema, model=model)
 

@@ -10,39 +10,43 @@ const device = new Device(location.origin, job, { notes, agreement: given.get("a
 const ID = `form:${job}`; // one report for this browser
 const percent = (p) => `${(100 * p).toFixed(1)} %`;
 
-function field(name, { bounds, categories, cyclic, hash }, label) {
-  const outer = document.createElement("label"), input = document.createElement(categories ? "select" : "input");
-  outer.textContent = label;
-  input.name = name;
-  input.required = true;
+function part(name, text, className = "") {
+  const element = document.createElement(name);
+  element.textContent = text;
+  element.className = className;
+  return element;
+}
+
+/** A question: its label, its unit and range, a sentence of help, and the input. */
+function field(name, column, { bounds, categories, cyclic, hash }, { label, unit, help } = {}) {
+  const outer = part("label", label ?? column.replaceAll("_", " ")), input = document.createElement(categories ? "select" : "input");
+  const range = [...(bounds ? [`${bounds[0].toLocaleString("en")} to ${bounds[1].toLocaleString("en")}`] : []), ...(unit ? [unit] : [])].join(" ");
+  Object.assign(input, { name, required: true });
   if (categories) input.append(new Option("choose", ""), ...categories.map((c) => new Option(c, c)));
   else if (typeof cyclic === "string") input.type = "datetime-local";
+  else if (name === "subject") Object.assign(input, { type: "text", maxLength: 1000 });
   else if (!hash) {
     Object.assign(input, { type: "number", step: "any", inputMode: "decimal" });
     if (bounds) [input.min, input.max] = bounds;
   }
-  outer.append(input);
+  outer.append(...[range, help].filter(Boolean).map((text) => part("small", text)), input);
   return outer;
 }
 
-function form({ schema }) {
-  const { target, features, subject } = schema, between = ({ bounds }) => (bounds ? `, ${bounds[0]} to ${bounds[1]}` : "");
-  const inputs = new Map(); // by column, which several features may share
+function form({ schema }, words) {
+  const { target, features, subject } = schema, inputs = new Map(); // by column, which several features may share
   for (const feature of features) if (!feature.product) inputs.set(feature.column ?? feature.name, feature);
-  for (const [name, feature] of inputs) at("fields").append(field(`x:${name}`, feature, name + between(feature)));
-  at("fields").append(field("y", { bounds: target.bounds, categories: target.classes }, target.name + between(target)));
-  if (subject === null) return;
-  const person = field("subject", {}, "Your identifier, which is sent, so that your reports are counted together");
-  Object.assign(person.lastChild, { type: "text", maxLength: 1000 });
-  at("fields").append(person);
+  for (const [column, feature] of inputs) at("fields").append(field(`x:${column}`, column, feature, words.features[column]));
+  at("fields").append(field("y", target.name, { bounds: target.bounds, categories: target.classes }, words.target));
+  at("identity").hidden = subject === null;
+  if (subject !== null) at("identity").append(field("subject", "Your identifier", {}, words.subject));
 }
 
 function agreed({ budget, mechanism, loss, job }, digest) {
   const parts = { Job: job, "Your report spends": budget, Noise: mechanism, Loss: loss.name };
   at("agreed").replaceChildren(...Object.entries(parts).map(([name, value]) => {
-    const box = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
-    [dt.textContent, dd.textContent] = [name, value];
-    box.append(dt, dd);
+    const box = document.createElement("div");
+    box.append(part("dt", name), part("dd", value));
     return box;
   }));
   at("digest").textContent = digest;
@@ -59,7 +63,7 @@ function likelihood({ noise, budget }, truth, report) {
   return Math.log(((1 + share) / 2) * inCap(along) + ((1 - share) / 2) * inCap(-along));
 }
 
-/** The most that a report makes somebody sure who thought two facts about you equally likely. */
+/** How often a guess between two equally likely answers is right at most, if it is made with the report. */
 function surest({ budget, noise }) {
   if (budget.kind === "mu") return noise.keep; // Phi(mu / 2)
   const ratio = Math.exp(budget.amount);
@@ -71,21 +75,21 @@ function conclude(randomizer, x, y, report) {
   const guesses = target.classes ?? target.bounds ?? [];
   const logs = guesses.map((guess) => likelihood(randomizer, randomizer.truth(x, guess), report)), top = Math.max(...logs);
   const weights = logs.map((log) => Math.exp(log - top)), total = weights.reduce((a, b) => a + b, 0);
-  at("bound").textContent = `Who thought two facts about you equally likely can be right with at most ${percent(surest(randomizer))} after your report, whatever the facts are and whatever else they know. Without your report it is 50 %.`;
-  at("guess").textContent = target.name;
+  at("guess").textContent = words.target.label ?? target.name.replaceAll("_", " ");
   at("belief-rows").replaceChildren(...guesses.map((guess, k) => {
     const row = document.createElement("tr");
-    for (const text of [String(guess), percent(1 / guesses.length), percent(weights[k] / total)]) row.insertCell().textContent = text;
+    const answer = typeof guess === "number" ? guess.toLocaleString("en") : guess;
+    row.append(part("td", answer), part("td", percent(1 / guesses.length), "number"), part("td", percent(weights[k] / total), "number"));
     return row;
   }));
-  at("beliefs").hidden = at("assumed").hidden = !guesses.length;
+  at("beliefs").hidden = !guesses.length;
 }
 
 function told({ outcome, reason }) {
-  const said = { learned: "Your report was learned. You are done.", refused: "Your report was not learned: your cap is reached.", dead: `Your report was not learned: ${reason}. It was sent, so it is not made again.` };
+  const said = { learned: "Your report was learned. You are done.", refused: "Your report was not learned: you have given as many reports as was agreed.", dead: `Your report was not learned: ${reason}. It was sent, so it is not made again.` };
   at("outcome").textContent = said[outcome] ?? "Your report is made, and was not answered yet. Send it again: it will be the same report.";
   at("send").disabled = Boolean(outcome);
-  at("fields").disabled = true; // the report is made, so other answers change nothing
+  at("fields").disabled = at("identity").disabled = true; // the report is made, so other answers change nothing
   if (!outcome) at("send").textContent = "Send the same report again";
 }
 
@@ -123,13 +127,23 @@ async function send(event) {
   }
 }
 
-let current, answers = null;
+/** What the schema says about the columns, in words. */
+async function texts() {
+  const token = given.get("token");
+  const response = await fetch(`/page/words/${encodeURIComponent(job)}`, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  if (!response.ok) throw new StreamDPError("the service does not answer");
+  return response.json();
+}
+
+let current, words, answers = null;
 try {
   current = await device.randomizer();
+  words = await texts();
   at("title").textContent = `Take part: ${job}`;
   document.title = `Take part: ${job}`;
   agreed(current.document, current.agreement);
-  form(current.document);
+  at("bound").textContent = `Somebody who has to guess between two answers of yours, and thinks both equally likely, is right in 50 % of the cases without your report, and with it in at most ${percent(surest(current))}, whatever else they know.`;
+  form(current.document, words);
   at("main").hidden = false;
   const note = await device.note(ID);
   if (note) {

@@ -1,6 +1,8 @@
 // The live page: the models of the service, from its routes and its events.
 const at = (id) => document.getElementById(id);
-const format = (x) => (x === null || x === undefined ? "not settled" : Number(x.toPrecision(4)).toLocaleString("en"));
+const decimals = { maximumSignificantDigits: 4, signDisplay: "negative" }; // no -0
+const format = (x) => (x === null || x === undefined ? "not settled" : x.toLocaleString("en", x && Math.abs(x) < 1e-6 ? { ...decimals, notation: "scientific" } : decimals));
+const interval = (low, high) => (low === null && high === null ? "not settled" : `${format(low)} to ${format(high)}`);
 const words = (name) => name.replaceAll("_", " ");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let reading = null, shown = null, described = 0, timer = null;
@@ -15,7 +17,11 @@ function make(name, text, className = "") {
 function fill(body, rows) {
   body.replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
-    row.append(...cells.map((cell) => make("td", typeof cell === "number" || cell === null ? format(cell) : cell, typeof cell === "string" ? "" : "number")));
+    for (const cell of cells) {
+      const [text, small] = Array.isArray(cell) ? cell : [cell, ""], words = typeof text === "string";
+      row.append(make("td", words ? text : format(text), words ? "" : "number"));
+      if (small) row.lastChild.append(make("small", small));
+    }
     return row;
   }));
 }
@@ -54,7 +60,7 @@ class Chart {
 
 function charts(page, rows) {
   for (const chart of [shown?.records, shown?.errors, shown?.reasons]) chart?.end();
-  shown = { ...page, records: new Chart(at("records"), ["learned", "refused", "dead"], ["--learned", "--refused", "--dead"]), errors: null, rows };
+  shown = { ...page, records: new Chart(at("records"), ["learned", "refused", "not usable"], ["--learned", "--refused", "--dead"]), errors: null, rows };
   for (const row of rows) shown.records.add(row.at, [row.learned, row.refused, row.dead]);
   at("reasons-chart").hidden = true;
   reasonsChart(page.about.reasons_over_time);
@@ -76,7 +82,7 @@ function validated({ recent, measure, sentence }) {
   const rows = { [`${measure} of the model`]: recent.error, [`${measure} of the best constant`]: recent.constant, Difference: recent.difference };
   if (recent.rate) Object.assign(rows, { "error rate of the model": recent.rate, "error rate of the best constant": recent.constant_rate });
   if (recent.auc) rows.AUC = recent.auc;
-  fill(at("quality"), Object.entries(rows).map(([name, { value, low, high }]) => [name, value, low, high]));
+  fill(at("quality"), Object.entries(rows).map(([name, { value, low, high }]) => [name, value, interval(low, high)]));
 }
 
 function people(spent) {
@@ -85,7 +91,14 @@ function people(spent) {
   fill(at("spent"), (spent ?? []).map(({ share, people }, j) => [`${j ? `over ${percent(spent[j - 1].share)}, ` : ""}at most ${percent(share)}`, people]));
 }
 
-/** The dead records by reason: the most frequent reasons, at the times that the service noted. */
+/** What the schema says about the columns, for people. */
+function meanings({ features, target }) {
+  const rows = Object.entries(Object.keys(target).length ? { ...features, "what is predicted": target } : features);
+  at("columns").hidden = !rows.length;
+  fill(at("meanings"), rows.map(([column, { label = "", unit = "", help = "" }]) => [column, [label, unit && `(${unit})`, help].filter(Boolean).join(" ")]));
+}
+
+/** The unusable records by reason: the most frequent reasons, at the times that the service noted. */
 function reasonsChart(rows) {
   if (!shown || rows.length < 2 || rows.length === shown.reasonRows) return;
   const names = Object.entries(rows.at(-1).reasons).sort((a, b) => b[1] - a[1]).slice(0, 4).map(([name]) => name);
@@ -99,7 +112,7 @@ function reasonsChart(rows) {
 function numbers({ version, learned, refused, dead }) {
   const { about, guarantee } = shown;
   const spent = guarantee.private ? ["epsilon", "delta", "mu"].filter((k) => k in guarantee).map((k) => `${k}=${guarantee[k]}`).join(", ") || "nothing spent" : "NOT private";
-  const found = { Version: version, Learned: learned, "Refused by a cap": refused, Dead: dead, "Per record": spent, Waiting: about.waiting };
+  const found = { Version: version, Learned: learned, "Refused by a cap": refused, "Not usable": dead, "Per record": spent, Waiting: about.waiting };
   if (about.lag !== null) found["Not read yet"] = about.lag;
   at("numbers").replaceChildren(...Object.entries(found).map(([name, value]) => {
     const box = document.createElement("div");
@@ -123,11 +136,11 @@ function commit(event, job) {
   if (validation) validated(validation);
   at("numbers-title").textContent = statistics ? "Statistics" : "Weights";
   fill(at("weights"), statistics ? statistics.map((s) => [
-    [s.statistic, s.group, s.item].filter((part) => part !== null).join(" "), s.value ?? "not known yet", s.low, s.high, "",
-  ]) : weights.map((w) => {
-    const ends = w.settles_at ? ["not settled", `from about ${format(w.settles_at)} records in all`] : [w.low, w.high];
-    return [w.class ? `${w.name} (${w.class})` : w.name, w.value, ...ends, w.unit];
-  }));
+    [s.statistic, s.group, s.item].filter((part) => part !== null).join(" "), s.value ?? "not known yet", interval(s.low, s.high),
+  ]) : weights.map((w) => [
+    [w.class ? `${w.name} (${w.class})` : w.name, w.unit], w.value,
+    w.settles_at ? `not settled before about ${format(w.settles_at)} records` : interval(w.low, w.high),
+  ]));
   document.title = `${job}: version ${version}`;
 }
 
@@ -159,8 +172,9 @@ async function describe(job, signal) {
   if (shown?.last) numbers(shown.last);
   at("trouble").textContent = about.trouble ?? "";
   const reasons = Object.entries(about.reasons).map(([reason, times]) => `${words(reason)} ${times.toLocaleString("en")}`);
-  at("reasons").textContent = reasons.length ? `Dead records since the service started, by reason: ${reasons.join(", ")}.` : "";
+  at("reasons").textContent = reasons.length ? `Records that were not usable since the service started, by reason: ${reasons.join(", ")}.` : "";
   people(about.spent);
+  meanings(about.words);
   reasonsChart(about.reasons_over_time);
   return { about, guarantee: model.guarantee };
 }

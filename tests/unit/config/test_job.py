@@ -145,6 +145,10 @@ def test_files_that_are_no_job(tmp_path: Path) -> None:
         ("ASGD", "SGD", False),
         ("eta: 0.3", "seed: 1", False),
         ("subject: tailnum", "subject: carrier", False),
+        ("[-30, 60]", '{bounds: [-30, 60], label: "How late?", unit: minutes, help: Early is negative.}', True),
+        ("[EWR, NO, LGA]", '{categories: [EWR, NO, LGA], label: "From where?"}', True),
+        ("column: late,", 'column: late, label: "Was it late?",', True),
+        ("subject: tailnum", "subject: {column: tailnum, label: The plane}", True),
     ],
 )
 def test_the_fingerprint_covers_the_model_and_nothing_else(tmp_path: Path, old: str, new: str, same: bool) -> None:
