@@ -107,7 +107,7 @@ class Truth:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model._validation.validator
         task, reach, known = validator._task, validator._progress[2], validator._fixed
-        scores = self._model._scores_by(validator.point, self._X)
+        scores = self._model._prediction.by(validator.point, self._X)
         return np.array([task.values(kind, scores, self._y, known, reach).mean() for kind in (ERROR, OTHER)])
 
     def averages(self) -> tuple[float, float]:

@@ -38,7 +38,8 @@ from streamdp.estimators.admission import Admission
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
-from streamdp.estimators.packing import Predictor, RecordLearner
+from streamdp.estimators.packing import RecordLearner
+from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.traps import warn_if_repeated
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, People
@@ -46,7 +47,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
-from streamdp.optim.losses import Huber, Loss, loss_for, without_shift
+from streamdp.optim.losses import Huber, Loss, loss_for
 from streamdp.privacy.entropy import entropy
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -59,7 +60,6 @@ from streamdp.privacy.guarantees import (
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
 from streamdp.reading.doubts import too_few
-from streamdp.validation.plan import CONSTANT
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
 
@@ -97,10 +97,8 @@ class Estimator(river_base.Estimator):
     intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | Mapping[str, Any] | None = None
-    _predictor: Predictor | None = None
-    """Predicts, if the learner's point stays. None: not made yet."""
-    _latest: Predictor | None = None
-    """Predicts by the learner's last point, if it does not stay."""
+    _prediction: Prediction | None = None
+    """What predicts; None before the features are known."""
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
@@ -212,7 +210,7 @@ class Estimator(river_base.Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._rng.lock:
-            return {name: value for name, value in self.__dict__.items() if name not in ("_predictor", "_latest")}
+            return self.__dict__.copy()
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a new estimator with the same parameters.
@@ -251,11 +249,11 @@ class Estimator(river_base.Estimator):
         self._features = features = features_of(declared, type(self).__name__)
         try:
             self.learner.begin(features.columns)
-            self._predictor = self._latest = None
+            self._prediction = Prediction(features, self.learner, bool(self.intercept))
             if self._validation is not None:
                 self._validation.begin(len(self.learner.point[0]), self._rng, self.seed)
         except BaseException:
-            self._features = None  # otherwise the next record would be learned
+            self._features = self._prediction = None  # otherwise the next record would be learned
             raise
         return features
 
@@ -338,7 +336,7 @@ class Estimator(river_base.Estimator):
             elif admission.joins(learner, subject, spend):
                 if not admission.counts(spend):
                     admission.count(learner, spend)
-                self._answer_or_learn(record.row, record.target, spend if budget is not None else None, None)
+                self._ask_or_learn(record.row, record.target, spend if budget is not None else None, None)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
             else:
@@ -465,7 +463,7 @@ class Estimator(river_base.Estimator):
             return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
 
         def learn(X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
-            self._answer_or_learn(X, y, None, amounts)
+            self._ask_or_learn(X, y, None, amounts)
 
         return self._admission.admit(self.learner, X, y, amounts, subjects, learn)
 
@@ -483,7 +481,7 @@ class Estimator(river_base.Estimator):
                 taken = collector.gather(X[part], y[part], subjects[part], admission)
                 learned[part] = True if taken is None else taken
                 done = part.stop
-                self._score_window()
+                self._validation.end_block(self.learner, self._predicting("learn"))
             learned = None if learned.all() else learned
         if learned is not None:
             self.n_refused += int(np.count_nonzero(~learned))
@@ -510,104 +508,12 @@ class Estimator(river_base.Estimator):
         """All that a record without a budget of its own spends: on what is learned, and on its answer."""
         return self._admission.spend
 
-    def _answer_or_learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+    def _ask_or_learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Ask and learn clean rows whose spends are counted; the budgets are as for `Learner.learn`."""
-        validation, own = self._validation, budget is not None or amounts is not None
-        if validation is None or (validation.own and own and self.learner.per_record_budgets):
+        if self._validation is None:
             self.learner.learn(X, y, budget, amounts)
-            return
-        if validation.holds_out:
-            self._hold_out(X, y)
-            return
-        keep = validation.keep(budget or self.learner.budget, amounts)
-        done = 0
-        while done < len(X):
-            if validation.due:
-                validation.show(self._estimate(), self.learner.place_of_target)
-            questions = validation.take(len(X) - done)
-            rows = slice(done, done + len(questions.asked))
-            done = rows.stop
-            asked, each = questions.asked, None if amounts is None else amounts[rows]
-            if asked.any():
-                if not validation.own:
-                    self.learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
-                answering = X[rows][asked]
-                try:
-                    scores = self._scores_by(validation.point, answering)
-                    validation.answer(questions, scores, y[rows][asked], keep[rows] if len(keep) > 1 else keep)
-                finally:
-                    answering[:] = 0
-            if validation.own or not asked.any():
-                self.learner.learn(X[rows], y[rows], budget, each)
-            elif not asked.all():
-                self.learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
-
-    def _hold_out(self, X: np.ndarray, y: np.ndarray) -> None:
-        """As `_answer_or_learn`, if records are held out of batches; the first record of a batch is learned."""
-        learner, validation, done = self.learner, self._validation, 0
-        assert validation is not None
-        assert learner.open is not None
-        while done < len(X):
-            opens = not learner.pending
-            if opens:
-                validation.show(self._estimate(), learner.place_of_target)
-                validation.sums.begin_batch(learner.full)
-            rows = slice(done, done + 1 if opens else done + learner.to_boundary)
-            done = min(rows.stop, len(X))
-            asked = validation.take(len(X[rows]))
-            held = np.zeros(1, dtype=bool) if opens else asked.asked
-            if held.any():
-                learner.open.members |= learner.open.joining
-                self._score_held(asked.numbers[held], X[rows][held], y[rows][held], np.ones(held.sum(), dtype=np.int64))
-            if not held.all():
-                learned = ~np.broadcast_to(held, len(X[rows]))
-                learner.learn(X[rows][learned], y[rows][learned], None, None)
-            if not learner.pending:
-                self._end_held()
-
-    def _score_held(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
-        assert self._validation is not None
-        try:
-            self._validation.sums.add(asked, self._scores_by(self._validation.point, X), y, sizes)
-        finally:
-            X[:] = 0
-            y[:] = 0
-
-    def _end_held(self) -> None:
-        """End a block of people who are held out."""
-        assert self._validation is not None
-        if isinstance(self.learner, Windows):
-            self._score_window()
-            return
-        held = self._validation.sums.held
-        self._validation.sums.close()
-        self.learner.seen[0] += held
-
-    def _score_window(self) -> None:
-        """Let those say something who were held out of the window that was released; first for the constant."""
-        learner, validation = self.learner, self._validation
-        assert validation is not None
-        assert isinstance(learner, Windows)
-        if (held := learner.gathered.taken_out()) is None:
-            return
-        X, y, sizes = held
-        try:
-            validation.show(self._estimate(), learner.place_of_target)
-            asked = validation.sums.take(len(sizes), held_out=True)
-            for constants in (True, False):
-                validation.show(self._estimate(), learner.place_of_target)
-                if not (constants or validation.validator.knows_constant()):
-                    asked[asked != CONSTANT] = CONSTANT
-                    constants = True
-                people = (asked == CONSTANT) == constants
-                if people.any():
-                    rows = np.repeat(people, sizes)
-                    self._score_held(asked[people], X[rows], y[rows], sizes[people])
-                    validation.sums.close()
-        finally:
-            X[:] = 0
-            y[:] = 0
+        else:
+            self._validation.learn(self.learner, self._predicting("learn"), X, y, budget, amounts)
 
     def _encode_target(self, y: Any) -> float:
         raise NotImplementedError
@@ -677,7 +583,7 @@ class Estimator(river_base.Estimator):
             if not self.at_boundary:
                 self.learner.close()
                 if self._validation is not None and self._validation.holds_out:
-                    self._end_held()
+                    self._validation.end_block(self.learner, self._predicting("close_batch"))
 
     @property
     def least_records(self) -> int | None:
@@ -812,18 +718,16 @@ class Estimator(river_base.Estimator):
         """The predictions (n,) that follow from linear predictors."""
         raise NotImplementedError
 
-    def _estimate(self) -> np.ndarray:
-        """The vector (d,) that predicts from the columns of `Features`, as a new array."""
-        point, original = self.learner.point
-        if not original:
-            return point.copy()
-        theta = without_shift(point, self.learner.problem.outputs)
-        return self._need_features("theta").columns.units(self.learner.problem.outputs).inward(theta)
-
     def _need_features(self, what: str) -> Features:
         if self._features is None:
             raise NotAvailableError(f"{what}: declare `features` first, or learn a record")
         return self._features
+
+    def _predicting(self, what: str) -> Prediction:
+        """What predicts, for `what` needs it. Raises `NotAvailableError` before the features are known."""
+        self._need_features(what)
+        assert self._prediction is not None
+        return self._prediction
 
     @property
     def theta(self) -> np.ndarray:
@@ -834,12 +738,7 @@ class Estimator(river_base.Estimator):
 
         Raises `NotAvailableError` before the features are known.
         """
-        features = self._need_features("theta")
-        point, original = self.learner.point
-        theta = without_shift(point, self.learner.problem.outputs).copy()
-        if self.intercept and not original:
-            return features.columns.units(self.learner.problem.outputs).outward(theta)
-        return theta
+        return self._predicting("theta").theta()
 
     @property
     def weights(self) -> dict[Any, Any]:
@@ -873,48 +772,14 @@ class Estimator(river_base.Estimator):
 
     def linear(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients (K, p) of the encoded columns and the intercepts (K,), of K linear predictors."""
-        p = len(self._names)
-        blocks = self.learner.problem.blocks(self._estimate(), p)
-        return blocks[:, :p].copy(), blocks[:, p].copy() if self.intercept else np.zeros(len(blocks))
+        return self._predicting("linear").linear()
 
     def moderation(self) -> dict[str, Any] | None:
         """What `moderation` needs for the probabilities of two classes, as plain numbers; None: it is not used.
 
         The squares are those of (column - centre) / scale, and the constant.
         """
-        if not (variance := self.learner.noise_variance()):
-            return None
-        centres, scales = self.learner.noise_units().tolist()
-        return {"variance": variance, "centres": centres, "scales": scales, "constant": float(self.intercept)}
-
-    def _reader(self) -> Predictor:
-        """What predicts. Raises `NotAvailableError` before the features are known."""
-        if self._predictor is not None:
-            return self._predictor
-        features, learner = self._need_features("predict"), self.learner
-        point, original = learner.point
-        if (predictor := self._latest) is None or not predictor.reads(point):
-            columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
-            shape = len(self._names), learner.problem.outputs, self.intercept
-            predictor = Predictor(features.packer, point, *shape, columns, learner.unit_table)
-            if learner.stays:
-                self._predictor = predictor
-            else:
-                self._latest = predictor
-        return predictor
-
-    def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
-        """The linear predictors of one record, one for each output."""
-        reader = self._reader()
-        if (scores := reader.scores_of(x)) is not None:
-            return scores
-        found: list[float] = reader.scores(self._need_features("predict").row_of(x))[0].tolist()
-        return found
-
-    def _scores_by(self, point: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """The linear predictors (n, K) for columns X (n, p) by a vector (d,) for these columns."""
-        shape = len(self._names), self.learner.problem.outputs, self.intercept
-        return Predictor(None, point, *shape, None, None).scores(X)
+        return self._predicting("moderation").moderation()
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n,) predictions; of classes their indices, the first one of two that are equal.
@@ -925,7 +790,7 @@ class Estimator(river_base.Estimator):
             (n, p) floats, columns in the order of the declared features.
         """
         X = self._matrix(X)
-        return self._decided(self._reader().scores(X))
+        return self._decided(self._predicting("predict_arrays").reader().scores(X))
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -1016,7 +881,7 @@ class Estimator(river_base.Estimator):
             # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
             loaded = new._attributes_of(self)
             loaded["_admission"].keep_clones(self._admission)
-            vars(self).update(loaded, _predictor=None, _latest=None)
+            vars(self).update(loaded)
 
     def _attributes_of(self, owner: Self) -> dict[str, Any]:
         """Copies of the attributes for another one, of the last boundary. Random words and public names are shared."""

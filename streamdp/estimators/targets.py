@@ -84,11 +84,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         kwargs
             Ignored: River passes the keyword arguments of `learn_one`.
         """
-        if (predictor := self._predictor) is not None and (score := predictor.score(x)) is not None:
-            return math.exp(min(score, _LARGEST_LOG)) if self._of_log else score
-        if self._features is None:
+        if (prediction := self._prediction) is None:
             return 0.0
-        score = self._scores_one(x)[0]
+        predictor = prediction.predictor
+        if predictor is None or (score := predictor.score(x)) is None:
+            score = prediction.of_record(x)[0]
         return math.exp(min(score, _LARGEST_LOG)) if self._of_log else score
 
     def predict_many(self, X: Any) -> Any:
@@ -187,11 +187,12 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         kwargs
             Ignored: River passes the keyword arguments of `learn_one`.
         """
-        if (predictor := self._predictor) is not None and (score := predictor.score(x)) is not None:
-            return self._labels[score > 0]
-        if self._features is None:
+        if (prediction := self._prediction) is None:
             return self._labels[0]
-        scores = self._scores_one(x)
+        predictor = prediction.predictor
+        if predictor is not None and (score := predictor.score(x)) is not None:
+            return self._labels[score > 0]
+        scores = prediction.of_record(x)
         return self._labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
@@ -207,13 +208,13 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
-        if self._features is None:
+        if self._features is None or (prediction := self._prediction) is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
-        reader = self._predictor or self._reader()
+        reader = prediction.predictor or prediction.reader()
         if (p := reader.probability(x, self.learner.noise_variance())) is not None:
             return {self._labels[0]: 1 - p, self._labels[1]: p}
         if self.learner.problem.outputs > 1:
-            shares = scipy.special.softmax(self._scores_one(x))
+            shares = scipy.special.softmax(prediction.of_record(x))
         else:
             shares = self.predict_proba_arrays(self._features.row_of(x))[0]
         return dict(zip(self._labels, shares.tolist(), strict=True))
@@ -263,7 +264,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             (n, p) floats, columns in the order of the declared features.
         """
         X = self._matrix(X)
-        reader = self._reader()
+        reader = self._predicting("predict_proba_arrays").reader()
         if self.learner.problem.outputs > 1:
             shares: np.ndarray = scipy.special.softmax(reader.scores(X), axis=1)
             return shares

@@ -14,38 +14,25 @@ who report under LDP.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.estimators.prediction import Prediction
 from streamdp.learners.learner import Collector, Learner
+from streamdp.learners.user_windows import Windows
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
 from streamdp.validation.held_out import HeldOut
-from streamdp.validation.plan import NOTHING, plan_of, questions
+from streamdp.validation.plan import CONSTANT, NOTHING, plan_of, questions
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import Validator
 
 _OWN_WORDS = 2**64
 """What is added to a seed: answers have random words of their own."""
-
-
-class Questions(NamedTuple):
-    """What the next records are asked.
-
-    Parameters
-    ----------
-    numbers
-        (n,), as `Validator.take` returns them.
-    asked
-        (n,) bool: which of them are asked anything.
-    """
-
-    numbers: np.ndarray
-    asked: np.ndarray
 
 
 class Validation:
@@ -148,49 +135,123 @@ class Validation:
         spent = self._plan.budget or budget
         return truth(spent, np.array([amount(spent)]) if amounts is None or self.own else amounts)
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- learning ----------------------------------------------------------------------------------------------------
 
-    @property
-    def due(self) -> bool:
-        """Whether the model that is asked about is to be replaced by the present one: see `show`."""
-        return self.validator.due
-
-    def show(self, point: np.ndarray, place: tuple[float, float, float]) -> None:
-        """Ask about this model from now on.
-
-        Parameters
-        ----------
-        point
-            (d,), as the estimator predicts with it.
-        place
-            The learner's `place_of_target`.
-        """
-        self.validator.begin(point, *place)
-
-    @property
-    def point(self) -> np.ndarray:
-        """(d,) the model that is asked about."""
-        return self.validator.point
-
-    def take(self, records: int) -> Questions:
-        """What the next records are asked; maybe fewer than there are, because `due` comes first."""
-        numbers = self.validator.take(records)
-        return Questions(numbers, numbers != NOTHING)
-
-    def answer(self, questions: Questions, scores: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
-        """Let the records that are asked answer.
+    def learn(
+        self,
+        learner: Learner,
+        prediction: Prediction,
+        X: np.ndarray,
+        y: np.ndarray,
+        budget: Budget | None,
+        amounts: np.ndarray | None,
+    ) -> None:
+        """Ask and learn clean rows whose spends are counted.
 
         Parameters
         ----------
-        questions
-            What `take` returned, for n records.
-        scores, y
-            (k, K) and (k,) of the k records that are asked: the linear predictors, and the targets.
-        keep
-            What `keep` returned, for the n records or for all.
+        learner, prediction
+            What learns the rows, and what predicts from them.
+        X, y, budget, amounts
+            As for `Learner.learn`.
         """
-        each = keep if len(keep) > 1 else np.broadcast_to(keep, len(questions.numbers))
-        self.validator.answer(questions.numbers[questions.asked], scores, y, each[questions.asked])
+        if self.own and (budget is not None or amounts is not None) and learner.per_record_budgets:
+            learner.learn(X, y, budget, amounts)
+            return
+        if self.holds_out:
+            self._hold_out(learner, prediction, X, y)
+            return
+        keep = self.keep(budget or learner.budget, amounts)
+        done = 0
+        while done < len(X):
+            if self.validator.due:
+                self._show(learner, prediction)
+            numbers = self.validator.take(len(X) - done)
+            asked, rows = numbers != NOTHING, slice(done, done + len(numbers))
+            done, each = rows.stop, None if amounts is None else amounts[rows]
+            if asked.any():
+                if not self.own:
+                    learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
+                answering = X[rows][asked]
+                try:
+                    scores = prediction.by(self.validator.point, answering)
+                    truths = keep[rows] if len(keep) > 1 else np.broadcast_to(keep, len(numbers))
+                    self.validator.answer(numbers[asked], scores, y[rows][asked], truths[asked])
+                finally:
+                    answering[:] = 0
+            if self.own or not asked.any():
+                learner.learn(X[rows], y[rows], budget, each)
+            elif not asked.all():
+                learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
+
+    def _show(self, learner: Learner, prediction: Prediction) -> None:
+        """Ask about the present model from now on."""
+        self.validator.begin(prediction.estimate(), *learner.place_of_target)
+
+    def _hold_out(self, learner: Learner, prediction: Prediction, X: np.ndarray, y: np.ndarray) -> None:
+        """As `learn`, if records are held out of batches; the first record of a batch is learned."""
+        assert learner.open is not None
+        done = 0
+        while done < len(X):
+            opens = not learner.pending
+            if opens:
+                self._show(learner, prediction)
+                self.sums.begin_batch(learner.full)
+            rows = slice(done, done + 1 if opens else done + learner.to_boundary)
+            done = min(rows.stop, len(X))
+            asked = self.sums.take(len(X[rows]))
+            held = np.zeros(1, dtype=bool) if opens else asked != NOTHING
+            if held.any():
+                learner.open.members |= learner.open.joining
+                self._score(prediction, asked[held], X[rows][held], y[rows][held], np.ones(held.sum(), dtype=np.int64))
+            if not held.all():
+                learned = ~np.broadcast_to(held, len(X[rows]))
+                learner.learn(X[rows][learned], y[rows][learned], None, None)
+            if not learner.pending:
+                self.end_block(learner, prediction)
+
+    def _score(
+        self, prediction: Prediction, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray
+    ) -> None:
+        """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
+        try:
+            self.sums.add(asked, prediction.by(self.validator.point, X), y, sizes)
+        finally:
+            X[:] = 0
+            y[:] = 0
+
+    def end_block(self, learner: Learner, prediction: Prediction) -> None:
+        """End a batch or window whose people are held out: release what they say.
+
+        Parameters
+        ----------
+        learner, prediction
+            As for `learn`. The people of a window speak about the model that it released; first for the constant.
+        """
+        if not isinstance(learner, Windows):
+            held = self.sums.held
+            self.sums.close()
+            learner.seen[0] += held
+            return
+        if (taken := learner.gathered.taken_out()) is None:
+            return
+        X, y, sizes = taken
+        try:
+            self._show(learner, prediction)
+            asked = self.sums.take(len(sizes), held_out=True)
+            for constants in (True, False):
+                self._show(learner, prediction)
+                if not (constants or self.sums.knows_constant()):
+                    asked[asked != CONSTANT] = CONSTANT
+                    constants = True
+                people = (asked == CONSTANT) == constants
+                if people.any():
+                    rows = np.repeat(people, sizes)
+                    self._score(prediction, asked[people], X[rows], y[rows], sizes[people])
+                    self.sums.close()
+        finally:
+            X[:] = 0
+            y[:] = 0
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,102 @@
+"""Prediction with a learner's released point: linear predictors, in the units in which records come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamdp.estimators.features import Features
+from streamdp.estimators.packing import Predictor
+from streamdp.learners.learner import Learner
+from streamdp.optim.losses import without_shift
+
+
+class Prediction:
+    """What predicts.
+
+    Parameters
+    ----------
+    features
+        The columns of a record.
+    learner
+        Whose point predicts.
+    intercept
+        Whether the point has intercepts.
+
+    Attributes
+    ----------
+    predictor
+        Predicts at compiled speed, if the array of the learner's point stays; None: not made yet, or it does not stay.
+        A copy or pickle of this makes its own.
+    """
+
+    predictor: Predictor | None = None
+    _latest: Predictor | None = None
+    """Predicts by the learner's last point, if it does not stay."""
+
+    def __init__(self, features: Features, learner: Learner, intercept: bool) -> None:
+        self._features, self._learner, self._intercept = features, learner, intercept
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("predictor", "_latest")}
+
+    def reader(self) -> Predictor:
+        """The compiled predictor of the present point."""
+        if self.predictor is not None:
+            return self.predictor
+        features, learner = self._features, self._learner
+        point, original = learner.point
+        if (predictor := self._latest) is None or not predictor.reads(point):
+            columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
+            predictor = Predictor(features.packer, point, *self._shape, columns, learner.unit_table)
+            if learner.stays:
+                self.predictor = predictor
+            else:
+                self._latest = predictor
+        return predictor
+
+    @property
+    def _shape(self) -> tuple[int, int, bool]:
+        return len(self._features.names), self._learner.problem.outputs, self._intercept
+
+    def of_record(self, x: Mapping[Any, Any]) -> list[float]:
+        """The linear predictors of one record `x`, one for each output."""
+        reader = self.reader()
+        if (scores := reader.scores_of(x)) is not None:
+            return scores
+        found: list[float] = reader.scores(self._features.row_of(x))[0].tolist()
+        return found
+
+    def by(self, point: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """The linear predictors (n, K) for columns X (n, p) by a vector `point` (d,) such as `estimate` returns."""
+        return Predictor(None, point, *self._shape, None, None).scores(X)
+
+    def estimate(self) -> np.ndarray:
+        """The vector (d,) that predicts from the columns of `Features`, as a new array."""
+        point, original = self._learner.point
+        if not original:
+            return point.copy()
+        outputs = self._learner.problem.outputs
+        return self._features.columns.units(outputs).inward(without_shift(point, outputs))
+
+    def theta(self) -> np.ndarray:
+        """The estimate (d,) in original units, as a new array."""
+        point, original = self._learner.point
+        outputs = self._learner.problem.outputs
+        theta = without_shift(point, outputs).copy()
+        return theta if original or not self._intercept else self._features.columns.units(outputs).outward(theta)
+
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
+        """The coefficients (K, p) of the columns and the intercepts (K,)."""
+        p = len(self._features.names)
+        blocks = self._learner.problem.blocks(self.estimate(), p)
+        return blocks[:, :p].copy(), blocks[:, p].copy() if self._intercept else np.zeros(len(blocks))
+
+    def moderation(self) -> dict[str, Any] | None:
+        """See `Estimator.moderation`."""
+        if not (variance := self._learner.noise_variance()):
+            return None
+        centres, scales = self._learner.noise_units().tolist()
+        return {"variance": variance, "centres": centres, "scales": scales, "constant": float(self._intercept)}
