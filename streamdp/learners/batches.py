@@ -404,10 +404,7 @@ class Batches(Learner):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: the contributions of an open batch are not in it."""
-        state = super().__getstate__() | {"open": OpenBatch(), "seen": self.seen - self.pending}
-        if self.columns is not None:
-            state |= {name: np.zeros_like(value) for name, value in state.items() if value is self.total}
-        return state
+        return super().__getstate__() | {"open": OpenBatch(), "seen": self.seen - self.pending}
 
     def discard(self) -> None:
         """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""

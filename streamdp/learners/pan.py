@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from streamdp.learners.batches import Batches, BatchPlan, Vectors
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.privacy.mechanisms.additive import grid_noise
 
 _MECHANISMS = ("auto", "gaussian", "none")
 
@@ -52,22 +51,16 @@ class PanBatches(Batches):
 
     def _sums(self, vectors: Vectors) -> None:
         from streamdp.optim.curvature_loops import accumulate
-        from streamdp.privacy import samplers
 
-        row = Gaussian(self.budget, vectors.bound, vectors.sensitivity).rows(vectors.size)[0]
-        self.cells = 1 / row[samplers.GRID]
-        """Cells of the grid of the sum in 1."""
-        self.scale = float(row[samplers.SCALE] * self.cells) if self.noisy else 0.0
-        """The deviation of either noise, in cells."""
-        self._total = np.zeros(vectors.size, dtype=np.int64)
-        self._accumulate: Callable[..., None] = accumulate
+        self.sum = GridSum(self.budget, vectors.bound, vectors.sensitivity, vectors.size, self.noisy)
+        self.accumulate: Callable[..., None] = accumulate
         if self.curvature is not None:
-            self._accumulate = partial(accumulate, factor=self.curvature.factor)
+            self.accumulate = partial(accumulate, factor=self.curvature.factor)
 
     @property
     def total(self) -> np.ndarray:
         """See `Batches.total`: in cells."""
-        return self._total
+        return self.sum.total
 
     @property
     def private(self) -> bool:
@@ -75,14 +68,13 @@ class PanBatches(Batches):
         return self.noisy
 
     def _noise(self, batch: int) -> float:
-        variance: float = 2 * len(self._total) * (self.scale / self.cells / batch) ** 2
-        return variance
+        return 2 * len(self.total) * self.sum.variance / batch**2
 
     def _open(self) -> None:
-        self._add_noise()
+        self.sum.add_noise(self.rng)
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        self._accumulate(self.spec, self.middle, X, y, self.cells, self._total)
+        self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.total)
 
     def record_kernel(self) -> RecordKernel | None:
         """See `Learner.record_kernel`."""
@@ -91,28 +83,13 @@ class PanBatches(Batches):
         if not self.open.taken:  # a batch must be opened first
             return None
         factor = 0.0 if self.curvature is None else self.curvature.factor
-        return VectorTotal(self.spec, self.middle, self.p, self.cells, self._total, factor)
+        return VectorTotal(self.spec, self.middle, self.p, self.sum.cells, self.total, factor)
 
     def _close(self, records: int) -> np.ndarray:
-        self._add_noise()
-        total: np.ndarray = self._total / self.cells
+        self.sum.add_noise(self.rng)
+        total: np.ndarray = self.total / self.sum.cells
         return total
-
-    def _add_noise(self) -> None:
-        """Add fresh noise to the sum, then overwrite the noise: if left in freed memory, it could be subtracted."""
-        noise = self.noises()
-        self._total += noise
-        noise[:] = 0
-
-    def noises(self) -> np.ndarray:
-        """N(0, zeta^2 I) in cells of the grid."""
-        return grid_noise(self.rng, self.scale, len(self._total))
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""
         return ["two break-ins within one batch are not covered", *super().caveats(spent, capped, answers)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary."""
-        state = super().__getstate__()
-        return state if self.columns is None else state | {"_total": np.zeros_like(self._total)}

@@ -22,6 +22,8 @@ class GridSum:
         The largest norm of a vector, and the largest distance of two.
     size
         The length of the vectors.
+    noisy
+        False: without noise, for comparisons.
 
     Attributes
     ----------
@@ -33,12 +35,12 @@ class GridSum:
         The deviation of one noise, in cells.
     """
 
-    def __init__(self, budget: Budget, bound: float, sensitivity: float, size: int) -> None:
+    def __init__(self, budget: Budget, bound: float, sensitivity: float, size: int, noisy: bool = True) -> None:
         from streamdp.privacy.samplers import GRID, SCALE
 
         row = Gaussian(budget, bound, sensitivity).rows(size)[0]
         self.cells = float(1 / row[GRID])
-        self.scale = float(row[SCALE]) * self.cells
+        self.scale = float(row[SCALE]) * self.cells if noisy else 0.0
         self.total = np.zeros(size, dtype=np.int64)
 
     @property
@@ -54,9 +56,19 @@ class GridSum:
         rng
             The source of its words.
         """
-        noise = grid_noise(rng, self.scale, len(self.total))
+        noise = self.noise(rng)
         self.total += noise
         noise[:] = 0
+
+    def noise(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
+        """Return fresh noise (size,), in cells.
+
+        Parameters
+        ----------
+        rng
+            The source of its words.
+        """
+        return grid_noise(rng, self.scale, len(self.total))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"total": np.zeros_like(self.total)}

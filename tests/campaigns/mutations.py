@@ -41,6 +41,7 @@ LDP_LOOPS = "streamdp/optim/local_learning.pyx"
 BASE = "streamdp/estimators/estimator.py"
 ADMISSION = "streamdp/estimators/admission.py"
 PAN, PAN_TESTS = "streamdp/learners/pan.py", "tests/unit/estimators/test_pan.py"
+GRID_SUM = "streamdp/privacy/grid_sum.py"
 BATCHED = "streamdp/learners/batches.py"
 SHUFFLE, SHUFFLE_TESTS = "streamdp/learners/shuffle.py", "tests/unit/estimators/test_shuffle.py"
 SUMS, SUMS_TESTS = "streamdp/aggregation/shuffled_sum.py", "tests/unit/aggregation/test_shuffled_sum.py"
@@ -142,27 +143,27 @@ MUTATIONS = [
     Mutation(
         "a batch is opened without noise",
         PAN,
-        "    def _open(self) -> None:\n        self._add_noise()",
+        "    def _open(self) -> None:\n        self.sum.add_noise(self.rng)",
         "    def _open(self) -> None:\n        pass",
         PAN_TESTS,
     ),
     Mutation(
         "a batch is closed without noise",
         PAN,
-        "        self._add_noise()\n        total: np.ndarray",
+        "        self.sum.add_noise(self.rng)\n        total: np.ndarray",
         "        total: np.ndarray",
         PAN_TESTS,
     ),
     Mutation(
         "half the noise of a batch",
-        PAN,
-        "float(row[samplers.SCALE] * self.cells) if",
-        "float(row[samplers.SCALE] * self.cells) / 2 if",
+        GRID_SUM,
+        "float(row[SCALE]) * self.cells if",
+        "float(row[SCALE]) * self.cells / 2 if",
         PAN_TESTS,
     ),
     Mutation(
         "noise stays in freed memory",
-        PAN,
+        GRID_SUM,
         "        noise[:] = 0\n",
         "",
         "tests/statistical/test_intruder.py::test_noise_that_was_used_is_nowhere_in_memory",

@@ -298,9 +298,9 @@ def test_within_the_batch_only_the_sum_depends_on_its_records(case: Case, many: 
     steps = {".learner.batch_steps.sequence.points", ".learner.middle"}
     assert differing(case, MINE * BATCH + PLACE, many) == set()
     for taken in range(PLACE + 1, BATCH):
-        assert differing(case, MINE * BATCH + taken, many) == {".learner._total"}
+        assert differing(case, MINE * BATCH + taken, many) == {".learner.sum.total"}
     assert differing(case, (MINE + 1) * BATCH, many) == steps
-    assert differing(case, (MINE + 1) * BATCH + 1, many) - {".learner._total"} == steps
+    assert differing(case, (MINE + 1) * BATCH + 1, many) - {".learner.sum.total"} == steps
 
 
 def patterns(values: np.ndarray) -> list[bytes]:
@@ -313,7 +313,7 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
     rng = np.random.default_rng(8)
     model = case.model()
     rows = rng.normal(size=(2 * BATCH, len(case.a[0])))
-    cells = model.learner.cells
+    cells = model.learner.sum.cells
     for n, x in enumerate(rows, 1):
         target = float(rng.integers(2)) if case.make is PanPrivateClassifier else float(rng.normal())
         slope = case.model().learner.problem.loss.gradient(model.learner.middle, x, target)
@@ -346,7 +346,7 @@ def sums(
         assert normals(opening, scale, seen[0])
         for i, record in enumerate(records):
             seen[i + 1] = seen[i]
-            model.learner._accumulate(model.learner.spec, middle, *record, model.learner.cells, seen[i + 1])
+            model.learner.accumulate(model.learner.spec, middle, *record, model.learner.sum.cells, seen[i + 1])
         assert normals(closing, scale, noise)
         np.add(seen[-2], noise, out=seen[-1])
 
@@ -381,8 +381,8 @@ def simulate(
         rows = slice(batch * BATCH, (batch + 1) * BATCH)
         out = np.empty((count, BATCH + 2, d), dtype=np.int64)
         words = draw(count, 2 * d + 64)
-        sums(model, middles, X[rows], y[rows], noise * model.learner.scale, words, out)
-        average = out[:, -1] / (model.learner.cells * BATCH)
+        sums(model, middles, X[rows], y[rows], noise * model.learner.sum.scale, words, out)
+        average = out[:, -1] / (model.learner.sum.cells * BATCH)
         theta = points[:, 0] - average * ((batch + 1) / model.phase.modulus)
         if case.loss == "huber":
             theta[:, -1] = np.clip(
@@ -406,7 +406,7 @@ def test_the_harness_is_the_estimator(case: Case) -> None:
 
         runs = simulate(case, case.a, 1, draw, noise)
         model = case.model(seed=seed)
-        model.learner.scale *= noise
+        model.learner.sum.scale *= noise
         for n, record in enumerate(case.stream(case.a)):
             learn(model, case, [record], many)
             batch, taken = divmod(n + 1, BATCH)
@@ -447,7 +447,7 @@ def reduced(case: Case, runs: Runs, direction: np.ndarray, mine: Record) -> np.n
     return np.concatenate(
         (
             (known - others)[:, : BATCH + 1] @ direction,
-            ((moved * (BATCH * model.learner.cells) - others[:, -1]) @ direction)[:, None],
+            ((moved * (BATCH * model.learner.sum.cells) - others[:, -1]) @ direction)[:, None],
         ),
         axis=1,
     )
@@ -462,7 +462,7 @@ def contributions(
         for i, record in enumerate(records):
             added[i + 1] = added[i]
             if i != left_out:
-                model.learner._accumulate(model.learner.spec, middle, *record, model.learner.cells, added[i + 1])
+                model.learner.accumulate(model.learner.spec, middle, *record, model.learner.sum.cells, added[i + 1])
         added[-1] = added[-2]
 
 
@@ -495,7 +495,7 @@ CHUNK = 20_000
 @functools.cache
 def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials: int, seed: int) -> float:
     """The lower bound on the amount of the claim, for a break-in after `taken` records of the batch."""
-    weights = intruder.best_weights([*seen, RELEASE], noise * case.model().learner.scale, 0.5)
+    weights = intruder.best_weights([*seen, RELEASE], noise * case.model().learner.sum.scale, 0.5)
     scores = [
         observed[:, [taken, -1] if seen else [-1]] @ weights for observed in observations(case, noise, trials, seed)
     ]
@@ -546,11 +546,11 @@ class DrawsAhead(PanBatches):
 
     def _open(self) -> None:
         super()._open()
-        self._ahead = self.noises()
+        self._ahead = self.sum.noise(self.rng)
 
     def _close(self, records: int) -> np.ndarray:
-        self._total += self._ahead
-        total: np.ndarray = self._total / self.cells
+        self.sum.total += self._ahead
+        total: np.ndarray = self.total / self.sum.cells
         return total
 
 
@@ -562,7 +562,7 @@ class KeepsTheLastGradient(PanBatches):
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         super()._add(X, y)
-        self._kept = np.empty(len(self._total))
+        self._kept = np.empty(len(self.total))
         gradient(self.spec, self.middle, X, y, len(X) - 1, self._kept)
 
 
@@ -583,7 +583,7 @@ def predicted(model: Any, things: list[Any]) -> np.ndarray:
         if isinstance(thing, np.random.BitGenerator):
             copy = type(thing)()
             copy.state = thing.state
-            normals(copy.random_raw(2 * len(out) + 64), model.learner.scale, out)
+            normals(copy.random_raw(2 * len(out) + 64), model.learner.sum.scale, out)
     return out
 
 
@@ -614,7 +614,7 @@ def break_ins(
     """
     records = case.stream(mine)[MINE * BATCH :]
     model = case.model(kind, seed=0 if seeds else None)
-    model.learner.scale *= noise
+    model.learner.sum.scale *= noise
     if hidden:
         model._rng = Hidden()
     start = model.state_dict()

@@ -106,7 +106,7 @@ def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: B
     model = estimator(loss, budget=budget, seed=3)
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
     scale = model.learner.curvature.sensitivity / mu
-    draws = np.array([model.learner.noises() for _ in range(1500)]) / model.learner.cells
+    draws = np.array([model.learner.sum.noise(model._rng) for _ in range(1500)]) / model.learner.sum.cells
     assert draws.shape[1] == model.learner.curvature.size
     assert accepted(draws, scale * (1 + 1e-4)).all()
     for wrong in (0.5, 1 / 1.2, 1.2):
@@ -178,7 +178,9 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
     def score(record: Record, scale: float, seed: int) -> np.ndarray:
         total, noise = np.zeros(size, dtype=np.int64), np.empty(size * TRIALS, dtype=np.int64)
         rows, targets = np.vstack([OTHERS[0], record[0]]), np.append(OTHERS[1], record[1])
-        model.learner._accumulate(model.learner.spec, model.learner.middle, rows, targets, model.learner.cells, total)
+        model.learner.accumulate(
+            model.learner.spec, model.learner.middle, rows, targets, model.learner.sum.cells, total
+        )
         assert samplers.normals(SeededEntropy(seed).draw(size * TRIALS + TRIALS), scale, noise)
         return np.asarray((noise.reshape(-1, size) + total) @ direction)
 
@@ -186,7 +188,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
         return lower_bound(budget, *(score(record, scale, seed + i) for i, record in enumerate(PAIRS_OF_ALL[loss])))
 
     claim = amount(budget)
-    whole, half = found(model.learner.scale, 10), found(model.learner.scale / 2, 20)
+    whole, half = found(model.learner.sum.scale, 10), found(model.learner.sum.scale / 2, 20)
     print(f"{loss}, {budget}: found {whole:.3f}, halved {half:.3f}")
     assert share * claim <= whole <= claim
     assert half > claim
@@ -206,10 +208,10 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             model._rng = SeededEntropy(i + 1_200 * which)
             model.load_state_dict(start)
             model.learn_arrays(*OTHERS)
-            before[which, i] = model.learner.total / model.learner.cells
+            before[which, i] = model.learner.total / model.learner.sum.cells
             model.learner._add(np.array([x]), np.array([y]))
             model.learner.open.taken += 1
-            after[which, i] = model.learner.total / model.learner.cells
+            after[which, i] = model.learner.total / model.learner.sum.cells
             model.close_batch()
             saved[which, i] = sum_in(model)
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
@@ -257,15 +259,15 @@ def test_within_a_batch_only_the_sum_depends_on_its_records(loss: str) -> None:
     """Afterwards only what the release changes: the state of the walk, and the next query point."""
     expected: dict[int, set[str]] = {
         1: set(),
-        2: {".learner._total"},
+        2: {".learner.sum.total"},
         4: {".learner.batch_steps.state", ".learner.middle"},
     }
     for taken, paths in expected.items():
         a, b = (contents_after(loss, record, taken) for record in PAIRS[loss])
         assert a.keys() == b.keys()
         differing = {path for path in a if a[path] != b[path]}
-        assert differing - {".learner._total"} == paths - {".learner._total"}
-        assert (".learner._total" in differing) == (
+        assert differing - {".learner.sum.total"} == paths - {".learner.sum.total"}
+        assert (".learner.sum.total" in differing) == (
             taken == 2
         ) or taken == 4  # the next batch's sum is at another point
 
@@ -279,7 +281,7 @@ def test_no_reachable_value_is_a_record_its_vector_or_noise_to_come(loss: str) -
         x = tuple(rng.normal(size=2).tolist())
         y = float(rng.integers(2)) if loss == "logistic" else float(rng.normal())
         vector = vectors(model, (x, y))[0]
-        grid = np.rint(vector * model.learner.cells).astype(np.int64)
+        grid = np.rint(vector * model.learner.sum.cells).astype(np.int64)
         model.learn_one(dict(zip(["a", "b"], x, strict=True)), bool(y) if loss == "logistic" else y)
         numbers = [*x, *vector[vector != 0].tolist()] + ([y] if loss == "huber" else [])
         needles = [np.array([v]).tobytes() for v in numbers if v not in (0.0, 1.0)]

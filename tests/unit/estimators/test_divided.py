@@ -179,7 +179,7 @@ def test_a_divided_shuffled_sum_has_the_noise_of_one_shuffler(n: int, monkeypatc
     exact = model(PanPrivateRegressor, mechanism="none", batch_size=600)
     exact.load_state_dict(model(PanPrivateRegressor, mechanism="none", batch_size=600).state_dict())
     X, y = records(n)
-    expected = exact.part(X, y) / exact.learner.cells
+    expected = exact.part(X, y) / exact.learner.sum.cells
     found = np.array(totals)
     variance = driver.learner.params.noise_variance / driver.learner.params.d
     assert start["place"] == [0, 0, 0]

@@ -194,8 +194,8 @@ class Pan(Batched):
 
     def watch(self) -> None:
         model = self.model
-        add, move, make_noise = model.learner._accumulate, model.learner.move, model.learner.noises
-        size = len(make_noise())
+        add, move, make_noise = model.learner.accumulate, model.learner.move, model.learner.sum.noise
+        size = len(make_noise(model._rng))
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any) -> None:
             self.fault(total.min() < NOISE // 2, "a record enters a sum without noise")
@@ -203,12 +203,12 @@ class Pan(Batched):
             add(spec, point, rows, y, cells, total)
 
         def watched_move(total: Any, *more: Any) -> None:
-            self.fault((total * model.learner.cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
+            self.fault((total * model.learner.sum.cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
             self.fault(not model.guarantee.budgets, "a release without a spend")
             move(total, *more)
 
-        model.learner._accumulate, model.learner.move = watched_add, watched_move
-        model.learner.noises = lambda: np.full(size, NOISE)
+        model.learner.accumulate, model.learner.move = watched_add, watched_move
+        model.learner.sum.noise = lambda rng: np.full(size, NOISE)
 
 
 class PanPlanned(Pan):

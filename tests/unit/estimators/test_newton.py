@@ -147,7 +147,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         model = make()
         curvature = Curvature(model.learner.problem.loss, 4)
         scale = math.sqrt(Gaussian(model.learner.budget, curvature.bound, curvature.sensitivity).variance(1))
-        assert model.learner.scale / model.learner.cells == pytest.approx(scale, rel=1e-4)
+        assert model.learner.sum.scale / model.learner.sum.cells == pytest.approx(scale, rel=1e-4)
         assert model.learner.batch_steps._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
     for make, calibration in ((MODELS["shuffle huber"], "tight"), (MODELS["shuffle logistic"], "paper")):

@@ -239,7 +239,7 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
     """
     model = MODELS[make](seed=11, budget=budget)
     d = len(model.learner.total)
-    draws = np.array([model.learner.noises() for _ in range(120_000 // d)]) / model.learner.cells
+    draws = np.array([model.learner.sum.noise(model._rng) for _ in range(120_000 // d)]) / model.learner.sum.cells
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
     scale = model.learner.problem.loss.sensitivity / mu
     assert np.mean(draws**2) == pytest.approx(scale**2, rel=0.02)
@@ -253,7 +253,7 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
         total = float(np.sum((draws / expected) ** 2))
         return min(chi2.cdf(total, draws.size), chi2.sf(total, draws.size)) > 0.5e-7
 
-    assert accepted(model.learner.scale / model.learner.cells)
+    assert accepted(model.learner.sum.scale / model.learner.sum.cells)
     assert not accepted(scale * 1.2)
     assert not accepted(scale / 1.2)
 
@@ -264,10 +264,10 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
     plain = regressor(batch_size=3, mechanism="none")
     drawn: list[np.ndarray] = []
     kept: list[np.ndarray] = []
-    draw = model.learner.noises
+    draw = model.learner.sum.noise
 
-    def noises() -> np.ndarray:
-        noise = draw()
+    def noises(rng: Any) -> np.ndarray:
+        noise = draw(rng)
         drawn.append(noise.copy())
         kept.append(noise)
         return noise
@@ -279,7 +279,7 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
         gradients.append(gradient.copy())
         move(gradient, modulus)
 
-    monkeypatch.setattr(model.learner, "noises", noises)
+    monkeypatch.setattr(model.learner.sum, "noise", noises)
     monkeypatch.setattr(model.learner.batch_steps.sequence, "move", moved)
     X, y = stream(model, 3)
     for i in range(2):
@@ -292,8 +292,8 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
     last = plain.learner.problem.loss.gradient(np.array([0, 0, 0, 0, 1.0]), np.append(X[2], 1.0), y[2])
     model.learn_arrays(X[2:], y[2:])
     assert len(drawn) == 2
-    sums = drawn[0] + drawn[1] + seen + np.rint(last * model.learner.cells)
-    assert gradients[0] == pytest.approx(sums / model.learner.cells / 3, abs=2 / model.learner.cells)
+    sums = drawn[0] + drawn[1] + seen + np.rint(last * model.learner.sum.cells)
+    assert gradients[0] == pytest.approx(sums / model.learner.sum.cells / 3, abs=2 / model.learner.sum.cells)
     assert not any(noise.any() for noise in kept)
 
 
@@ -328,7 +328,7 @@ def test_words_that_run_out_are_drawn_anew() -> None:
         return draw(2 if len(sizes) == 1 else count)
 
     model._rng.draw = scarce
-    noise = model.learner.noises()
+    noise = model.learner.sum.noise(model._rng)
     assert sizes == [74, 148]
     assert noise.all()
     rows = np.zeros(4, dtype=np.int64)
@@ -350,7 +350,7 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
 
     def total(rows: np.ndarray) -> np.ndarray:
         out = np.zeros(len(theta), dtype=np.int64)
-        model.learner._accumulate(model.learner.spec, theta, X[rows], y[rows], model.learner.cells, out)
+        model.learner.accumulate(model.learner.spec, theta, X[rows], y[rows], model.learner.sum.cells, out)
         return out
 
     everything = np.arange(500)
@@ -360,7 +360,7 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
     singles = np.array([total(everything[i : i + 1]) for i in everything])
     assert np.array_equal(both, singles.sum(axis=0))
     assert not singles[0].any()
-    most = model.learner.problem.loss.bound * model.learner.cells + math.sqrt(len(theta))
+    most = model.learner.problem.loss.bound * model.learner.sum.cells + math.sqrt(len(theta))
     assert np.linalg.norm(singles, axis=1).max() <= most
 
 
@@ -490,7 +490,7 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     model.learn_arrays(X, y)
     start, total = model.learner.batch_steps.sequence.points[0].copy(), model.learner.total.copy()
     model.close_batch()
-    moved = model.learner.region.project(start - total / model.learner.cells / 10 / model.phase.modulus)
+    moved = model.learner.region.project(start - total / model.learner.sum.cells / 10 / model.phase.modulus)
     assert model.learner.batch_steps.sequence.points[0] == pytest.approx(moved)
     assert (model.at_boundary, model.learner.batch_steps.sequence.step, model.n_seen) == (True, 1, taken)
     model.close_batch()
@@ -498,7 +498,7 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     noisy = regressor(batch_size=10, seed=2)
     noisy.learn_arrays(X, y)
     draws: list[int] = []
-    noisy.learner.noises = lambda: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
+    noisy.learner.sum.noise = lambda rng: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
     noisy.close_batch()
     assert len(draws) == 1
 
@@ -897,8 +897,10 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
     for seed, (X, y) in enumerate(RECORDS):
         total, noise = np.zeros(d, dtype=np.int64), np.empty(d * TRIALS, dtype=np.int64)
         twice, targets = np.repeat(X, 2, axis=0), np.repeat(y, 2)
-        model.learner._accumulate(model.learner.spec, model.learner.middle, twice, targets, model.learner.cells, total)
-        assert samplers.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model.learner.scale, noise)
+        model.learner.accumulate(
+            model.learner.spec, model.learner.middle, twice, targets, model.learner.sum.cells, total
+        )
+        assert samplers.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model.learner.sum.scale, noise)
         scores.append((noise.reshape(-1, d) + total) @ direction)
     assert 1.9 < mu_lower_bound(*scores) <= 2.0
     assert "spend k mu, not sqrt(k) mu" in model.statement()
@@ -929,9 +931,9 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
                 start[0],
             )
             model.learn_arrays(*OTHERS)
-            before[which, i] = model.learner.total / model.learner.cells
+            before[which, i] = model.learner.total / model.learner.sum.cells
             model.learn_arrays(*record)
-            after[which, i] = sums.pop() / model.learner.cells
+            after[which, i] = sums.pop() / model.learner.sum.cells
             # theta moved by G / M, and G is divided by the batch size
             saved[which, i] = (
                 (start[0] - model.learner.batch_steps.sequence.points[0])
