@@ -121,11 +121,10 @@ class Definition(Settings):
     def _check_cap(self, spent: Budget) -> None:
         """Refuse a cap that cannot count what a record spends now, not at the first record."""
         if self.cap is not None:
-            from streamdp.ledger.ledger import Ledger
+            from streamdp.ledger.filters import fits
 
             try:
-                with Ledger(self.cap) as ledger:
-                    admitted = ledger.admit("anyone", spent)
+                admitted = fits(parse_cap(self.cap), spent)
             except BudgetError as error:
                 raise MisfitError("cap", str(error)) from None
             if not admitted:

@@ -42,7 +42,7 @@ class Format(Header):
         """Create the tables of the connection's dialect, in an empty database."""
         here = connection.dialect.name
         tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
-        self.tables.create_all(connection, tables)
+        self.tables.create_all(connection, tables, checkfirst=False)
 
 
 class Lock(Protocol):

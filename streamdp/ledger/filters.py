@@ -11,9 +11,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from streamdp.ledger.admission import admit_in_order, all_fit
+from streamdp.ledger.caps import cap_numbers, check_counts, spend_numbers
+from streamdp.ledger.periods import Cap, filters
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import NOBODY, CapNumbers
+from streamdp.ledger.rows import NOBODY, ROW, CapNumbers
 from streamdp.ledger.subject_key import period_of
+from streamdp.privacy.guarantees import Budget
+
+
+def fits(cap: Cap, spend: Budget) -> bool:
+    """Return whether the first record of a person fits a cap.
+
+    Raises `BudgetError` for a spend that the cap cannot count.
+    """
+    row, terms = np.zeros((1, ROW)), spend_numbers(spend, None, 1)
+    row[:, : terms.shape[1]] = terms
+    for bound in filters(cap):
+        check_counts(bound, spend)
+    return all(all_fit(row, *cap_numbers(bound)) for bound in filters(cap))
 
 
 def admit(cache: RowCache, slots: np.ndarray, terms: np.ndarray, caps: Sequence[CapNumbers]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from scipy.special import ndtr
 
 from streamdp import ApproxDP, GaussianDP, Ledger, PureDP
-from streamdp.privacy.guarantees import gdp_delta
+from streamdp.errors import BudgetError
+from streamdp.ledger.filters import fits
+from streamdp.ledger.periods import parse_cap
+from streamdp.privacy.guarantees import gdp_delta, parse_budget
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -152,3 +156,20 @@ def test_spends_chosen_by_releases_end_at_the_cap() -> None:
         reached = total.epsilon / 2 if kind is PureDP else total.mu_squared**0.5 / most.mu
         assert ledger.n_refused > 0
         assert 0.7 < reached <= 1 + 2e-9
+
+
+CAPS = ["eps=1", "eps=1,delta=1e-6", "mu=1", "eps=1 per 1 day, total eps=2", "mu=2 per 1 day, total mu=1"]
+SPENDS = ["eps=0.9999999999", "eps=1.1", "eps=1,delta=1e-6", "eps=1,delta=2e-6", "mu=0.1", "mu=1", "mu=1.1"]
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_a_record_fits_a_cap_if_a_ledger_admits_it(cap: str) -> None:
+    for spend in map(parse_budget, SPENDS):
+        with Ledger(cap) as ledger:
+            try:
+                expected = ledger.admit("ann", spend)
+            except BudgetError as error:
+                with pytest.raises(BudgetError, match=re.escape(str(error))):
+                    fits(parse_cap(cap), spend)
+                continue
+        assert fits(parse_cap(cap), spend) == expected
