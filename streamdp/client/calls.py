@@ -100,6 +100,7 @@ class Client:
             The name of the job.
         records
             Each has `x` and `y`, and may have `subject`, `budget` and `id`; or `id` and `y` of an earlier prediction.
+            Those of a job with statistics have no `y`.
         key
             The idempotency key. Give one if this program may repeat the call after a crash. None: a new one.
 
@@ -119,6 +120,18 @@ class Client:
         Raises `ServiceError`.
         """
         return self._json("GET", job, "/weights")
+
+    def statistics(self, job: str) -> dict[str, Any]:
+        """The committed statistics with their limits: `version` and `statistics`.
+
+        Parameters
+        ----------
+        job
+            The name of the job.
+
+        Raises `ServiceError`.
+        """
+        return self._json("GET", job, "/statistics")
 
     def events(self, job: str) -> Iterator[dict[str, Any]]:
         """The present version, then each commit as it comes, until the service stops.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COMMIT_SECONDS = 0.05
 """The default of `commit.seconds` for a job that learns from requests: they wait for their commit."""
+BATCH_SECONDS = 2.0
+"""The same for sums: each commit ends a batch, and each batch adds noise."""
 
 MOST_SHARDS = 16
 """The default of `shards`: as many as `benchmarks/shards.md` measures."""

@@ -13,7 +13,14 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from streamdp.config.definition import Definition
 from streamdp.config.file import FileSourceConfig
-from streamdp.config.http import COMMIT_SECONDS, CallsConfig, HTTPSourceConfig, ReportsSourceConfig, ServiceConfig
+from streamdp.config.http import (
+    BATCH_SECONDS,
+    COMMIT_SECONDS,
+    CallsConfig,
+    HTTPSourceConfig,
+    ReportsSourceConfig,
+    ServiceConfig,
+)
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SubjectConfig
@@ -62,6 +69,12 @@ class CommitConfig(Settings):
     seconds: float = Field(default=5.0, gt=0)
 
 
+def _any_record(job: dict[str, Any]) -> bool:
+    """Whether the state may be committed after any record: not if it is a sum of batches."""
+    model = job.get("model")
+    return job.get("statistics") is None or (isinstance(model, dict) and model.get("trust") == "nobody")
+
+
 def _kind_of_source(value: Any) -> str:
     kind, content = (
         value.get(name) if isinstance(value, Mapping) else getattr(value, name, None) for name in ("type", "content")
@@ -100,7 +113,7 @@ class JobConfig(Definition):
         cap holds over all of them. Default: `<job>.db`.
     commit
         How often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins as soon
-        as no request waits to be learned.
+        as no request waits to be learned; for statistics of trust process or shuffler it is 2, and ends the open batch.
     publish
         A JSON file that is replaced after every commit. None: no file.
     holdout
@@ -127,13 +140,16 @@ class JobConfig(Definition):
         if isinstance(value, dict) and _kind_of_source(value.get("source")) in ("http", "reports"):
             commit = value.get("commit", {})
             if isinstance(commit, dict):
-                return value | {"commit": {"seconds": COMMIT_SECONDS} | commit}
+                return value | {"commit": {"seconds": COMMIT_SECONDS if _any_record(value) else BATCH_SECONDS} | commit}
         return value
 
     @model_validator(mode="after")
     def _answers_requests(self) -> Self:
         if isinstance(self.source, CallsConfig):
-            if not issubclass(self.model.kind.learns, LocalReports):
+            if self.statistics is not None:
+                if isinstance(self.source, ReportsSourceConfig):
+                    raise MisfitError("statistics", "devices' reports are for models: use a source of type: http")
+            elif not issubclass(self.model.kind.learns, LocalReports):
                 need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:

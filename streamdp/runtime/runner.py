@@ -62,7 +62,8 @@ class Runner:
         of a run the open batch is closed; after a crash an open batch is read again. An estimator that
         `commits_at_every_boundary` is committed at every boundary.
     commit_when_idle
-        Commit also as soon as the source has no more records at the moment, because somebody waits for the commit.
+        Somebody waits for each commit: commit also as soon as the source has no more records at the moment, and end an
+        open batch when a commit is due.
     max_bad_share
         Stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the records before the
         first commit of a job does not fit the schema. None: no limit.
@@ -249,13 +250,15 @@ class Runner:
             # Polls end at the next commit, so that commits of one stream fall on the same records in every run. With an
             # estimator that learns in batches, a commit waits for the next boundary.
             if self._due():
+                if self._commit_when_idle:
+                    self._call(self._estimator.close_batch)
                 self._commit()
             if due := self._due():
                 self._note_waiting()
             room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self._pending)
             if end is not None:
                 room = min(room, end - total(self._counts))
-            at_once = self._commit_when_idle and self._pending
+            at_once = self._commit_when_idle and self._pending and self._estimator.at_boundary
             timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
             began = time.time_ns()
             try:

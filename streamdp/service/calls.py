@@ -62,6 +62,9 @@ def of_records(
     call; and the ids of records without features, by index. Raises the errors of `read_call`.
     """
     records = read_call(LearnCall, body).records
+    if (bad := next((i for i, record in enumerate(records) if ("y" in record) != reader.has_target), None)) is not None:
+        said = "Field required" if reader.has_target else "this job has statistics, which have no target"
+        raise ProblemError(422, "bad-record", f"y: {said}; expected {LearnCall.FORM}", index=bad)
     features = [record.get("x") for record in records]
     whole = [i for i, x in enumerate(features) if x is not None]
     X, flaws = reader.read([x for x in features if x is not None])
@@ -70,7 +73,7 @@ def of_records(
         every[whole] = X
         X, flaws = every, {whole[i]: flaw for i, flaw in flaws.items()}
     subjects, budgets = ([record.get(field) for record in records] for field in ("subject", "budget"))
-    rows = Rows(X, [record["y"] for record in records], subjects, budgets)
+    rows = Rows(X, [record.get("y") for record in records], subjects, budgets)
     ids = {
         i: (
             answers.digest(b"id", _owned(caller, name)),

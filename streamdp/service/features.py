@@ -41,7 +41,10 @@ class RecordReader:
         person: SubjectConfig | str | None = declared.subject
         if person is not None:
             person = person.model_copy(update={"column": subject}) if isinstance(person, SubjectConfig) else subject
-        update = {"target": declared.target.model_copy(update={"column": y}), "subject": person, "budget": budget}
+        update: dict[str, Any] = {"subject": person, "budget": budget}
+        self.has_target = bool(target)
+        if self.has_target:
+            update["target"] = declared.target.model_copy(update={"column": y})
         self._of_records = declared.model_copy(update=update).build()
 
     def unknown(self, records: Sequence[dict[str, Any]]) -> int | None:

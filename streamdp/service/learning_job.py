@@ -85,7 +85,7 @@ class LearningJob(Job):
         self._following: asyncio.Task[None] | None = None
         self._follower = Follower(config)
         self._desk: ReportDesk | None = None
-        with contextlib.suppress(ConfigError):  # its mechanism makes no noise
+        with contextlib.suppress(ConfigError):  # its mechanism makes no noise, or it has statistics
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
         if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
             raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")

@@ -76,6 +76,7 @@ class Weight(BaseModel):
 class Statistic(BaseModel):
     """One number of a statistic; null where too little is known."""
 
+    window: str | None = None
     statistic: str
     group: str | None
     item: str | float | list[float] | None
@@ -148,10 +149,10 @@ class PredictCall(Sent):
 
 @with_config(Sent.model_config)
 class LearnRecord(TypedDict):
-    """A record, or the label of an earlier prediction: its `id` and `y`."""
+    """A record, or the label of an earlier prediction: its `id` and `y`. Jobs with statistics have no `y`."""
 
     x: NotRequired[dict[str, Any] | None]
-    y: str | int | float | bool | None
+    y: NotRequired[str | int | float | bool | None]
     subject: NotRequired[str | int | None]
     budget: NotRequired[float | None]
     id: NotRequired[Id | None]

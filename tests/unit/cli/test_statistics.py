@@ -98,7 +98,7 @@ def test_two_kills_lose_and_repeat_no_record(folder: Path) -> None:
         ("budget: eps=1", "eta: 2", "Statistics has no eta"),
         ("budget: eps=1", "estimator: PanPrivateRegressor", "statistics"),
         ("{type: csv, path: people.csv}", "{type: spark, format: csv, path: people.csv}", "models only"),
-        ("{type: csv, path: people.csv}", "{type: http}", "LDP"),
+        ("{type: csv, path: people.csv}", "{type: kafka, content: reports, topic: r}", "for models"),
     ],
 )
 def test_a_wrong_job_is_refused_in_words(folder: Path, old: str, new: str, said: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from dataclasses import astuple
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,13 +18,15 @@ import numpy as np
 import pytest
 
 from connectors.httpcall import Call
+from streamdp.client import Client
 from streamdp.errors import SourceUnavailableError
 from streamdp.service import requests
 from streamdp.service.schemas import Outcome
+from streamdp.service.server import listen
 from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
-from tests.support.service import SECRET, client, job, record
+from tests.support.service import SECRET, ServiceProcess, client, job, record
 
 LEARN = "/v1/models/late/learn"
 
@@ -376,3 +379,86 @@ def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
         while (answer := learn(http, [record(1)], "k")).status_code == 503:
             pass
         assert answer.json()["learned"] == 1
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+PEOPLE: dict[str, Any] = {
+    "schema": {"features": {"dep_delay": [-30, 60], "origin": ["EWR", "JFK", "LGA"]}, "subject": "tailnum"},
+    "statistics": {"delay": {"mean": "dep_delay"}, "flights": {"count": "origin"}},
+}
+
+
+def estimated(folder: Path, trust: str, **more: Any) -> Any:
+    budget = "eps=8" if trust == "nobody" else "eps=8,delta=1e-6"
+    given = PEOPLE | {"model": {"trust": trust, "budget": budget}, "cap": "eps=8,delta=1e-3"} | more
+    return job(folder, **given)
+
+
+def person(i: int, **more: Any) -> dict[str, Any]:
+    found = record(i, **more)
+    del found["y"]
+    return found
+
+
+@pytest.mark.parametrize("trust", ["process", "nobody"])
+def test_a_service_learns_statistics_from_records(trust: str, tmp_path: Path) -> None:
+    """The answer comes when the batch has ended; a person over the cap is refused, and a bad record is dead."""
+    bad = person(1, x={"dep_delay": SECRET + "!", "origin": "EWR"})
+    records = [person(i) for i in range(1200)]
+    with client(estimated(tmp_path, trust, commit={"seconds": 0.05})) as http:
+        answer = learn(http, [*records, bad], "key")
+        assert answer.json() == {
+            "version": 1,
+            "learned": 1200,
+            "refused": 0,
+            "dead": [{"index": 1200, "reason": "not_a_number", "column": "dep_delay"}],
+        }
+        assert SECRET not in answer.text
+        assert learn(http, [*records, bad], "key").json() == answer.json()  # a retry counts once
+        assert learn(http, [person(3)]).json()["refused"] == 1
+        found = Client(str(http.base_url)).statistics("late")
+        assert found["version"] >= 1
+        counts = [row["value"] for row in found["statistics"] if row["statistic"] == "flights"]
+        assert sum(counts) == pytest.approx(1200, abs=200)
+        assert learn(http, [record(1)]).status_code == 422
+    assert stored(tmp_path) == (1200, 1, 1)
+
+
+def test_records_of_a_model_need_their_target(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        answer = learn(http, [record(1), person(2)])
+    assert (answer.status_code, answer.json()["index"]) == (422, 1)
+    assert "y" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("trust", ["process", "nobody"])
+def test_two_kills_of_a_service_with_statistics_lose_and_repeat_no_record(trust: str, tmp_path: Path) -> None:
+    """Half of the calls have no answer when the service is killed; all are sent again with their keys."""
+    text = estimated(tmp_path, trust, commit={"seconds": 0.2}, store="late.db").model_dump_json(
+        by_alias=True, exclude_unset=True
+    )
+    (tmp_path / "late.yaml").write_text(text)  # JSON is YAML
+    calls = [[person(20 * k + i) for i in range(20)] for k in range(40)]
+    answered: set[int] = set()
+
+    def send(http: httpx.Client, k: int) -> None:
+        with suppress(httpx.HTTPError):
+            if learn(http, calls[k], f"call {k}").status_code == 200:
+                answered.add(k)
+
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    for size in (20, 40):
+        service = ServiceProcess(tmp_path, port)
+        with httpx.Client(base_url=service.address, timeout=60) as http, ThreadPoolExecutor(20) as pool:
+            sent = [pool.submit(send, http, k) for k in range(size) if k not in answered]
+            while not answered:
+                time.sleep(0.001)
+            service.kill()
+            wait(sent)
+    with ServiceProcess(tmp_path, port) as service, httpx.Client(base_url=service.address, timeout=60) as http:
+        with ThreadPoolExecutor(20) as pool:
+            outcomes = list(pool.map(lambda k: learn(http, calls[k], f"call {k}").json(), range(40)))
+        assert all((found["learned"], found["refused"]) == (20, 0) for found in outcomes)
+    assert stored(tmp_path) == (800, 0, 0)
