@@ -124,9 +124,9 @@ def stats(
     if as_json:
         _print_json(rows)
         return
-    keys = ("statistic", "group", "item")
-    names = [" ".join(str(row[key]) for key in keys if row[key] is not None) for row in rows]
-    width = max(map(len, names))
+    keys = ("window", "statistic", "group", "item")
+    names = [" ".join(str(row[key]) for key in keys if row.get(key) is not None) for row in rows]
+    width = max(map(len, names), default=0)
     for name, row in zip(names, rows, strict=True):
         value, low, high = (None if row[key] is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))
         typer.echo(f"{name:{width}}  {value or 'not known yet'}{'' if low is None else f'  [{low}, {high}]'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from hashlib import blake2b
 from inspect import signature
@@ -18,7 +19,7 @@ from streamdp.config.trust import STATISTICS
 from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.estimator import Estimator
-from streamdp.ledger.periods import Cap, RenewingCap, allows_more, parse_cap, same_kind
+from streamdp.ledger.periods import DAY, Cap, RenewingCap, allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Definition(Settings):
     schema
         The declared public schema.
     model
-        The estimator and its parameters. With `statistics`, only `trust`, `budget` and `batch_size`.
+        The estimator and its parameters. With `statistics`, only `trust`, `budget`, `batch_size`
+        and `every`.
     statistics
         What to estimate in place of a model, by name, such as `{quantile: 0.5, of: charges, by: region}`; see
         `Statistics`. Then the schema has no target.
@@ -96,8 +98,9 @@ class Definition(Settings):
             raise MisfitError("model", f"{name} needs {need}")
         if self.cap is not None and self.schema_.subject is None:
             raise MisfitError("cap", "needs schema.subject, the column that identifies the person of a record")
-        if self.schema_.time is not None and not isinstance(self.cap_budget, RenewingCap):
-            raise MisfitError("schema", "time is for a cap that renews, such as eps=8 per 30 days; leave it out")
+        if self.schema_.time is not None and not (isinstance(self.cap_budget, RenewingCap) or self.model.every):
+            need = "time is for a cap that renews, such as eps=8 per 30 days, and for statistics with model.every"
+            raise MisfitError("schema", f"{need}; leave it out")
         if kind.learns.needs_subject and self.schema_.subject is None:
             raise MisfitError("model", f"{name} needs schema.subject: it protects all records of a subject together")
         try:
@@ -230,7 +233,8 @@ class Definition(Settings):
 
     def _encoder(self, schema: SchemaConfig) -> Schema:
         cap = self.cap_budget
-        return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else None)
+        ahead = None if schema.time is None else (math.inf, DAY)  # a window of the far future would end the present one
+        return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else ahead)
 
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:
         """Build the estimator, which has learned nothing.

@@ -98,6 +98,7 @@ class ModelConfig(Settings):
     seed: int | None = None
     horizon: int | None = None
     batch_size: int | None = None
+    every: str | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
     change: Literal["follow", "ignore"] | None = None

@@ -195,7 +195,7 @@ class Schema:
     def _complete(
         self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position, faults: Faults
     ) -> Batch:
-        y = self._target(frame.get_column(self.target), faults) if self.target else np.zeros(frame.height)
+        y = self._target(frame.get_column(self.target), faults) if self.target else None
         subjects: list[Subject | None] | None = None
         budgets = None
         if self.subject is not None:
@@ -203,6 +203,8 @@ class Schema:
         if self.budget is not None:
             budgets = self._budgets(frame.get_column(self.budget), faults)
         times = None if self.time is None else self.time.read(frame, faults)
+        if y is None:  # what has no target may ask for the time
+            y = np.zeros(frame.height) if times is None else times
         if not faults.found:
             return Batch(self.feature_names, X, y, positions, position, subjects, budgets, times=times)
         good = np.flatnonzero(faults.good)

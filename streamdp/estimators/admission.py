@@ -99,11 +99,12 @@ class Admission:
             raise BudgetError(f"expected {form}, the kind that all records of this estimator spend, got {budget}")
         return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
 
-    def joins(self, learner: Learner, subject: Subject | None, spend: Budget) -> bool:
-        """Whether a record is admitted: by the ledger, and as the only one of its subject in a batch."""
+    def joins(self, learner: Learner, subject: Subject | None, spend: Budget, y: np.ndarray) -> bool:
+        """Whether a record with target y (1,) is admitted: by the ledger, and as its subject's only one in a batch."""
         if self.ledger is None:
             return True
         if (batch := learner.open) is not None and subject is not None:
+            learner.come_to(y)
             batch.joining = {subject_bytes(subject) or b""}
             if batch.joining & batch.members:
                 return False
@@ -172,7 +173,7 @@ class Admission:
         self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
         done, learned = 0, np.ones(len(X), dtype=bool)
         while done < len(X):  # part by part, because refused records do not fill a batch
-            part = slice(done, done + learner.room)
+            part = slice(done, done + learner.come_to(y[done:]))
             done, mask, met = part.stop, learned[part], set(learner.open.members)
             for i, member in enumerate(members[part]):
                 if member is not None:

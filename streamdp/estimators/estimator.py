@@ -333,7 +333,7 @@ class Estimator(river_base.Estimator):
             record.pack(x, target)
             if isinstance(learner, Collector):
                 self._gather(record.row, record.target, [subject])
-            elif admission.joins(learner, subject, spend):
+            elif admission.joins(learner, subject, spend, record.target):
                 if not admission.counts(spend):
                     admission.count(learner, spend)
                 self._ask_or_learn(record.row, record.target, spend if budget is not None else None, None)

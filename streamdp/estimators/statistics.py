@@ -11,16 +11,27 @@ Neighbours: replace one record. Trust and claim: see the learners. Proof: docs/p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from scipy.special import ndtri
 
 from streamdp.data.columns import scale_to_bounds
-from streamdp.errors import ConfigError, NotAvailableError, check_choice, check_whole, is_number, suggestion
+from streamdp.errors import (
+    BudgetError,
+    ConfigError,
+    NotAvailableError,
+    SchemaError,
+    check_choice,
+    check_whole,
+    is_number,
+    suggestion,
+)
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.parameters import documented
@@ -30,7 +41,9 @@ from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import Counts
 from streamdp.learners.local_roots import Roots
+from streamdp.learners.series import Series
 from streamdp.learners.sums import Mixed, Pan, Sums
+from streamdp.ledger.periods import whole_seconds
 from streamdp.optim.losses import Huber
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
@@ -164,6 +177,16 @@ class _Reader:
         return Cells(groups, Bins(first, inner)), bins, place
 
 
+def _length(every: Any) -> int:
+    try:
+        seconds = whole_seconds(every)
+    except BudgetError:
+        seconds = 0
+    if seconds < 1:
+        raise ConfigError(f"every: expected a length such as 1 day or 2 hours, got {every!r}")
+    return seconds
+
+
 def _levels(name: str, given: Any) -> tuple[float, ...]:
     levels = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not levels or not all(is_number(q) and 0 < q < 1 for q in levels) or list(levels) != sorted(set(levels)):
@@ -202,6 +225,10 @@ _TEXTS = {
     "trust": """
         "process": this process sees raw records and keeps noisy sums only (pan-private). "shuffler": sums of shuffled
         bits. "nobody": each record becomes a noisy report first, which needs the most records.""",
+    "every": """
+        The length of windows of time, such as "1 day" or "2 hours": one estimate for each window, of its own records. A
+        record's time is the y of `learn_one`, in seconds since 1970 (UTC); None or 0: now. The latest 400 are kept.
+        None: one estimate of all records.""",
     "batch_size": 'The records of each batch; None: batches grow with the stream. Not for trust="nobody".',
 }
 
@@ -239,6 +266,7 @@ class Statistics(Estimator):
         ledger: Ledger | None = None,
         seed: int | None = None,
         batch_size: int | None = None,
+        every: str | None = None,
     ) -> None:
         arguments = locals()
         check_choice("trust", trust, get_args(Trust))
@@ -253,6 +281,7 @@ class Statistics(Estimator):
         reader = _Reader(SchemaFeatures(features, type(self).__name__))
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""
+        self._length = None if every is None else _length(every)
         self.learns = Drawn if trust == "nobody" else Sums
         self._construct(arguments)
 
@@ -262,6 +291,10 @@ class Statistics(Estimator):
         return FreshWords() if self.seed is None else SeededEntropy(self.seed)
 
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
+        make = partial(self._make_window, problem, budget, rng)
+        return make() if self._length is None else Series(problem, budget, rng, make, self._length)
+
+    def _make_window(self, problem: LinearProblem, budget: Budget, rng: Any) -> Sums | Drawn:
         whole = sum(one.share for one in self.declared)
         if self.trust == "nobody":
             return Drawn(problem, budget, rng, partial(self._parts, whole))
@@ -300,11 +333,11 @@ class Statistics(Estimator):
         x, budget, subject, w
             As for `Estimator.learn_one`; x comes raw.
         y
-            Not used.
+            With `every`, the time of the record in seconds since 1970 (UTC); None: now.
 
         Raises the errors of `Estimator.learn_one`.
         """
-        super().learn_one(x, 0.0, budget=budget, subject=subject, w=w)
+        super().learn_one(x, y, budget=budget, subject=subject, w=w)
 
     def learn_many(self, X: Any, y: Any = None) -> None:
         """Take the rows of a frame in order.
@@ -314,26 +347,32 @@ class Statistics(Estimator):
         X
             As for `Estimator.learn_many`.
         y
-            Not used.
+            With `every`, the time of each; None: now.
 
         Raises the errors of `Estimator.learn_many`.
         """
-        super().learn_many(X, np.zeros(len(X)))
+        super().learn_many(X, np.zeros(len(X)) if y is None else y)
 
     def _encode_target(self, y: Any) -> float:
-        return 0.0
+        if self._length is None or y is None:
+            return 0.0
+        if not (is_number(y) and 0 <= y < 1e12):
+            raise SchemaError("y: expected the time of the record, in seconds since 1970")
+        return float(y)
 
-    def _encode_targets(self, y: Any) -> np.ndarray:
-        return np.zeros(len(y))
+    def _check_targets(self, y: np.ndarray) -> None:
+        if self._length is not None and not np.all((y >= 0) & (y < 1e12)):
+            raise SchemaError("y: expected the times of the records, in seconds since 1970")
 
     # -- what was released -------------------------------------------------------------------------------------------
 
     def get(self) -> dict[str, Any]:
         """Return the statistics by name: a number, or numbers by item, or by group; NaN where too little is known.
 
-        Items are categories, bins (low, high), or levels of quantiles if there are several.
+        Items are categories, bins (low, high), or levels of quantiles if there are several. With `every`, all this by
+        the beginning of each window, as text.
         """
-        return {one.name: _shaped(one, self._estimated(one, 0.0)[:, 0].tolist()) for one in self.declared}
+        return self._by_window(lambda one, found: _shaped(one, found[:, 0].tolist()), 0.0)
 
     def interval(self, level: float = 0.95) -> dict[str, Any]:
         """Return confidence limits (low, high) in the form of `get`; NaN where they are not known.
@@ -349,13 +388,26 @@ class Statistics(Estimator):
         Raises `ConfigError` for another level.
         """
         z = _deviations(level)
-        return {
-            one.name: _shaped(one, [tuple(row) for row in self._estimated(one, z)[:, 1:].tolist()])
-            for one in self.declared
+        return self._by_window(lambda one, found: _shaped(one, [tuple(row) for row in found[:, 1:].tolist()]), z)
+
+    def _by_window(self, shaped: Callable[[Declared, np.ndarray], Any], z: float) -> dict[str, Any]:
+        found: dict[Any, dict[str, Any]] = {
+            start: {one.name: shaped(one, self._estimated(one, z, learner)) for one in self.declared}
+            for start, learner in self._windows().items()
         }
+        return found if self._length is not None else found[None]
+
+    def _windows(self) -> dict[str | None, Learner]:
+        """The learners by the beginning of their window; None without windows."""
+        if not isinstance(self.learner, Series):
+            return {None: self.learner}
+        starts = {window: datetime.fromtimestamp(window * (self._length or 0), UTC) for window in self.learner.windows}
+        return {f"{starts[window]:%Y-%m-%dT%H:%M:%SZ}": one for window, one in self.learner.windows.items()}
 
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """Return all numbers as a table: `statistic`, `group`, `item`, `value`, `low` and `high`; None: not known.
+
+        With `every`, also `window`, its beginning.
 
         Parameters
         ----------
@@ -365,25 +417,24 @@ class Statistics(Estimator):
         Raises `ConfigError` for a level out of range.
         """
         z, found = _deviations(level), []
-        for one in self.declared:
+        for (start, learner), one in product(self._windows().items(), self.declared):
+            at: dict[str, Any] = {} if start is None else {"window": start}
             keys = [(group, item) for group in one.groups for item in one.keys]
-            for (group, item), numbers in zip(keys, self._estimated(one, z).tolist(), strict=True):
+            for (group, item), numbers in zip(keys, self._estimated(one, z, learner).tolist(), strict=True):
                 value, low, high = (None if math.isnan(number) else number for number in numbers)
                 item = list(item) if isinstance(item, tuple) else item
-                found.append(
-                    {"statistic": one.name, "group": group, "item": item, "value": value, "low": low, "high": high}
-                )
+                at |= {"statistic": one.name, "group": group, "item": item}
+                found.append(at | {"value": value, "low": low, "high": high})
         return found
 
-    def _estimated(self, one: Declared, z: float) -> np.ndarray:
-        """Values and limits (k, 3): by group, and in it by item."""
-        if self._features is None or not self.n_seen - self.learner.pending:
+    def _estimated(self, one: Declared, z: float, learner: Any) -> np.ndarray:
+        """Values and limits (k, 3) from a learner: by group, and in it by item."""
+        n = int(learner.weight)
+        if self._features is None or not n:
             return np.full((len(one.groups) * max(len(one.items), 1), 3), np.nan)
-        n = self.n_seen - self.learner.pending
-        if isinstance(self.learner, Drawn):
-            return self._of_reports(self.learner, one, n, z)
-        assert isinstance(self.learner, Sums)
-        sums, noise = self.learner.released()[one.block]
+        if isinstance(learner, Drawn):
+            return self._of_reports(learner, one, n, z)
+        sums, noise = learner.released()[one.block]
         return _of_sums(one, sums, noise, n, z)
 
     def _of_reports(self, learner: Drawn, one: Declared, n: int, z: float) -> np.ndarray:
@@ -403,12 +454,8 @@ class Statistics(Estimator):
         found = part.frequencies()
         if not isinstance(one.block, Values):
             return _with_limits(_of_cells(one, found, n), z)
-        groups = len(one.groups)
-        below = np.kron(np.eye(groups), np.ones(len(part.levels)))
-        above = np.kron(np.eye(groups), middle + half * part.levels)
-        if one.kind == "mean":
-            return _with_limits(found.ratios(above, below), z)
-        return _with_limits(found.counts(above, n), z)
+        values = middle + half * part.levels
+        return _with_limits(found.means(values) if one.kind == "mean" else found.counts(n, values), z)
 
     @property
     def weights(self) -> dict[Any, Any]:
@@ -464,11 +511,7 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
 
 def _of_cells(one: Declared, found: Frequencies, n: int) -> Estimates:
     """Counts or shares of the cells of a statistic."""
-    each = np.eye(len(found.f))
-    if one.kind != "proportion":
-        return found.counts(each, n)
-    groups = np.kron(np.eye(len(one.groups)), np.ones((len(one.items), len(one.items))))
-    return found.ratios(each, groups)
+    return found.shares(len(one.items)) if one.kind == "proportion" else found.counts(n)
 
 
 def _with_limits(found: Estimates, z: float) -> np.ndarray:

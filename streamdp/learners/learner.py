@@ -189,6 +189,18 @@ class Learner(ABC):
         raise NotImplementedError
 
     @property
+    def room(self) -> int:
+        """How many rows the open batch still takes, if there is `open`; a full one ends first."""
+        raise NotImplementedError
+
+    def come_to(self, y: np.ndarray) -> int:
+        """How many of the next rows, by their targets y, join the open batch, if there is `open`.
+
+        A batch that cannot take them ends first.
+        """
+        return self.room
+
+    @property
     def to_boundary(self) -> int:
         """How many rows to learn until the next boundary, at most; 0 at a boundary."""
         return 0

@@ -121,13 +121,19 @@ def parse_cap(text: str | Cap) -> Cap:
         raise BudgetError(
             f"expected a cap such as eps=8 per 30 days, late 7 days, ahead 1 hour, total eps=40; got {text!r}"
         )
-    limits = {name: _seconds(found[name]) for name in ("late", "ahead") if found[name] is not None}
+    limits = {name: whole_seconds(found[name]) for name in ("late", "ahead") if found[name] is not None}
     total = None if found["total"] is None else parse_budget(found["total"])
-    return RenewingCap(parse_budget(found["budget"]), _seconds(found["per"]), **limits, total=total)
+    return RenewingCap(parse_budget(found["budget"]), whole_seconds(found["per"]), **limits, total=total)
 
 
-def _seconds(text: str) -> int:
-    number, unit = re.fullmatch(_LENGTH, text, re.IGNORECASE).groups()  # type: ignore[union-attr]
+def whole_seconds(text: str) -> int:
+    """Read a length of time, such as `7 days`, as seconds. Raises `BudgetError` for anything else.
+
+    >>> whole_seconds("7 days")
+    604800
+    """
+    found = re.fullmatch(_LENGTH, text.strip(), re.IGNORECASE) if isinstance(text, str) else None
+    number, unit = ("0", "") if found is None else found.groups()
     if unit.lower() not in _UNITS:
         raise BudgetError(f"expected a number of {', '.join(f'{unit}s' for unit in _UNITS)}; got {text!r}")
     return int(number) * _UNITS[unit.lower()]

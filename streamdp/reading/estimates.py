@@ -41,25 +41,41 @@ class Frequencies(NamedTuple):
         """The variance of the sum of f by a `contrast` (k,)."""
         return max(0.0, float(contrast**2 @ self.d - (contrast @ self.u) ** 2)) / max(self.n, 1)
 
-    def noise(self, contrast: np.ndarray, records: int) -> float:
-        """As `variance`, by a `contrast`, for these `records` alone, of which n, drawn at random, were asked."""
-        sampled = float(contrast**2 @ np.maximum(self.f, 0) - (contrast @ self.f) ** 2)
-        return max(0.0, self.variance(contrast) - max(0.0, sampled) / max(records, 1))
+    def counts(self, records: int, weights: np.ndarray | None = None) -> Estimates:
+        """How many of the `records` are in each cell; or by `weights` (m,) the sum in each group of m cells.
 
-    def counts(self, cells: np.ndarray, records: int) -> Estimates:
-        """How many of the `records` are in each of several sets of cells, 0 and 1 in `cells` (m, k)."""
-        noise = np.array([self.noise(row, records) for row in cells])
-        return Estimates(records * (cells @ self.f), records * np.sqrt(noise))
+        The deviation is that for these records alone, of which n, drawn at random, were asked.
+        """
+        f, d, u = (values.reshape(-1, 1 if weights is None else len(weights)) for values in (self.f, self.d, self.u))
+        w = np.ones(1) if weights is None else weights
+        total, sampled = f @ w, np.maximum(f, 0) @ w**2 - (f @ w) ** 2
+        noise = (d @ w**2 - (u @ w) ** 2) / max(self.n, 1) - sampled / max(records, 1)
+        return Estimates(records * total, records * np.sqrt(np.maximum(noise, 0.0)))
 
-    def ratios(self, above: np.ndarray, below: np.ndarray) -> Estimates:
-        """The ratios of sums of f by contrasts `above` and `below`, both (m, k); NaN where the latter is not known."""
-        values, deviations = np.full(len(above), np.nan), np.full(len(above), np.nan)
-        for i, (up, down) in enumerate(zip(above, below, strict=True)):
-            whole = float(down @ self.f)
-            if self.n and whole > KNOWN * math.sqrt(self.variance(down)):
-                values[i] = float(up @ self.f) / whole
-                deviations[i] = math.sqrt(self.variance((up - values[i] * down) / whole))
-        return Estimates(values, deviations)
+    def shares(self, m: int) -> Estimates:
+        """The share of each cell in its group of m cells; NaN where the group is not known."""
+        f, d, u = (values.reshape(-1, m) for values in (self.f, self.d, self.u))
+        whole = self._groups(m)
+        v = f / whole
+        spread = (
+            d * (1 - v) ** 2 + v**2 * (d.sum(axis=1, keepdims=True) - d) - (u - v * u.sum(axis=1, keepdims=True)) ** 2
+        )
+        return Estimates(v.ravel(), (np.sqrt(np.maximum(spread, 0.0) / max(self.n, 1)) / whole).ravel())
+
+    def means(self, values: np.ndarray) -> Estimates:
+        """The means of the `values` (m,) of cells in each group of m cells; NaN where the group is not known."""
+        f, d, u = (numbers.reshape(-1, len(values)) for numbers in (self.f, self.d, self.u))
+        whole = self._groups(len(values))
+        v = f @ values[:, None] / whole
+        around = values - v
+        spread = np.sum(around**2 * d, axis=1) - np.sum(around * u, axis=1) ** 2
+        return Estimates(v.ravel(), np.sqrt(np.maximum(spread, 0.0) / max(self.n, 1)) / whole.ravel())
+
+    def _groups(self, m: int) -> np.ndarray:
+        """The shares (k / m, 1) of groups of m cells; NaN where one is not known."""
+        f, d, u = (values.reshape(-1, m).sum(axis=1, keepdims=True) for values in (self.f, self.d, self.u))
+        known = f > KNOWN * np.sqrt(np.maximum(d - u**2, 0.0) / max(self.n, 1))
+        return np.where(known & (self.n > 0), f, np.nan)
 
 
 def frequencies(counts: np.ndarray, noise: float, n: int) -> Frequencies:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from streamdp.data.records import Shard
 from streamdp.errors import ConfigError, StoreError
@@ -55,6 +58,8 @@ def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[i
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("pictures need the extra plots: pip install 'streamdp[plots]'") from None
+    if model.definition.statistics is not None:
+        return _series(model, level)
     found = weights(model.estimator, level)
     shown = [w for w in found if not w.name.startswith("(")] or found
     shown = sorted(sorted(shown, key=lambda w: -abs(w.value))[:_MOST], key=shown.index)
@@ -73,6 +78,38 @@ def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[i
             axes[1].axvline(model.estimator.last_change, color=_GREY, linestyle="--", label="change noticed")
             axes[1].legend(fontsize=8)
     _records(axes[-1], history, model)
+    return figure
+
+
+def _series(model: Model, level: float) -> Figure:
+    """A picture for each statistic: by window of time a line for each group and item, else a point."""
+    from matplotlib.figure import Figure
+
+    estimator: Any = model.estimator
+    rows = estimator.rows(level)
+    series = any("window" in row for row in rows)
+    lines: dict[str, dict[str, list[tuple[str, list[float]]]]] = {}
+    for row in rows:
+        numbers = [math.nan if row[key] is None else row[key] for key in ("value", "low", "high")]
+        label = " ".join(str(row[key]) for key in ("group", "item") if row[key] is not None)
+        at, line = (row["window"], label) if series else (label, "")
+        lines.setdefault(row["statistic"], {}).setdefault(line, []).append((at, numbers))
+    figure = Figure(figsize=(9, 1 + 3 * max(1, len(lines))), layout="constrained")
+    counts = model.snapshot.counts
+    figure.suptitle(f"{model.snapshot.job}: {counts.learned:,} records, {estimator.guarantee}", wrap=True)
+    for axis, (name, found) in zip(
+        figure.subplots(max(1, len(lines)), squeeze=False)[:, 0], lines.items(), strict=False
+    ):
+        for label, points in list(found.items())[:_MOST]:
+            value, low, high = np.array([numbers for _, numbers in points]).T
+            reach = np.maximum([value - low, high - value], 0.0)
+            axis.errorbar(
+                [at for at, _ in points], value, reach, marker="o", linestyle="-" if series else "", label=label
+            )
+        axis.set_title(f"{name} ({100 * level:g} % intervals)", fontsize=9)
+        axis.tick_params(axis="x", labelrotation=30, labelsize=7)
+        if any(found):
+            axis.legend(fontsize=8)
     return figure
 
 

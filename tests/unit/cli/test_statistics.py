@@ -112,3 +112,27 @@ def test_a_job_without_target_and_statistics_names_the_target(folder: Path) -> N
     (folder / "job.yaml").write_text(before + after[after.index("model:") :])
     with pytest.raises(ConfigError, match="target"):
         load_config(folder / "job.yaml")
+
+
+def test_a_job_has_a_series_by_day(folder: Path, quick: Quick) -> None:
+    """A record of the far future is dead, because it would end the window of the present."""
+    lines = (folder / "people.csv").read_text().splitlines()
+    days = [f"2026-01-{1 + i // 7000:02d}T12:00:00Z" for i in range(ROWS)]
+    days[7] = "2999-01-01"
+    dated = [lines[0] + ",at", *(f"{row},{day}" for row, day in zip(lines[1:], days, strict=True))]
+    (folder / "people.csv").write_text("\n".join(dated) + "\n")
+    text = JOB.replace("south]}\n", "south]}\n  time: {column: at, unit: iso}\n").replace(
+        "eps=1", "eps=1, every: 1 day"
+    )
+    (folder / "job.yaml").write_text(text)
+    assert '"learned": 19997' in quick("run", "job.yaml")[1]
+    rows = json.loads(quick.output("stats", "charges.db", "--json"))
+    assert [row["window"] for row in rows[::3]] == [f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3)]
+    people = [rows[i + 1]["value"] + rows[i + 2]["value"] for i in (0, 3, 6)]
+    assert people == pytest.approx([7000, 7000, 6000], abs=600)
+    assert all(13 < row["low"] < row["value"] < row["high"] < 21 for row in rows[::3])
+    assert quick.output("stats", "charges.db").startswith("2026-01-01T00:00:00Z median ")
+    assert quick("plot", "job.yaml", "-o", "charges.png")[0] == 0
+    (folder / "job.yaml").write_text(text.replace(", every: 1 day", ""))
+    with pytest.raises(ConfigError, match="every"):
+        load_config(folder / "job.yaml")

@@ -304,3 +304,113 @@ def test_only_as_many_words_are_compared_as_a_report_needs() -> None:
     assert Oracle(100, 4.0).unary is False
     with pytest.raises(ConfigError, match="larger budget"):
         Oracle(100, 1e-6, unary=True)
+
+
+# -- windows of time ---------------------------------------------------------------------------------------------------
+
+DAY = 86_400
+BY_DAY: dict[str, Any] = {"mean": {"mean": "charge"}, "people": {"count": "region"}}
+
+
+def dated(trust: str, **more: Any) -> stats.Statistics:
+    return of(trust, BY_DAY, every="1 day", **more)
+
+
+@pytest.mark.parametrize("trust", ALL)
+def test_each_day_has_its_own_estimate_of_its_own_people(trust: str, tmp_path: Any) -> None:
+    """Limits at 4e-8, three days of 4 numbers: a false alarm of 5e-7. Some records of the first day come a day late."""
+    frame = people(9000)
+    days = np.repeat([0, 1, 2], [2000, 3000, 4000])
+    frame.loc[days == 1, "charge"] += 30
+    days[2000:2100] = 0
+    times = 1_600_000_000 // DAY * DAY + days * DAY + 3600.0
+    model = dated(trust)
+    model.learn_many(frame, times)
+    model.close_batch()
+    found, limits = model.get(), model.interval(1 - 4e-8)
+    assert list(found) == [f"2020-09-{13 + day}T00:00:00Z" for day in range(3)]
+    for day, start in enumerate(found):
+        own = frame[days == day]
+        wanted = {"mean": own.charge.clip(0, 100).mean(), "people": own.region.value_counts().to_dict()}
+        for name, true in wanted.items():
+            for number, (low, high) in zip(flat({0: true}), flat({0: limits[start][name]}), strict=True):
+                assert low <= number <= high, (start, name)
+    assert [row["window"] for row in model.rows()[::4]] == list(found)
+    model.save(tmp_path / "series.json")
+    assert streamdp.load(tmp_path / "series.json").get() == found
+    other = dated(trust, seed=4)
+    other.learn_many(frame[:2000], times[:2000] + DAY)
+    other.close_batch()
+    merged = model.merged(other)
+    assert merged.n_seen == 11_000
+    total = sum(merged.get()["2020-09-14T00:00:00Z"]["people"].values())
+    assert total == pytest.approx(4900, abs=900 if trust == "nobody" else 200)
+    assert "window of time" in model.statement()
+
+
+def test_a_new_day_ends_the_batch_of_the_day_before() -> None:
+    model = dated("process")
+    frame = people(300)
+    model.learn_many(frame[:100], np.full(100, 1.0))
+    assert model.to_boundary == 900
+    model.learn_many(frame[100:250], np.full(150, DAY + 1.0))
+    assert model.learner.pending == 150
+    assert not math.isnan(model.get()["1970-01-01T00:00:00Z"]["mean"])
+    assert math.isnan(model.get()["1970-01-02T00:00:00Z"]["mean"])
+    model.learn_many(frame[250:], np.full(50, 1.0))  # late records join the batch of their day
+    assert model.learner.pending == 200
+    model.learn_one(frame.iloc[0].to_dict())  # now: another day
+    assert model.learner.pending == 1
+
+
+def test_a_person_in_two_days_spends_twice() -> None:
+    with streamdp.Ledger("eps=8,delta=1e-5") as ledger:
+        model = dated("process", ledger=ledger)
+        for day in (1, 1, 2, 3):  # eps = 4 each
+            model.learn_one({"charge": 1, "region": "north", "age": 20}, day * DAY, subject="anna")
+        assert (model.n_seen, model.n_refused) == (2, 2)
+
+
+@pytest.mark.parametrize("every", ["day", "0 days", 86_400, "1 month", "1 day "])
+def test_a_wrong_length_or_time_is_refused(every: Any) -> None:
+    if every == "1 day ":
+        with pytest.raises(SchemaError, match="time"):
+            dated("process").learn_one({"charge": 1, "region": "north", "age": 20}, -1)
+        return
+    with pytest.raises(ConfigError, match="1 day"):
+        stats.Statistics(BY_DAY, FEATURES, every=every)
+
+
+def test_only_the_latest_windows_are_kept() -> None:
+    model = dated("nobody", budget="eps=8")
+    model.learn_arrays(np.zeros((1000, 4)), np.arange(1000) * DAY + 1.0)
+    model.close_batch()
+    assert len(model.get()) == 400
+    assert model.n_seen == 1000
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_people_who_come_each_day_are_counted_each_day(many: bool) -> None:
+    """A batch of few people is open when the next day begins with the same people."""
+    with streamdp.Ledger("eps=40,delta=1e-3") as ledger:
+        model, frame = dated("process", ledger=ledger), people(50)
+        times, names = np.repeat([DAY, 2 * DAY, 3 * DAY], 50), [f"p{i}" for i in range(50)] * 3
+        X = (
+            np.vstack([model._features.schema.encode_raw(row) for row in frame.to_dict("records")] * 3)
+            if many
+            else None
+        )
+        if many:
+            model.learn_arrays(X, times.astype(float), subjects=names)
+        else:
+            for row, time, name in zip(frame.to_dict("records") * 3, times.tolist(), names, strict=True):
+                model.learn_one(row, time, subject=name)
+        assert (model.n_seen, model.n_refused) == (150, 0)
+
+
+def test_as_many_cells_as_are_allowed_are_read_in_linear_time() -> None:
+    """A matrix of contrasts would have 60,000 x 60,000 numbers."""
+    declared = {"cells": {"histogram": "charge", "edges": list(range(60_001))}}
+    model = stats.Statistics(declared, {"charge": (0, 60_000)}, trust="nobody", seed=1)
+    model.learn_one({"charge": 7})
+    assert len(model.interval()["cells"]) == 60_000

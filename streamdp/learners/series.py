@@ -1,0 +1,205 @@
+"""A learner for each window of time: what statistics of each day, or of another length, are read from.
+
+A record belongs to the window of its time, which is public as its position in the stream is. So the learners of two
+windows have disjoint records, and each record spends its budget once. If the learners have batches, all batches end
+together: when the open ones have as many records as a batch of the latest window, and before the first record of a
+later window. A late record joins the batch of its own window.
+
+Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.data.floats import finite_array
+from streamdp.data.times import present
+from streamdp.errors import ConfigError
+from streamdp.learners.drawn import Drawn
+from streamdp.learners.learner import NEIGHBOURS, Learner, OpenBatch
+from streamdp.learners.linear_problem import Columns, LinearProblem
+from streamdp.learners.sums import Sums
+from streamdp.privacy.guarantees import Budget
+
+KEPT = 400
+"""How many windows are kept: the latest ones."""
+
+
+class Series(Learner):
+    """Learners of one kind by window.
+
+    Parameters
+    ----------
+    problem, budget, rng
+        As for every learner.
+    make
+        Makes the learner of a window.
+    length
+        The length of a window, in seconds. Windows are counted from 1970 (UTC).
+
+    Attributes
+    ----------
+    windows
+        The learners, by the number of the window.
+    """
+
+    per_record_budgets = False
+    neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
+
+    def __init__(
+        self, problem: LinearProblem, budget: Budget, rng: Any, make: Callable[[], Sums | Drawn], length: int
+    ) -> None:
+        super().__init__(problem, budget, rng)
+        self._make, self._length, self._any = make, length, make()
+        self.windows: dict[int, Sums | Drawn] = {}
+        self.open = None if self._any.open is None else OpenBatch()
+
+    @property
+    def trust(self) -> str:  # type: ignore[override]
+        """See `Learner.trust`."""
+        return self._any.trust
+
+    def begin(self, columns: Columns) -> None:
+        """See `Learner.begin`."""
+        self.columns = columns
+        self._any.begin(columns)
+        self.windows = {}
+        self.discard()
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """See `Learner.pending`."""
+        return 0 if self.open is None else self.open.taken
+
+    @property
+    def full(self) -> int:
+        """See `Learner.full`: the size of the batches of the latest window."""
+        latest: Any = self.windows[max(self.windows)] if self.windows else self._any
+        found: int = latest.full
+        return found
+
+    @property
+    def room(self) -> int:
+        """How many rows the open batches still take together; full ones end first."""
+        if self.pending >= self.full:
+            self.close()
+        return self.full - self.pending
+
+    @property
+    def to_boundary(self) -> int:
+        """See `Learner.to_boundary`."""
+        return max(1, self.full - self.pending) if self.pending else 0
+
+    def boundary_within(self, records: int) -> int:
+        """See `Learner.boundary_within`; a later window may end the batches before."""
+        return records if self.open is None else min(records, max(1, self.full - self.pending))
+
+    def come_to(self, y: np.ndarray) -> int:
+        """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken."""
+        windows = self._numbers(y)
+        latest = max(self.windows, default=int(windows[0]))
+        if windows[0] > latest:
+            self.close()
+            latest = int(windows[0])
+        room = len(y) if self.open is None else self.room
+        later = np.flatnonzero(windows[:room] > latest)
+        return int(later[0]) if len(later) else min(room, len(y))
+
+    def _numbers(self, y: np.ndarray) -> np.ndarray:
+        """The windows (n,) of times."""
+        return np.floor_divide(np.where(y == 0, present(), y), self._length).astype(np.int64)
+
+    def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """See `Learner.learn`: y has the times of the rows, in seconds since 1970 (UTC); 0: now."""
+        while len(X):
+            taken = self.come_to(y)
+            self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
+            if self.open is not None:
+                self.open.take(taken)
+            windows = self._numbers(y[:taken])
+            for window in np.unique(windows).tolist():
+                rows = windows == window
+                self._at(window).learn(X[:taken][rows], y[:taken][rows], budget, None)
+            X, y = X[taken:], y[taken:]
+        if self.open is not None:
+            self.room  # noqa: B018 - full batches end now
+
+    def _at(self, window: int) -> Sums | Drawn:
+        if window not in self.windows:
+            assert self.columns is not None, "begun before"
+            learner = self._make()
+            learner.begin(self.columns)
+            self.windows = dict(sorted({**self.windows, window: learner}.items())[-KEPT:])
+            return learner
+        return self.windows[window]
+
+    def close(self) -> None:
+        """See `Learner.close`."""
+        for learner in self.windows.values():
+            learner.close()
+        if self.open is not None:
+            self.open.clear()
+
+    def discard(self) -> None:
+        """See `Learner.discard`."""
+        for learner in self.windows.values():
+            learner.discard()
+        if self.open is not None:
+            self.open.clear()
+
+    # -- what was released -------------------------------------------------------------------------------------------
+
+    @property
+    def point(self) -> tuple[np.ndarray, bool]:
+        """See `Learner.point`: the released records of each window."""
+        return np.array([float(learner.weight) for learner in self.windows.values()]), False
+
+    def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
+        """See `Learner.caveats`."""
+        return self._any.caveats(spent, capped, answers)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary."""
+        opened = None if self.open is None else OpenBatch()
+        return super().__getstate__() | {"open": opened, "seen": self.seen - self.pending}
+
+    def model(self) -> dict[str, Any]:
+        """See `Learner.model`."""
+        return self._any.model() | {"window": self._length}
+
+    def learned(self) -> dict[str, Any]:
+        """See `Learner.learned`."""
+        state: dict[str, Any] = {
+            "windows": np.array(list(self.windows), dtype=np.int64),
+            "records": np.array([learner.weight for learner in self.windows.values()]),
+        }
+        for window, learner in self.windows.items():
+            state |= {f"{window} {name}": value for name, value in learner.learned().items()}
+        return state
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """See `Learner.read`."""
+        windows = np.asarray(state["windows"], dtype=np.int64)
+        records = finite_array(state, "records", windows.shape)
+        if windows.ndim != 1 or np.any(np.diff(windows) <= 0) or np.any(records < 0):
+            raise ConfigError("state: expected ascending windows, each with a number of records")
+        self.windows = {}
+        for window, n in zip(windows.tolist(), records.tolist(), strict=True):
+            learner = self._at(window)
+            learner.read({name: state[f"{window} {name}"] for name in learner.learned()})
+            learner.seen[0] = int(n)
+
+    def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+        """See `Learner.merge`."""
+        for window in sorted({window for part in parts for window in part.windows})[-KEPT:]:
+            several: list[Any] = [part.windows[window] for part in parts if window in part.windows]
+            learner: Any = self._at(window)
+            learner.merge(several, average)
+            learner.seen[0] = sum(int(one.weight) for one in several)
