@@ -127,7 +127,14 @@ def parse_cap(text: str | Cap) -> Cap:
 
 
 def whole_seconds(text: str) -> int:
-    """Read a length of time, such as `7 days`, as seconds. Raises `BudgetError` for anything else.
+    """Read a length of time, such as `7 days`, as seconds.
+
+    Parameters
+    ----------
+    text
+        A whole number of seconds, minutes, hours, days or weeks.
+
+    Raises `BudgetError` for anything else.
 
     >>> whole_seconds("7 days")
     604800
