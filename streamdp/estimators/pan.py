@@ -95,7 +95,7 @@ class PanPrivateRegressor(Regressor):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
-        change: str = "follow",
+        change: str | None = None,
         validation: Mapping[str, Any] | None = None,
         target: tuple[float, float] | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class PanPrivateClassifier(Classifier):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
-        change: str = "follow",
+        change: str | None = None,
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
     ) -> None:

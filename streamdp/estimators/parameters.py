@@ -46,8 +46,8 @@ SHARED: Mapping[str, str] = {
     "classes": "The public labels, at least two; (False, True) if None. Any other label raises `SchemaError`.",
     "change": """
         "follow": a change of the stream is looked for in what was released, which spends nothing, and what was learned
-        before it is dropped (docs/proofs/change.md); not by planned methods, and not with clock="records". "ignore":
-        the average is over all of the past.""",
+        before it is dropped (docs/proofs/change.md). "ignore": the average is over all of the past. None: "follow", or
+        "ignore" for planned methods and with clock="records", which cannot follow.""",
     "validation": """
         How records say how good the model is (see `quality`): {"share": 0.1}, in place of being learned, or {"budget":
         "eps=0.5"}, beside it, not for windows. Learners of batches and windows hold the share back and release one

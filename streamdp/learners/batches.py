@@ -36,7 +36,7 @@ from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
-from streamdp.reading import change
+from streamdp.reading.change import follows
 from streamdp.scaling.batch_search import LEAST_SPREAD
 from streamdp.scaling.units import free_units
 
@@ -58,7 +58,7 @@ class BatchPlan:
     smoothness, strong_convexity
         Constants of the loss, for planned steps.
     change
-        "follow" or "ignore", see `streamdp.reading.change`.
+        "follow" or "ignore"; None: follow, if steps are not planned. See `streamdp.reading.change`.
 
     Raises `ConfigError` for parameters out of range.
     """
@@ -68,13 +68,12 @@ class BatchPlan:
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float = 0.0
-    change: str = "follow"
+    change: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
             if value is not None:
                 check_whole(name, value, 1, MOST_RECORDS)
-        check_choice("change", self.change, change.CHANGE)
 
 
 class Vectors(NamedTuple):
@@ -123,6 +122,7 @@ class Batches(Learner):
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem
         self.method = self._usual() if plan.method == "auto" else plan.method
+        self.follows = follows(plan.change, None if self.method == "newton" else f'with method="{self.method}"')
         self.free = self.method == "newton" and all(free_units(problem.intercept, given_domain).values())
         """Whether theta is learned in units that follow from what was released."""
         if self.method == "newton":
@@ -206,7 +206,7 @@ class Batches(Learner):
             plan.batch_size,
             self.free and self.problem.target is not None,
             self.columns.numeric & self.free,
-            follow=plan.change == "follow",
+            follow=self.follows,
             replans=not self.shuffled,
         )
 

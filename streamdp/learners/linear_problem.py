@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -105,6 +106,11 @@ class LinearProblem:
         if isinstance(self.loss, Huber):
             box[:, -1] = self.loss.sigma_min, np.inf
         return spec, box
+
+    def curvature(self, p: int) -> float:
+        """The expected mean curvature of the loss for p columns and residuals of spread 1 (docs/proofs/change.md)."""
+        weight = 1.0 if self.loss.clip is not None else math.sqrt(2 / max(p + self.intercept, 2))
+        return self.loss.expected_curvature * weight
 
     def free(self, theta: np.ndarray) -> np.ndarray:
         """The part of theta (d,) that the domain is about: all but Huber's scale."""

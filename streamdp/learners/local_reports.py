@@ -29,7 +29,7 @@ from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
-from streamdp.reading.change import CHANGE
+from streamdp.reading.change import follows
 from streamdp.reading.intervals import SEGMENTS
 from streamdp.reading.moderation import UNKNOWN, Noise, noise_at
 from streamdp.scaling import pair_bits, schedule
@@ -112,7 +112,7 @@ class LocalReports(Learner):
     averaged
         Whether the answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD).
     change
-        "follow" or "ignore" a change of the stream (see `optim.follow`). `clock="records"` ignores it.
+        "follow" or "ignore" a change of the stream (see `optim.follow`); None: follow it, unless `clock="records"`.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -136,14 +136,13 @@ class LocalReports(Learner):
         steps: Steps,
         scaling: str | None,
         averaged: bool,
-        change: str,
+        change: str | None,
     ) -> None:
         super().__init__(replace(problem, loss=weighted_by_norm(problem.loss)), budget, rng)
         if scaling is not None:
             check_choice("scaling", scaling, SCALINGS, " or None")
         self.mechanism, self.steps, self.scaling, self.averaged = mechanism, steps, scaling, averaged
-        check_choice("change", change, CHANGE)
-        self.change = change
+        self.follows = follows(change, None if steps.clock == "information" else 'with clock="records"')
         self.default = self.mechanism_of(budget)  # a budget that cannot be served is an error now
         self.merged = False
         """Whether it began from others; then there is no path for intervals."""
@@ -164,8 +163,8 @@ class LocalReports(Learner):
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.steps.clock == "records", self.averaged
         spec[loops.BOUND] = problem.loss.bound
-        if self.change == "follow" and self.steps.clock == "information":
-            spec[loops.CURVATURE] = self._expected_curvature(p)
+        if self.follows:
+            spec[loops.CURVATURE] = problem.curvature(p) / problem.loss.bound
         table = np.zeros((p + 1, k.TABLE))
         table[:, [k.SCALE, k.UNIT]] = 1.0
         table[p, k.UNIT] = np.inf
@@ -191,12 +190,6 @@ class LocalReports(Learner):
         self.arrays.state[0] = first_theta(problem.loss, d, in_units)
         self.arrays.state[1:] = self.units.outward(self.arrays.state[0])
         self.__dict__.pop("default_rows", None)
-
-    def _expected_curvature(self, p: int) -> float:
-        """The h of `optim.follow` for p columns, in units of C0 and for a residual of spread 1."""
-        loss, q = self.problem.loss, p + self.problem.intercept
-        weight = 1.0 if loss.clip is not None else math.sqrt(2 / max(q, 2))
-        return loss.expected_curvature * weight / loss.bound
 
     def _paired(self, columns: Columns) -> Sequence[int]:
         """The columns of which pairs are asked about; the number of columns is the constant 1.

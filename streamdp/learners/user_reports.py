@@ -29,7 +29,7 @@ from streamdp.optim.ac_sa import Problem
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import first_theta, weighted_by_norm
+from streamdp.optim.losses import Huber, first_theta, weighted_by_norm
 from streamdp.optim.planned import Planned
 from streamdp.optim.steps import expected_distance
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -38,6 +38,7 @@ from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.mechanisms.response import respond
 from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
+from streamdp.reading.change import follows
 from streamdp.scaling.search import UnitSearch
 from streamdp.scaling.units import SCALINGS, Units, free_units, rebase, scaling_of
 
@@ -97,6 +98,7 @@ class UserPlan:
     batch_size: int | None
     smoothness: float | None
     strong_convexity: float
+    change: str | None
 
     def __post_init__(self) -> None:
         check_choice("centre", self.centre, ("zero", "asked"))
@@ -158,6 +160,7 @@ class UserReports(Collector):
         usual = "ac-sa" if planned else "asgd"
         self.window, self.plan, self.given, self._given_domain = window, plan, problem, given_domain
         self.method = usual if plan.method == "auto" else plan.method
+        self.follows = follows(plan.change, None if self.method == "asgd" else f'with method="{self.method}"')
         if self.method == "asgd":
             check_unplanned(vars(plan), "ac-sa")
             if plan.centre != "zero":
@@ -218,7 +221,9 @@ class UserReports(Collector):
         fine = self._mean_of(1).fine
         information = float(fine.rows(self._d)[0, INFORMATION])
         far = expected_distance(self._d, bounded, classes)
-        return Reports(information, fine.bound, loss.bound, min(far, reach), classes)
+        curvature = self.problem.curvature(self.p) / fine.bound if self.follows else 0.0
+        numbers = information, fine.bound, loss.bound, min(far, reach)
+        return Reports(*numbers, classes, isinstance(loss, Huber), curvature)
 
     @property
     def _spread(self) -> float:
@@ -372,6 +377,8 @@ class UserReports(Collector):
             if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
                 self._begin_phase()
             self.middle = self.batch_steps.middle
+            if isinstance(self.batch_steps, Asgd) and self.search.searched[1]:
+                self.search.since[:] = self.problem.blocks(self.batch_steps.since, self.p)[0, :-1]
             self._scale_columns()
 
     def _scale_columns(self) -> None:
@@ -383,6 +390,7 @@ class UserReports(Collector):
         old, new = self.units, search.units
         if not np.array_equal(old.columns, new.columns):
             steps = steps.mapped(lambda theta: rebase(theta, old, new))
+            steps.carry(search.arrays, self.search.arrays.table)
             self._follow(steps, search)
         if restart:
             steps.forget()
@@ -471,6 +479,11 @@ class UserReports(Collector):
             return 0.0, 1.0, np.inf
         units, (_, _, half) = self.units, super().place_of_target
         return units.centre, 0.0 if self.search.asking_target else units.scale, half
+
+    @property
+    def n_changes(self) -> int:
+        """See `Learner.n_changes`."""
+        return 0 if self.columns is None else self.batch_steps.changes
 
     @property
     def n_users(self) -> int:

@@ -27,7 +27,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.statement import WINDOW, Unit
-from streamdp.reading import change
+from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
@@ -55,12 +55,11 @@ class WindowPlan:
 
     method: str | Method
     scaling: str | None
-    change: str
+    change: str | None
     smoothness: float | None
     strong_convexity: float
 
     def __post_init__(self) -> None:
-        check_choice("change", self.change, change.CHANGE)
         if self.scaling is not None:
             check_choice("scaling", self.scaling, ("private", "none"), " or None")
 
@@ -119,7 +118,9 @@ class Windows(Collector):
 
     def _use(self, method: str | Method) -> None:
         self.method, domain = method_for(method), self.given.domain
-        if self.plan.change == "ignore" and isinstance(self.method, NewtonSteps):
+        newton = isinstance(self.method, NewtonSteps)
+        follow = follows(self.plan.change, None if newton else f'with method="{self.method.name}"')
+        if isinstance(self.method, NewtonSteps) and not follow:
             self.method = replace(self.method, follow=False)
         if self.method.name == NEWTON:
             check_newton(self.given.loss, _PLANNED)

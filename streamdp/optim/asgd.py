@@ -14,9 +14,13 @@ I_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less nois
 information that is worth as much as knowing D falls by (C/C0)^2 near the best theta, and by less where all vectors are
 cut. C/C0 was chosen by measurement (`benchmarks/user_scaling.md`).
 
-Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + I_0)^alpha / tau)): reports of the last part of the
-stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
+Batches. With n = T/tau reports so far, b = max(1, min(n/64, (C/C0) (T + I_0)^alpha / tau)): reports of the last part of
+the stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
 reports one by one.
+
+Change. A batch is a report with the information of all of its reports, and whether the stream has changed is looked for
+as in LDP-ASGD (docs/proofs/change.md). If it has, T falls to the information since, the average begins anew, and so do
+the sizes of batches. Nothing is mixed into the answer before.
 
 Source: Shi et al. 2025, eq. 3.3; the information and the batches are streamdp's.
 """
@@ -24,17 +28,21 @@ Source: Shi et al. 2025, eq. 3.3; the information and the batches are streamdp's
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
+from streamdp.optim import follow, loops
+from streamdp.optim.arrays import Arrays
 from streamdp.optim.growing import Growing
 from streamdp.optim.steps import Steps
+from streamdp.scaling import unit_table as k
+from streamdp.scaling.arrays import UnitArrays, begin
 
 _PART = 64
 _LARGEST_THETA = 1e100
@@ -46,7 +54,8 @@ class Reports:
 
     `information` is tau of a report in units of 1 / C^2, 1 / (E||report||^2 / C^2), above 0 and at most 1. `bound` is
     C, the largest norm of a vector before noise, `largest` C0 >= C, that of a gradient, and `distance` D, expected from
-    the start to the best theta. `classes` says whether the target is a class.
+    the start to the best theta. `classes` says whether the target is a class, and `scaled` whether the last parameter
+    is Huber's scale. `curvature` is the expected h of `follow`; 0: changes of the stream are not looked for.
     """
 
     information: float
@@ -54,6 +63,8 @@ class Reports:
     largest: float
     distance: float
     classes: bool = False
+    scaled: bool = False
+    curvature: float = 0.0
 
 
 class Asgd(Growing):
@@ -70,16 +81,16 @@ class Asgd(Growing):
         """Theta (d,), its average (d,), T and the weight of the average."""
         self.since = np.zeros(len(start))
         """(d,) the T_j."""
-        self._project = project
-        self._d = len(start)
-        self.expect(reports)
-
-    def expect(self, reports: Reports) -> None:
-        """Make the next steps for such reports."""
-        self._reports = reports
-        numbers = reports.distance, reports.bound, self._d * reports.bound / reports.largest
+        self.blocks = np.zeros((follow.ROWS, 5 * len(start) + 2))
+        """Those of `follow`."""
+        self._project, self._reports = project, reports
+        self._d = d = len(start)
+        numbers = reports.distance, reports.bound, d * reports.bound / reports.largest
         self._factor, self._decay, self._offset = Steps().numbers(*numbers, reports.classes)
         self._least = Steps().numbers(*numbers)[2]
+        self._spec = np.zeros(loops.SPEC)
+        self._spec[loops.LOSS] = loops.HUBER if reports.scaled else loops.LOGISTIC
+        self._spec[[loops.BOUND, loops.CURVATURE, loops.OFFSET]] = reports.bound, reports.curvature, self._offset
 
     @property
     def middle(self) -> np.ndarray:
@@ -93,23 +104,46 @@ class Asgd(Growing):
         return average
 
     def _size_after(self, records: int) -> int:
-        reports = self._reports
-        short = (records * reports.information + self._least) ** self._decay / reports.information
-        return int(max(1.0, min(records / _PART, reports.bound / reports.largest * short)))
+        reports, each = self._reports, self._reports.information
+        known = float(self.state[-2]) + (records - self.records) * each
+        short = (known + self._least) ** self._decay / each
+        return int(max(1.0, min(known / each / _PART, reports.bound / reports.largest * short)))
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
         """See `BatchSteps.move`."""
-        d, state = self._d, self.state.copy()
-        tau = advance * self._reports.information
+        d, state, blocks, since = self._d, self.state.copy(), self.blocks.copy(), self.since
+        tau, mean = advance * self._reports.information, total / size
+        arrays = self._arrays(blocks)
         state[-2] += tau
+        arrays.units.progress[k.TOTAL] = state[-2]
+        changed = self._reports.curvature > 0 and follow.notice(arrays, mean, tau)
         length = self._factor * tau * (state[-2] - self.since + self._offset) ** -self._decay
-        theta = self._project(np.clip(state[:d] - length * (total / size), -_LARGEST_THETA, _LARGEST_THETA))
-        weight = tau * math.sqrt(state[-2])
+        theta = self._project(np.clip(state[:d] - length * mean, -_LARGEST_THETA, _LARGEST_THETA))
+        weight = tau * math.sqrt(blocks[follow.NUMBERS, follow.FOLLOWED] or state[-2])
         state[-1] += weight
         state[:d] = theta
         state[d:-2] += weight / state[-1] * (theta - state[d:-2])
+        if changed:
+            since = np.maximum(since + arrays.units.progress[k.TOTAL] - state[-2], 0.0)
+            state[d:-2], state[-2:] = theta, (arrays.units.progress[k.TOTAL], 0.0)
         self.records += advance
-        self.state[:] = state
+        self.state[:], self.blocks, self.since = state, blocks, since
+
+    def _arrays(self, blocks: np.ndarray, units: UnitArrays | None = None) -> Arrays:
+        """What `follow` reads and writes; without units of columns."""
+        if units is None:
+            table = np.zeros((1, k.TABLE))
+            table[:, k.SCALE] = 1.0
+            units = begin(table, [])
+        d, theta = self._d, np.zeros((3, self._d))
+        theta[0] = self.state[:d]
+        segments = np.zeros((0, d + 1 + 2 * len(units.table)))
+        return Arrays(self._spec, np.zeros((2, d)), theta, segments, blocks, units)
+
+    @property
+    def changes(self) -> int:
+        """See `BatchSteps.changes`."""
+        return int(self.blocks[follow.NUMBERS, follow.ALARMS])
 
     @property
     def information(self) -> float:
@@ -126,10 +160,25 @@ class Asgd(Growing):
         self.state[-1] = 0.0
 
     def mapped(self, place: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """Return a copy in other units; `place` maps a theta (d,) to its value in them."""
+        """Return a copy in other units, but for its blocks; `place` maps a theta (d,) to its value in them."""
         other, d = copy(self), self._d
         other.state = np.concatenate([place(self.state[:d]), place(self.state[d:-2]), self.state[-2:]])
+        other.blocks = self.blocks.copy()
         return other
+
+    def carry(self, units: UnitArrays, before: np.ndarray) -> None:
+        """Carry the blocks along, when columns got other units than in the table `before`."""
+        follow.carry(self._arrays(self.blocks, units), before)
+
+    def learned(self) -> dict[str, Any]:
+        """See `BatchSteps.learned`."""
+        return super().learned() | {"blocks": self._arrays(self.blocks).saved_blocks()}
+
+    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
+        """See `BatchSteps.read`."""
+        blocks = self._arrays(self.blocks).read_blocks(state)
+        super().read(state, check)
+        self.blocks = blocks
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         if not (numbers[-2:].min() >= 0 and np.abs(numbers).max() <= _LARGEST_THETA):
@@ -147,3 +196,5 @@ class Asgd(Growing):
             state[-2:] = known, weights
         self.records = min(MOST_RECORDS, sum(part.records for part in parts))
         self.state[:] = state
+        arrays = [part._arrays(part.blocks) for part in (self, *parts)]  # noqa: SLF001 - the same class
+        arrays[0].merge_blocks(arrays[1:], self.estimate)

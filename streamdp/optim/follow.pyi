@@ -1,5 +1,9 @@
 """Types of `follow`, which is compiled."""
 
+import numpy as np
+
+from streamdp.optim.arrays import Arrays
+
 BLOCKS: int
 OPEN: int
 KNOWN: int
@@ -14,3 +18,6 @@ ALARMS: int
 MIXED: int
 LOOKED: int
 NOTICED: int
+
+def notice(arrays: Arrays, g: np.ndarray, information: float) -> bool: ...
+def carry(arrays: Arrays, before: np.ndarray) -> None: ...

@@ -10,9 +10,10 @@ Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md
 
 from libc.math cimport log, sqrt
 
-from streamdp.optim.local_model cimport Model, to_original
+from streamdp.optim.local_model cimport Model, model_of, to_original
 from streamdp.optim.loops cimport AVERAGED, CURVATURE, HUBER, LOSS, OFFSET
 from streamdp.optim.path cimport forget
+from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEIGHT
 
 cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
@@ -265,3 +266,28 @@ cdef inline void _move(double* theta, Py_ssize_t at, Py_ssize_t other, double mo
     """Carry a sum of theta along, as `unit_table.scale_columns` does with theta."""
     theta[other] += theta[at] * moved
     theta[at] /= ratio
+
+
+def notice(arrays, g, double information):
+    """Take in the noisy mean g (d,) of reports at theta, before its step; return whether the stream has changed.
+
+    `arrays` are `Arrays` of a learner without an average, and `information` that of all these reports.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    if len(g) != m.d:
+        raise TypeError("expected a gradient with as many entries as theta")
+    return bool(take_gradient(&m, vector(g), information) and changed(&m))
+
+
+def carry(arrays, before):
+    """Carry the blocks of `arrays` along, whose columns have other centres and scales than in the table `before`."""
+    cdef Model m
+    cdef const double* old = matrix(before)
+    cdef Py_ssize_t j
+    model_of(arrays, &m)
+    if before.shape != arrays.units.table.shape:
+        raise TypeError("expected a table of the same columns")
+    for j in range(m.units.p):
+        row_of(&m, SAVED)[2 * j], row_of(&m, SAVED)[2 * j + 1] = old[j * TABLE + CENTRE], old[j * TABLE + SCALE]
+    carry_blocks(&m)

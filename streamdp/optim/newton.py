@@ -8,7 +8,7 @@ the variance V/b + z^2 d/b^2. Both noises are equal at b = N_0 = z^2 d/V.
 
 Batches. With n records since the last change, b = max(b_0, min(n/3, 8 N_0), min(n/64, 2^20)), b_0 = max(32, 10 d,
 4 sqrt N_0), and at least N_0/2 after a change: small at first so that the query point moves early, then so large that
-noise hardly matters. No horizon is needed.
+noise hardly matters. If changes are not looked for, it is min(n/3, 16 N_0) and min(n/16, 2^20). No horizon is needed.
 
 Step. Each batch counts as tau = 1 / (V/b + z^2 d/b^2), T += tau, and has the weight omega = tau T / (T + 300 d/V),
 which forgets the first query points. Kept are the omega-weighted means of the query points and of the mean gradients,
@@ -69,7 +69,8 @@ from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
-_GROWTH, _CALM, _LARGE, _LARGEST = 3, 8, 64, 2**20
+_GROWTH, _LARGEST = 3, 2**20
+_CALM, _LARGE = (16, 8), (16, 64)  # without and with following: a change is noticed at the end of a batch
 _SURE = 8  # the last blocks of a change have this many N_0 records
 _AFTER = 0.5  # after a change the first batch has this many N_0
 _PRIOR = 0.5
@@ -278,7 +279,7 @@ class Newton(Growing):
         if since:
             first = max(first, _AFTER * balance)
         later = max(0, records - since)
-        grown = max(min(later / _GROWTH, _CALM * balance), min(later / _LARGE, _LARGEST))
+        grown = max(min(later / _GROWTH, _CALM[self._follow] * balance), min(later / _LARGE[self._follow], _LARGEST))
         return int(max(first, grown))
 
     @contextmanager

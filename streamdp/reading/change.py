@@ -37,10 +37,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, check_choice
 
-CHANGE = ("follow", "ignore")
-"""The values of the parameter `change`."""
 DELTA = 1e-6
 """The probability of a false alarm, of which the module speaks."""
 _EACH, _LEVELS = 4, 10
@@ -67,6 +65,19 @@ def about(changes: int, record: int | None) -> str | None:
         return None
     noticed = "" if record is None else f" after record {record:,}"
     return f"the stream has changed, as noticed{noticed} from released numbers; the model follows since"
+
+
+def follows(choice: str | None, unable: str | None) -> bool:
+    """Whether a learner looks for changes: "follow" or "ignore" of its parameter `change`, or None: if it can.
+
+    `unable` says when it cannot, such as 'with clock="records"'; None: it can. Raises `ConfigError` for another choice,
+    and for "follow" if it cannot.
+    """
+    if choice is not None:
+        check_choice("change", choice, ("follow", "ignore"), " or None")
+    if choice == "follow" and unable is not None:
+        raise ConfigError(f"change: no changes are looked for {unable}: leave it out, or set it to ignore")
+    return unable is None and choice != "ignore"
 
 
 def width(d: int) -> int:

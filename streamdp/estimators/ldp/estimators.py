@@ -125,7 +125,7 @@ class LDPSGDRegressor(Regressor):
         scaling: str | None = None,
         target: tuple[float, float] | None = None,
         validation: Mapping[str, Any] | None = None,
-        change: str = "follow",
+        change: str | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -169,7 +169,7 @@ class LDPASGDRegressor(Regressor):
         scaling: str | None = None,
         target: tuple[float, float] | None = None,
         validation: Mapping[str, Any] | None = None,
-        change: str = "follow",
+        change: str | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -209,7 +209,7 @@ class LDPSGDClassifier(Classifier):
         scaling: str | None = None,
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
-        change: str = "follow",
+        change: str | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -253,6 +253,6 @@ class LDPASGDClassifier(Classifier):
         scaling: str | None = None,
         classes: Sequence[Hashable] | None = None,
         validation: Mapping[str, Any] | None = None,
-        change: str = "follow",
+        change: str | None = None,
     ) -> None:
         self._construct(locals())

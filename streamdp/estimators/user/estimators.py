@@ -42,6 +42,7 @@ def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Us
         model.batch_size,
         model.smoothness,
         model.strong_convexity,
+        model.change,
     )
     given = model.domain is not None
     return UserReports(problem, budget, rng, methods.user_window(model), plan, given_domain=given)
@@ -147,6 +148,7 @@ class UserLevelLDPRegressor(Regressor):
         method: str = "auto",
         target: tuple[float, float] | None = None,
         scaling: str | None = None,
+        change: str | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -195,5 +197,6 @@ class UserLevelLDPClassifier(Classifier):
         classes: Sequence[Hashable] | None = None,
         method: str = "auto",
         scaling: str | None = None,
+        change: str | None = None,
     ) -> None:
         self._construct(locals())

@@ -116,7 +116,7 @@ class WindowedRegressor(Regressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         scaling: str | None = None,
-        change: str = "follow",
+        change: str | None = None,
         target: tuple[float, float] | None = None,
         validation: Mapping[str, Any] | None = None,
     ) -> None:
@@ -160,7 +160,7 @@ class WindowedClassifier(Classifier):
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
         scaling: str | None = None,
-        change: str = "follow",
+        change: str | None = None,
         validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())

@@ -29,7 +29,12 @@ def newton(curvature: Curvature, deviation: float = 0.0, batch: int | None = Non
         return theta if curvature is LOGISTIC else np.append(theta[:-1], max(theta[-1], 0.1))
 
     return Newton(
-        curvature, curvature.loss.start(curvature.parameters), options.get("project", project), deviation, batch
+        curvature,
+        curvature.loss.start(curvature.parameters),
+        options.get("project", project),
+        deviation,
+        batch,
+        follow=options.get("follow", True),
     )
 
 
@@ -76,14 +81,15 @@ def test_it_learns_within_noise(curvature: Curvature) -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.0, 5.0, 25.0, 1e4])
-def test_batches_grow_by_the_rule(deviation: float) -> None:
-    walk = newton(HUBER, deviation)
+@pytest.mark.parametrize(("follow", "calm", "large"), [(True, 8, 64), (False, 16, 16)])
+def test_batches_grow_by_the_rule(deviation: float, follow: bool, calm: int, large: int) -> None:
+    walk = newton(HUBER, deviation, follow=follow)
     d, V = 5, 2 * 1.345**2
     balance = deviation**2 * d / V
     first = max(32.0, 10 * d, 4 * math.sqrt(balance))
     for n in (0, 10, 10**3, 10**4, 10**5, 10**6, 10**8, 10**12, 10**18):
         walk.go((0, 0, n))
-        assert walk.batch == int(max(first, min(n / 3, 8 * balance), min(n / 64, 2**20)))
+        assert walk.batch == int(max(first, min(n / 3, calm * balance), min(n / large, 2**20)))
     walk.go((0, 0, 0))
     sizes = []
     for _, (size, times) in zip(range(50), walk.runs(), strict=False):

@@ -11,9 +11,11 @@ import pytest
 from scipy.stats import chi2, norm
 
 from streamdp import (
+    LDPASGDRegressor,
     PanPrivateClassifier,
     PanPrivateRegressor,
     ShuffleRegressor,
+    UserLevelLDPRegressor,
     WindowedRegressor,
 )
 from streamdp.errors import ConfigError
@@ -145,7 +147,7 @@ each = pytest.mark.parametrize("kind", ["pan", "shuffle", "windowed"])
 def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
     """The error of theta at the end: near 0, where the average of all of the past is about 1 away."""
     errors = {}
-    for choice in change.CHANGE:
+    for choice in ("follow", "ignore"):
         model = regressor(kind, change=choice)
         model.learn_arrays(*stream(60_000, 3))
         model.close_batch()
@@ -157,11 +159,11 @@ def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
 
 @each
 @pytest.mark.slow
-def test_without_a_change_following_costs_nothing(kind: str) -> None:
+def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str) -> None:
     """The same theta, bit by bit."""
-    thetas = []
-    for choice in change.CHANGE:
-        model = regressor(kind, change=choice)
+    thetas, size = [], {} if kind == "windowed" else {"batch_size": 1000}
+    for choice in ("follow", "ignore"):
+        model = regressor(kind, change=choice, **size)
         model.learn_arrays(*stream(30_000, 4, flip=False))
         assert model.n_changes == 0
         thetas.append(model.theta)
@@ -188,27 +190,51 @@ def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
 def test_a_classifier_follows() -> None:
     rng = np.random.default_rng(6)
     X = rng.normal(size=(40_000, 4))
-    y = (X @ [2.0, -1.0, 0.0, 0.0] > 0).astype(float)
+    y = (rng.logistic(size=len(X)) < X @ [2.0, -1.0, 0.0, 0.0]).astype(float)
     y[20_000:] = 1 - y[20_000:]
-    right = {}
-    for choice in change.CHANGE:
+    far = {}
+    for choice in ("follow", "ignore"):
         model = PanPrivateClassifier(features=NAMES, budget="eps=2,delta=1e-6", seed=1, change=choice)
         model.learn_arrays(X, y)
-        right[choice] = float(np.mean(model.predict_arrays(X[-5000:]) == y[-5000:]))
-    assert right["follow"] > 0.9
-    assert right["ignore"] < 0.7
+        far[choice] = np.linalg.norm(model.theta[:4] - [-2.0, 1.0, 0.0, 0.0])
+    assert far["follow"] < 0.5
+    assert far["ignore"] > 1
 
 
 @pytest.mark.slow
 def test_sizes_of_batches_that_devices_know_from_the_job_stay() -> None:
-    follow, ignore = (regressor("shuffle", change=choice) for choice in change.CHANGE)
-    for model in (follow, ignore):
-        model.learn_arrays(*stream(60_000, 3))
-    assert follow.n_changes > 0
-    assert (follow.batch, follow.to_boundary) == (ignore.batch, ignore.to_boundary)
-    pan = regressor("pan")
-    pan.learn_arrays(*stream(60_000, 3))
-    assert pan.n_changes > 0
+    flipped, same = (regressor("shuffle") for _ in range(2))
+    flipped.learn_arrays(*stream(60_000, 3))
+    same.learn_arrays(*stream(60_000, 3, flip=False))
+    assert flipped.n_changes > 0 == same.n_changes
+    assert (flipped.batch, flipped.to_boundary) == (same.batch, same.to_boundary)
+
+
+def test_batches_are_larger_if_no_change_is_looked_for() -> None:
+    """At the end of a batch a change is noticed, so a batch that nobody waits for may have twice as many records."""
+    sizes = []
+    for choice in ("follow", "ignore"):
+        model = regressor("pan", change=choice)
+        model.learn_arrays(*stream(60_000, 3, flip=False))
+        sizes.append(model.learner.batch)
+    assert 1.5 * sizes[0] < sizes[1] <= 2 * sizes[0] + 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: PanPrivateRegressor(method="ac-sa", **o),
+        lambda **o: ShuffleRegressor(method="sgd", **o),
+        lambda **o: PanPrivateRegressor(loss="quantile", **o),
+        lambda **o: WindowedRegressor(method="private-range", **o),
+        lambda **o: UserLevelLDPRegressor(horizon=1000, **o),
+        lambda **o: LDPASGDRegressor(clock="records", alpha=0.6, eta=0.2, **o),
+    ],
+)
+def test_what_cannot_follow_ignores_changes_and_says_so_if_it_is_asked_to(make: Any) -> None:
+    assert make(features=NAMES).n_changes == make(features=NAMES, change="ignore").n_changes == 0
+    with pytest.raises(ConfigError, match=r"no changes are looked for with .*leave it out"):
+        make(features=NAMES, change="follow")
 
 
 def test_a_choice_that_does_not_exist_is_refused() -> None:
