@@ -42,7 +42,7 @@ from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.traps import warn_if_repeated
 from streamdp.estimators.validation import Validation
-from streamdp.learners.learner import Collector, Learner, People
+from streamdp.learners.learner import Collector, Learner, People, share_changes
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.charged import CapHistory, read_history
@@ -946,6 +946,7 @@ class Estimator(river_base.Estimator):
                 raise ConfigError(f"merged: expected one {what}, got {agreed} and others")
         counts = [part._counts() for part in parts]  # noqa: SLF001
         learners: list[Any] = [copy.deepcopy(part.learner) for part in parts]  # of the last boundary
+        share_changes(learners)
         if self._features is None:
             self._declare(models[0]["features"])
         history = CapHistory({}).joined(*(part.cap_history for part in parts))

@@ -430,6 +430,20 @@ class Batches(Learner):
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
 
+    @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return self.batch_steps.latest
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+        self.batch_steps.keep_latest(share)
+
+    @property
+    def weight(self) -> float:
+        """Its rows that count."""
+        return super().weight * self.latest
+
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""
         sequences: Any = [part.batch_steps for part in parts]

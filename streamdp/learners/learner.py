@@ -309,6 +309,14 @@ class Learner(ABC):
         """
 
     @property
+    def latest(self) -> float:
+        """The share of all that it learned from which counts, because it came after the last change that it noticed."""
+        return 1.0
+
+    def keep_latest(self, share: float) -> None:
+        """Let about this share of all that it learned from count, the latest: learners of others noticed a change."""
+
+    @property
     def weight(self) -> float:
         """By what `merge` weighs this one: here its rows, but for those that are pending."""
         return float(self.seen[0] - self.pending)
@@ -340,3 +348,12 @@ class Collector(Learner):
         `X`, `y`, `people`: (n, p), (n,), and n subjects; None: a subject of its own. `admission`: called before rows
         are taken.
         """
+
+
+def share_changes(learners: Sequence[Learner]) -> None:
+    """Let learners of disjoint records of one stream forget what was before a change that only others noticed."""
+    most = max(learner.n_changes for learner in learners)
+    share = min(learner.latest for learner in learners if learner.n_changes == most)
+    for learner in learners:
+        if learner.n_changes < most:
+            learner.keep_latest(share)

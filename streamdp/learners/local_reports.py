@@ -459,6 +459,18 @@ class LocalReports(Learner):
         """The information of its gradients since the last change of the stream that it noticed."""
         return float(self.arrays.units.progress[k.TOTAL])
 
+    @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return self.weight / self.information if self.information else 1.0
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+        arrays = self.arrays
+        mean = follow.keep_latest(arrays, share)
+        if mean is not None and self.averaged:
+            arrays.state[1:] = self.units.outward(mean)
+
     def _both(self) -> np.ndarray:
         """Theta and the answer (2, d) in original units."""
         return np.stack([self.units.outward(self.arrays.state[0]), self.arrays.state[1]])

@@ -377,8 +377,7 @@ class UserReports(Collector):
             if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
                 self._begin_phase()
             self.middle = self.batch_steps.middle
-            if isinstance(self.batch_steps, Asgd) and self.search.searched[1]:
-                self.search.since[:] = self.problem.blocks(self.batch_steps.since, self.p)[0, :-1]
+            self._take_since()
             self._scale_columns()
 
     def _scale_columns(self) -> None:
@@ -396,6 +395,11 @@ class UserReports(Collector):
             steps.forget()
         # All on one line: an exception, such as Ctrl-C, must not leave theta in other units than the columns.
         self.search, self.batch_steps, self.middle = search, steps, steps.middle
+
+    def _take_since(self) -> None:
+        """Take over where the progress of columns began, which a change of the stream moves."""
+        if isinstance(self.batch_steps, Asgd) and self.search.searched[1]:
+            self.search.since[:] = self.problem.blocks(self.batch_steps.since, self.p)[0, :-1]
 
     def _follow(self, steps: BatchSteps, search: UnitSearch) -> None:
         """Set where the progress of columns began."""
@@ -576,6 +580,21 @@ class UserReports(Collector):
         if window_at < 0 or not 0 <= answered < self.mean.users:
             raise ConfigError("state: its counts are out of range")
         self._answered, self.people.at = answered, window_at % self.people.window
+
+    @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return self.batch_steps.latest
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+        self.batch_steps.keep_latest(share)
+        self._take_since()
+
+    @property
+    def weight(self) -> float:
+        """Its rows that count."""
+        return super().weight * self.latest
 
     def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""

@@ -159,6 +159,20 @@ class Asgd(Growing):
         """Begin the average anew with the next iterate."""
         self.state[-1] = 0.0
 
+    @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return self.information / float(self.blocks[follow.NUMBERS, follow.EVER] or self.information or 1.0)
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+        arrays = self._arrays(self.blocks)
+        arrays.units.progress[k.TOTAL] = self.information
+        mean = follow.keep_latest(arrays, share)
+        if mean is not None:
+            self.since = np.maximum(self.since + arrays.units.progress[k.TOTAL] - self.information, 0.0)
+            self.state[self._d :] = np.append(mean, [arrays.units.progress[k.TOTAL], 0.0])
+
     def mapped(self, place: Callable[[np.ndarray], np.ndarray]) -> Self:
         """Return a copy in other units, but for its blocks; `place` maps a theta (d,) to its value in them."""
         other, d = copy(self), self._d

@@ -43,6 +43,14 @@ class BatchSteps(ABC):
         """The number of records when the last change was noticed; None: there was none, or in a part of a merge."""
         return None
 
+    @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return 1.0
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+
     # -- batches -----------------------------------------------------------------------------------------------------
 
     @property

@@ -10,6 +10,8 @@ Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md
 
 from libc.math cimport log, sqrt
 
+import numpy as np
+
 from streamdp.optim.local_model cimport Model, model_of, to_original
 from streamdp.optim.loops cimport AVERAGED, CURVATURE, HUBER, LOSS, OFFSET
 from streamdp.optim.path cimport forget
@@ -278,6 +280,27 @@ def notice(arrays, g, double information):
     if len(g) != m.d:
         raise TypeError("expected a gradient with as many entries as theta")
     return bool(take_gradient(&m, vector(g), information) and changed(&m))
+
+
+def keep_latest(arrays, double share):
+    """Begin anew with the latest blocks that have this share of the information of all gradients, as after a change.
+
+    Returns the mean (d,) of their iterates, in learned units; None: no block is older, and nothing was done.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    cdef Py_ssize_t used = _used(&m), first = used, j
+    cdef double w = 0.0
+    mean = np.zeros(m.d)
+    while first > 0 and w < share * row_of(&m, NUMBERS)[EVER]:
+        first -= 1
+        w += row_of(&m, first)[5 * m.d]
+        for j in range(m.d):
+            mean[j] += row_of(&m, first)[m.d + j]
+    if first == 0:
+        return None
+    _begin_anew(&m, first, used)
+    return mean / w
 
 
 def carry(arrays, before):

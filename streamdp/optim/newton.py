@@ -416,14 +416,35 @@ class Newton(Growing):
         if found.scale_alone:
             change.forget_scale(blocks, d, found.block)
         else:
-            sums, whole = state[curvature.size : curvature.size + _SUMS], float(blocks[:, change.WEIGHT].sum())
-            change.forget(blocks, found.block)
-            kept = float(blocks[:, change.WEIGHT].sum()) / whole
-            share = kept + _PRIOR * (1 - kept)
-            sums[:2] *= share, share**2
-            sums[2:] = self.records, self.records if self._replans else sums[3], sums[4] + 1
+            self._forget(state, found.block)
         state[:d] = self._next(point, state)
         self.state[:] = state
+
+    def _forget(self, state: np.ndarray, before: int) -> None:
+        """Forget the first blocks, `before` many, of an array like `state`, as after a change of the stream."""
+        curvature, blocks = self.curvature, self._blocks_of(state)
+        sums, whole = state[curvature.size : curvature.size + _SUMS], float(blocks[:, change.WEIGHT].sum())
+        change.forget(blocks, before)
+        kept = float(blocks[:, change.WEIGHT].sum()) / whole
+        share = kept + _PRIOR * (1 - kept)
+        sums[:2] *= share, share**2
+        sums[2:] = self.records, self.records if self._replans else sums[3], sums[4] + 1
+
+    @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return float(self._blocks[:, change.RECORDS].sum()) / self.records if self.changes and self.records else 1.0
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+        records = self._blocks[: change.used(self._blocks), change.RECORDS]
+        last = np.cumsum(records[::-1])[::-1]  # in the blocks from each one on
+        if (before := min(int(np.count_nonzero(last > share * self.records)), len(records) - 1)) > 0:
+            state = self.state.copy()
+            self._forget(state, before)
+            d = self.curvature.parameters
+            state[:d] = self._next(Units(self._units).inward(state[:d]), state)
+            self.state[:] = state
 
     def _next(self, point: np.ndarray, state: np.ndarray) -> np.ndarray:
         """The query point after `point`, which is in the present units, from the averages of a state."""
@@ -489,7 +510,7 @@ class Newton(Growing):
         self.state[:d] = average
         first = max(parts, key=lambda part: float(part._blocks[:, change.INFORMATION].sum()))  # noqa: SLF001
         self._units[:] = first._units  # noqa: SLF001 - the same class
-        self._sums[2:] = 0, 0, sum(part.changes for part in parts)
+        self._sums[2:] = 0, 0, max(part.changes for part in parts)
         same = all(np.array_equal(part._units, self._units) for part in parts)  # noqa: SLF001
         weights = np.array([part._sums[0] for part in parts])  # noqa: SLF001
         if weights.sum() > 0 and same:

@@ -184,6 +184,27 @@ def test_a_model_of_parts_begins_without_blocks_and_notices_later_changes() -> N
     assert off(both, -THETA) < 0.05
 
 
+@pytest.mark.parametrize("kind", REGRESSORS)
+def test_a_change_that_one_shard_noticed_is_news_to_the_others(kind: str) -> None:
+    """The second has not seen enough yet to notice it."""
+    X, y = records(20_000, THETA)
+    later = records(3_000, -THETA, 1)
+    one, two = (REGRESSORS[kind](features=NAMES, budget=b, seed=1) for b in ("eps=4", "eps=1"))
+    for part in (one, two):
+        part.learn_arrays(X, y)
+        part.learn_arrays(*later)
+    assert (one.n_changes, two.n_changes) == (1, 0)
+    before = two.state_dict()
+    both = two.merged(one)
+    assert both.n_changes == 1
+    assert off(both, -THETA) < 0.1
+    for key, value in before.items():
+        np.testing.assert_array_equal(two.state_dict()[key], value, err_msg=key)
+    both.learn_arrays(*records(20_000, -THETA, 2))
+    assert both.n_changes == 1
+    assert off(both, -THETA) < 0.05
+
+
 def test_there_is_no_third_choice() -> None:
     with pytest.raises(ConfigError, match="change"):
         LDPASGDRegressor(features=NAMES, change="forget")

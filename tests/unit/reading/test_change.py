@@ -210,6 +210,21 @@ def test_sizes_of_batches_that_devices_know_from_the_job_stay() -> None:
     assert (flipped.batch, flipped.to_boundary) == (same.batch, same.to_boundary)
 
 
+def test_batches_of_another_shard_before_a_change_are_left_out() -> None:
+    """Both have noticed that something changed; only the first one knows by now that all of the past is wrong."""
+    shards = []
+    for seed, before in ((1, 20_000), (2, 21_500)):
+        shards.append(model := regressor("pan"))
+        for n, sign in ((before, 1), (5000, -1)):
+            X = np.random.default_rng(seed).normal(size=(n, 4))
+            model.learn_arrays(X, sign * X @ [0.5, -0.5, 0.5, 0.5] + np.random.default_rng(-sign + 9).normal(size=n))
+        model.close_batch()
+    changes = [model.n_changes for model in shards]
+    assert changes[0] > changes[1]
+    errors = [np.linalg.norm(m.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) for m in (*shards, shards[1].merged(shards[0]))]
+    assert errors[2] < 1.1 * errors[0] < 0.7 < errors[1]
+
+
 def test_batches_are_larger_if_no_change_is_looked_for() -> None:
     """At the end of a batch a change is noticed, so a batch that nobody waits for may have twice as many records."""
     sizes = []
