@@ -313,7 +313,7 @@ class Learner(ABC):
         """The share of all that it learned from which counts, because it came after the last change that it noticed."""
         return 1.0
 
-    def keep_latest(self, share: float) -> None:
+    def keep_latest(self, share: float) -> None:  # noqa: B027 - a learner without changes keeps all
         """Let about this share of all that it learned from count, the latest: learners of others noticed a change."""
 
     @property

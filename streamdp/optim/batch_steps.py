@@ -48,7 +48,7 @@ class BatchSteps(ABC):
         """See `Learner.latest`."""
         return 1.0
 
-    def keep_latest(self, share: float) -> None:
+    def keep_latest(self, share: float) -> None:  # noqa: B027 - steps without changes keep all
         """See `Learner.keep_latest`."""
 
     # -- batches -----------------------------------------------------------------------------------------------------
