@@ -69,7 +69,7 @@ class Committing(Protocol):
     def load(self) -> Snapshot | None:
         """The last committed snapshot; None before the first commit."""
 
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> Snapshot:
         """See `Store.commit`."""
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:

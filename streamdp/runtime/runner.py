@@ -313,14 +313,11 @@ class Runner:
             self._first_records.check()
             state = self._estimator.state_dict()
             check_finite(state)
-            self._call(partial(self._write, state))
+            snapshot = self._call(partial(self._write, state))
             self._committed, self._committed_position = self._counts, self._position
             self._note_learned(self._committed)
             self._source.commit(self._position)
-            if self._publish:
-                snapshot = self._call(self._store.load)
-                assert snapshot is not None, "a store lost what it has just committed"
-                self._show(snapshot)
+            self._show(snapshot)
             self._report()
             self._committed_at = self._clock()
 
@@ -333,10 +330,10 @@ class Runner:
             with span("publish", shards=1):
                 publish(snapshot)
 
-    def _write(self, state: Mapping[str, Any]) -> None:
+    def _write(self, state: Mapping[str, Any]) -> Snapshot:
         letters = {} if self._dead_letters is None else {"letters": self._dead_letters.commit()}
         with span("commit", records=self._pending):
-            self._store.commit(state, self._position, self._counts, **letters)
+            return self._store.commit(state, self._position, self._counts, **letters)
 
     def _report(self) -> None:
         if self._on_progress is not None:

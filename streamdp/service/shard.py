@@ -39,7 +39,7 @@ class ShardStore:
         """See `Committing.load`."""
         return self._store.load(self._shard)
 
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> Snapshot:
         """See `Committing.commit`. Raises `ConflictError` if another service has answered the same calls, too."""
         others = [snapshot.seq for snapshot in self._follower.shards if snapshot.shard != self._shard]
 
@@ -47,4 +47,4 @@ class ShardStore:
             self.version = number + sum(others)
             self._answers.write(connection, self._source.answers(self.version))
 
-        self._store.commit_parts({self._shard: Part(state, position, counts, letters)}, within)
+        return self._store.commit_parts({self._shard: Part(state, position, counts, letters)}, within)[self._shard]

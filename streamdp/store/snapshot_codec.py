@@ -85,20 +85,29 @@ def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
         intact = False
     if not intact:
         raise StoreDamagedError(f"a snapshot in {name} fails its checksum; restore a copy of the database")
-    position, letters = _position(row.position)
+    more = {"state": row.state, "epoch": row.epoch, "waiting": waiting}
+    return snapshot_of(job.job, job.fingerprint, job.config, Shard(row.topic, row.partition), columns | more)
+
+
+def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:
+    """Return the snapshot of a shard of a job, by the `columns` of its row, which are not checked.
+
+    `fingerprint` and `config` are those of the job.
+    """
+    position, letters = _position(columns["position"])
     return Snapshot(
-        job=job.job,
-        fingerprint=job.fingerprint,
-        config=job.config,
-        seq=row.seq,
-        committed_at=row.committed_at,
-        counts=Counts(row.learned, row.refused, row.dead),
+        job=job,
+        fingerprint=fingerprint,
+        config=config,
+        seq=columns["seq"],
+        committed_at=columns["committed_at"],
+        counts=Counts(columns["learned"], columns["refused"], columns["dead"]),
         position=position,
-        state=StoredState(row.state),
-        shard=Shard(row.topic, row.partition),
-        epoch=row.epoch,
+        state=StoredState(columns["state"]),
+        shard=shard,
+        epoch=columns["epoch"],
         letters=letters,
-        waiting=waiting,
+        waiting=columns["waiting"],
     )
 
 

@@ -33,7 +33,14 @@ from streamdp.store.identity import Continued, Terms, create_or_check, enter
 from streamdp.store.queries import read_history, read_job
 from streamdp.store.reading import snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
-from streamdp.store.snapshot_codec import NAMES, commit_columns, history_checksum, read_snapshot, state_columns
+from streamdp.store.snapshot_codec import (
+    NAMES,
+    commit_columns,
+    history_checksum,
+    read_snapshot,
+    snapshot_of,
+    state_columns,
+)
 from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT, named, of_shard
 
 if TYPE_CHECKING:
@@ -162,6 +169,7 @@ class Store:
                 if connection.execute(select(JOBS.c.fingerprint).where(mine)).scalar() != self.fingerprint:
                     self._begin_anew(connection)
                 committed_at = _last_time(connection)
+            self._config = config
             self.source_key = None if found is None else source_key(found)
             if cap is not None and found is not None:
                 self._ledger = self._open_ledger(cap, found)
@@ -304,8 +312,10 @@ class Store:
         counts: Counts,
         within: Within | None = None,
         letters: Any = None,
-    ) -> None:
+    ) -> Snapshot:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
+
+        Returns what was committed.
 
         Parameters
         ----------
@@ -318,10 +328,12 @@ class Store:
         """
         if not (isinstance(state, Mapping) and isinstance(position, dict) and isinstance(counts, Counts)):
             raise ConfigError("commit: expected the state_dict of an estimator, a position of a source, and Counts")
-        self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)
+        return self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)[WHOLE]
 
-    def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> None:
+    def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> dict[Shard, Snapshot]:
         """Commit several shards and the ledger's pending spends, or nothing. They are on disk when this returns.
+
+        Returns what was committed, by shard.
 
         Parameters
         ----------
@@ -341,15 +353,17 @@ class Store:
         with contextlib.nullcontext() if own is None else own.lock:
             with self._transaction() as connection:
                 now, oldest = (time.time(), 0) if own is None else own.begin_commit(self._committed_at(own, connection))
-                repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
-                if own is not None and not all(repeated):
+                written = {shard: self._write(shard, parts[shard], now) for shard in sorted(parts)}
+                new = any(moved for _, moved in written.values())
+                if own is not None and new:
                     own.write_pending(connection, oldest)
-                if within is not None and not all(repeated):
+                if within is not None and new:
                     within(connection, 1 + max(self._claims[shard].seq for shard in parts))
             if own is not None:
                 own.mark_committed(now)
             for shard in parts:
                 self._claims[shard].seq += 1
+            return {shard: snapshot for shard, (snapshot, _) in written.items()}
 
     @staticmethod
     def _committed_at(own: Ledger, connection: Connection) -> float:
@@ -359,8 +373,8 @@ class Store:
         wait_for_writers(connection)
         return _last_time(connection)
 
-    def _write(self, shard: Shard, part: Part, now: float) -> bool:
-        """Write a part, inside the caller's transaction; True if an earlier call has committed the same part."""
+    def _write(self, shard: Shard, part: Part, now: float) -> tuple[Snapshot, bool]:
+        """Write a part, inside the caller's transaction; what is there then, and False if an earlier call wrote it."""
         claim = self._claims.get(shard)
         if claim is None:
             raise FencedError(f"{shard} of job {self.job!r} is not claimed", shard)
@@ -372,13 +386,16 @@ class Store:
             # Only this store writes under its epoch, so the next number there is its own commit with a lost answer.
             same = all(getattr(row, name) == values[name] for name in NAMES if name != "committed_at")
             if row.epoch == claim.epoch and same and row.state == content["state"]:
-                return True
+                return self._snapshot(shard, row._asdict()), False
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
         key = {"job": self.job, "topic": shard.topic, "partition": shard.partition}
         self._connection.execute(_REMEMBER, values | key | {"checksum": history_checksum(self.job, shard, values)})
         if values["seq"] > HISTORY:
             self._connection.execute(_FORGET, named(self.job, shard) | {"of_seq": values["seq"] - HISTORY})
-        return False
+        return self._snapshot(shard, {**values, **content, "epoch": claim.epoch}), True
+
+    def _snapshot(self, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:
+        return snapshot_of(self.job, self.fingerprint, self._config, shard, columns)
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
         """Write, for readers, how many records after the last commit wait in an open batch or window.

@@ -38,11 +38,11 @@ class DyingStore(Store):
 
     left = 0
 
-    def commit_parts(self, parts: Mapping[Shard, Part], within: Any = None) -> None:
+    def commit_parts(self, parts: Mapping[Shard, Part], within: Any = None) -> dict[Shard, Snapshot]:
         self.left -= 1
         if self.left == 0:
             raise DiedError
-        super().commit_parts(parts, within)
+        return super().commit_parts(parts, within)
 
 
 def items(first: int) -> list[Entry]:

@@ -12,7 +12,7 @@ import pytest
 
 from connectors.memory import MemorySource
 from streamdp import LDPASGDRegressor, Runner, Store
-from streamdp.store.snapshot import Counts
+from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store as AnyStore
 
 
@@ -27,11 +27,11 @@ class Slow(Store):
         super().__init__(path, "job", "f")
         self.begun, self.gate, self.notes = threading.Event(), threading.Event(), list[str]()
 
-    def commit(self, state: Any, position: Any, counts: Counts, *more: Any, **options: Any) -> None:
+    def commit(self, state: Any, position: Any, counts: Counts, *more: Any, **options: Any) -> Snapshot:
         """See `Store.commit`."""
         self.begun.set()
         assert self.gate.wait(60)
-        super().commit(state, position, counts, *more, **options)
+        return super().commit(state, position, counts, *more, **options)
 
     def abandon(self) -> None:
         """See `Store.abandon`."""

@@ -206,11 +206,11 @@ def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
             def load(self) -> Snapshot | None:
                 return store.load()
 
-            def commit(self, *arguments: Any) -> None:
+            def commit(self, *arguments: Any) -> Snapshot:
                 self.commits += 1
                 if self.commits == 2:
                     raise StoreError("disk full")
-                store.commit(*arguments)
+                return store.commit(*arguments)
 
             def rollback(self) -> None:
                 store.rollback()
