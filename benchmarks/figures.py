@@ -107,6 +107,7 @@ STEPS = (
     *_parts("studies.figures_ldp", "1", "2", "3", "4", "4b 5b bounds", "5", "6", "A1", "A2"),
     *_parts("studies.figures_insurance", "weights 7", "7b", "8 9"),
     *_parts("studies.theory", "clt", "rates", "records check"),
+    _module("studies.coverage", "--write"),
     *_parts("studies.rates", "slopes excess", "powers"),
     *_parts("studies.subquadratic", "equal growth columns convex", RUNS),
     *_parts("studies.user_claims", "smoothing", "concentrated unlike", "local law", "descent"),

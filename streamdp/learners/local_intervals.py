@@ -18,6 +18,8 @@ from streamdp.reading.intervals import UNPAIRED, path_intervals, records_to_sett
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
 
+LEAST_ALPHA, LEAST_EXPECTED = 0.5, 5.0
+
 
 def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the confidence limits (d, 2) of theta and (d,) about how many records settle each parameter.
@@ -27,13 +29,21 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
 
     `learner`: an averaged learner that has begun. `level`: the confidence, above 0 and below 1.
 
-    Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
+    With steps that count records there are limits only after `LEAST_EXPECTED` expected relaxation times.
+
+    Raises `NotAvailableError` before the second record, after `merged` and for alpha below 1/2 or 1, `ConfigError` for
+    another level.
     """
     if not is_number(level):
         raise ConfigError(f"level: expected a number above 0 and below 1, got {type(level).__name__}")
     seen = int(learner.seen[0])
     if learner.merged or seen < 2:
         raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
+    if not LEAST_ALPHA <= learner.steps.alpha < 1:
+        raise NotAvailableError(
+            f"interval: expected alpha of at least {LEAST_ALPHA} and below 1, got {learner.steps.alpha:g}, with which "
+            "the average may be further from its limit than an interval is wide: choose alpha = 0.6"
+        )
     arrays, problem, p = learner.arrays, learner.problem, learner.p
     d, spec, outward = arrays.state.shape[1], arrays.spec, learner.units.outward
     units = without_shift(np.array([outward(unit) - outward(np.zeros(d)) for unit in np.eye(d)]), problem.outputs)
@@ -57,6 +67,8 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
         _signs(learner),
         level,
     )
+    if spec[loops.BY_RECORDS] and _expected_times(learner, theta) < LEAST_EXPECTED:
+        limits[:] = np.nan  # what seems to be settled seems so by chance: the walk is still on its way from the start
     least = learner.least_records
     if least is not None and seen < least:  # the steps are as long as theta: rare classes are far from normal then
         limits[:] = np.nan
@@ -66,6 +78,15 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
             block[start + np.array(arrays.units.unresolved, dtype=int)] = np.nan
     return limits, records_to_settle(times, seen, float(segments[:, -1].sum()), learner.steps.alpha)
+
+
+def _expected_times(learner: LocalReports, theta: np.ndarray) -> float:
+    """How many relaxation times the clock of steps eta i^-alpha has, for the curvature that the loss expects."""
+    problem, steps = learner.problem, learner.steps
+    curvature = problem.curvature(learner.p)
+    if isinstance(problem.loss, Huber):
+        curvature /= max(float(theta[-1]), 1e-6)
+    return float(curvature * steps.eta * int(learner.seen[0]) ** (1 - steps.alpha) / (1 - steps.alpha))
 
 
 def _ended(learner: LocalReports) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -80,15 +80,17 @@ def interval(self: Any, level: float = 0.95) -> np.ndarray:
     A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
     interval would say no more than what was expected of the parameter. More records settle it. So is a coefficient of a
     column that is `unresolved`: narrower bounds settle it.
-    Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide where
-    neither the path nor bits about pairs of columns (`pair_bits`) exclude that two columns are correlated.
+    Coverage is asymptotic, and needs a well-specified, identified model. Intervals are wide where neither the path nor
+    bits about pairs of columns (`pair_bits`) exclude that two columns are correlated. With clock="records" there are
+    none before the steps add up to five expected relaxation times.
 
     Parameters
     ----------
     level
         The confidence, above 0 and below 1.
 
-    Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
+    Raises `NotAvailableError` before the second record, after `merged` and for alpha below 1/2 or 1, `ConfigError` for
+    another level.
     """
     return settling(self, level)[0]
 

@@ -393,6 +393,24 @@ def test_segments_add_up_to_all_iterates() -> None:
     assert np.all(model.settles_at() >= 1000)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1 / 3, 1.0])
+def test_no_interval_without_a_normal_limit(alpha: float) -> None:
+    """Shi et al. 2025, Corollary 1: below 1/2 the bias of the average is larger than its error, at 1 it may stay."""
+    model = LDPASGDRegressor(features=["a"], clock="records", alpha=alpha, seed=1)
+    model.learn_arrays(np.ones((10, 1)), np.ones(10))
+    with pytest.raises(NotAvailableError, match=r"alpha of at least 0\.5 and below 1"):
+        model.interval()
+
+
+@pytest.mark.parametrize("seed", [0, 11])
+def test_a_walk_on_its_way_has_no_interval_by_chance(seed: int) -> None:
+    """With steps that count records: of six parameters, whose average is 2 to 3 errors from its limit, one had one."""
+    X, y = datasets.logistic(30_000, 5, seed=seed)
+    model = LDPASGDClassifier(features=list("abcde"), clock="records", eta=0.2, alpha=2 / 3, budget="mu=1", seed=seed)
+    model.learn_arrays(X, y)
+    assert np.isnan(model.interval()).all()
+
+
 @pytest.mark.parametrize("loss", [Huber(weighting="norm"), Logistic(weighting="norm")])
 def test_the_expected_shape_is_that_of_normal_records(loss: Loss) -> None:
     """Against differences of the mean gradient over 100,000 records of the simulations."""
