@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from river import stats as river_stats
 
+from streamdp.errors import SchemaError, check_whole
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.statistics import Statistics, Trust
 from streamdp.privacy.guarantees import Budget, Guarantee
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
 
-__all__ = ["Count", "Histogram", "Mean", "Proportion", "Quantile", "Statistics", "Sum"]
+__all__ = ["Count", "HeavyHitters", "Histogram", "Mean", "Proportion", "Quantile", "Statistics", "Sum"]
 
 _NAME, _VALUE, _GROUP = "statistic", "value", "by"
 
@@ -104,6 +105,7 @@ _TEXTS = {
     "edges": "The public edges of the bins, three or more, ascending. Values beyond them are in the outer bins.",
     "q": "The level, or an ascending list of levels, in (0, 1).",
     "by": "The public groups, at least two; None: no groups.",
+    "length": "How many bytes of a text are reported, 1 to 64. Each more needs more records to find a text.",
     "budget": "As for `Statistics`.",
     "trust": "As for `Statistics`.",
 }
@@ -207,3 +209,52 @@ class Histogram(_Single):
         seed: int | None = None,
     ) -> None:
         self._begin(locals(), "histogram", (edges[0], edges[-1]), edges=list(edges))
+
+
+@documented(_GUARANTEE, _TEXTS)
+class HeavyHitters(_Single):
+    """The most frequent texts of an open domain, and how many values are each, by reports that need no trust.
+
+    Examples
+    --------
+    >>> words = HeavyHitters(length=4, budget="eps=4", seed=1)
+    >>> for i in range(20_000):
+    ...     words.update("tea" if i % 2 else f"x{i % 999}")
+    >>> list(words.get()), 9_000 < words.get()["tea"] < 11_000
+    (['tea'], True)
+    """
+
+    by = None
+    trust = "nobody"
+
+    def __init__(
+        self,
+        length: int = 8,
+        budget: Budget | str | None = None,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.length, self.budget, self.ledger, self.seed = length, budget, ledger, seed
+        check_whole("length", length, 1, 64)
+        self._names = [f"byte {i}" for i in range(length)]
+        features = dict.fromkeys(self._names, (0, 255))
+        self.estimator = Statistics({_NAME: {"hitters": self._names}}, features, budget, "nobody", ledger, seed)
+
+    def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
+        """Take one text.
+
+        Parameters
+        ----------
+        x
+            The text, of which the first `length` bytes in UTF-8 are reported.
+        by
+            Not used.
+        subject
+            The person, if there is a ledger.
+
+        Raises `SchemaError` for anything but text, before anything is spent.
+        """
+        if not isinstance(x, str):
+            raise SchemaError(f"expected text, got {type(x).__name__}")
+        text = x.encode("utf-8", "replace")[: self.length].ljust(self.length, b"\0")
+        self.estimator.learn_one(dict(zip(self._names, text, strict=True)), subject=subject)

@@ -11,11 +11,10 @@ Neighbours: replace one record. Trust and claim: see the learners. Proof: docs/p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -37,6 +36,7 @@ from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import SQUARES, All, Bins, Block, Cells, Index, Levels, Values
 from streamdp.learners.drawn import Drawn, Part
+from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import Counts
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 Trust = Literal["nobody", "process", "shuffler"]
-KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile")
+KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile", "hitters")
 BINS = 1024
 """The bins of a quantile between the declared bounds."""
 MOST_CELLS = 1 << 16
@@ -65,6 +65,7 @@ _KEYS = {
     "proportion": ("by", "share"),
     "histogram": ("edges", "by", "share"),
     "quantile": ("of", "by", "share"),
+    "hitters": ("share",),
 }
 
 
@@ -103,7 +104,7 @@ class Declared:
     @property
     def keys(self) -> tuple[Any, ...]:
         """The items, or None for a single number."""
-        return self.items if len(self.items) > 1 or self.kind == "histogram" else (None,)
+        return self.items if len(self.items) > 1 or self.kind in ("histogram", "hitters") else (None,)
 
 
 class _Reader:
@@ -129,6 +130,9 @@ class _Reader:
         share = given.get("share", 1.0)
         if not (is_number(share) and 0 < share < float("inf")):
             raise ConfigError(f"{name!r}: expected share to be a positive number")
+        if kind == "hitters":
+            columns = tuple(self._first[feature] for feature in given[kind] if self._feature(name, feature).is_number)
+            return Declared(name, kind, str(given[kind]), None, (None,), columns, None, (0.0, 1.0), float(share))
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
         groups, group_names = self._groups(name, by)
         number = self._feature(name, of).is_number
@@ -213,7 +217,8 @@ _GUARANTEE = """
 _TEXTS = {
     "statistics": """
         What to estimate, by name: {"mean": column}, {"sum": column}, {"count": categories}, {"proportion": categories},
-        {"histogram": categories}, {"histogram": column, "edges": [...]} or {"quantile": q or [q, ...], "of": column};
+        {"histogram": categories}, {"histogram": column, "edges": [...]}, {"quantile": q or [q, ...], "of": column} or
+        {"hitters": columns of bytes}, as `HeavyHitters` makes them;
         each but "count" maybe with "by": categories, and each with "share", its part of the budget relative to others.
         A column is a feature with bounds; categories are one with categories.""",
     "features": """
@@ -281,6 +286,8 @@ class Statistics(Estimator):
         reader = _Reader(SchemaFeatures(features, type(self).__name__))
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""
+        if trust != "nobody" and any(one.kind == "hitters" for one in self.declared):
+            raise ConfigError('hitters: expected trust="nobody", because the domain is open')
         self._length = None if every is None else _length(every)
         self.learns = Drawn if trust == "nobody" else Sums
         self._construct(arguments)
@@ -311,6 +318,8 @@ class Statistics(Estimator):
                 each = one.share / whole / len(one.items)
                 column = one.block.bins.column
                 found += [(Roots(one.block.groups, column, q, epsilon), each) for q in one.items]
+            elif one.kind == "hitters":
+                found.append((Hitters(one.items, epsilon), one.share / whole))
             else:
                 found.append((Counts(one.block, epsilon), one.share / whole))
         return found
@@ -392,7 +401,7 @@ class Statistics(Estimator):
 
     def _by_window(self, shaped: Callable[[Declared, np.ndarray], Any], z: float) -> dict[str, Any]:
         found: dict[Any, dict[str, Any]] = {
-            start: {one.name: shaped(one, self._estimated(one, z, learner)) for one in self.declared}
+            start: {one.name: shaped(one, self._estimated(one, z, learner)) for one in self._with_texts(learner)}
             for start, learner in self._windows().items()
         }
         return found if self._length is not None else found[None]
@@ -417,7 +426,8 @@ class Statistics(Estimator):
         Raises `ConfigError` for a level out of range.
         """
         z, found = _deviations(level), []
-        for (start, learner), one in product(self._windows().items(), self.declared):
+        windows = self._windows().items()
+        for start, learner, one in ((start, part, one) for start, part in windows for one in self._with_texts(part)):
             at: dict[str, Any] = {} if start is None else {"window": start}
             keys = [(group, item) for group in one.groups for item in one.keys]
             for (group, item), numbers in zip(keys, self._estimated(one, z, learner).tolist(), strict=True):
@@ -427,29 +437,37 @@ class Statistics(Estimator):
                 found.append(at | {"value": value, "low": low, "high": high})
         return found
 
+    def _with_texts(self, learner: Any) -> Iterator[Declared]:
+        """The declared statistics; the items of hitters are the texts that are found."""
+        for one in self.declared:
+            known = one.kind == "hitters" and self._features is not None
+            yield replace(one, items=tuple(self._parts_of(learner, one)[0].found()[0])) if known else one
+
+    def _parts_of(self, learner: Drawn, one: Declared) -> list[Any]:
+        """The parts of a learner of reports, from the first one of a statistic on."""
+        before = self.declared[: [other.name for other in self.declared].index(one.name)]
+        return learner.parts[sum(len(other.items) if other.kind == "quantile" else 1 for other in before) :]
+
     def _estimated(self, one: Declared, z: float, learner: Any) -> np.ndarray:
         """Values and limits (k, 3) from a learner: by group, and in it by item."""
         n = int(learner.weight)
         if self._features is None or not n:
-            return np.full((len(one.groups) * max(len(one.items), 1), 3), np.nan)
+            return np.full((len(one.groups) * len(one.keys), 3), np.nan)
         if isinstance(learner, Drawn):
             return self._of_reports(learner, one, n, z)
         sums, noise = learner.released()[one.block]
         return _of_sums(one, sums, noise, n, z)
 
     def _of_reports(self, learner: Drawn, one: Declared, n: int, z: float) -> np.ndarray:
-        at = 0
-        for other in self.declared:
-            if other is one:
-                break
-            at += len(other.items) if other.kind == "quantile" else 1
         middle, half = one.place
-        part = learner.parts[at]
+        part, *others = self._parts_of(learner, one)
         if one.kind == "quantile":
-            roots: Any = learner.parts[at : at + len(one.items)]
+            roots = [part, *others[: len(one.items) - 1]]
             values = np.sort(np.stack([part.quantiles() for part in roots], axis=1), axis=1)
             limits = np.stack([part.limits(z) for part in roots], axis=1)
             return middle + half * np.concatenate([values[:, :, None], limits], axis=2).reshape(-1, 3)
+        if isinstance(part, Hitters):
+            return _with_limits(part.found()[1].counts(n), z)
         assert isinstance(part, Counts)
         found = part.frequencies()
         if not isinstance(one.block, Values):
@@ -520,7 +538,8 @@ def _with_limits(found: Estimates, z: float) -> np.ndarray:
 
 def _shaped(one: Declared, flat: Sequence[Any]) -> Any:
     """A list by group and item as mappings, without those of a single one."""
-    k = len(one.keys)
+    if not (k := len(one.keys)):
+        return {}
     rows = [flat[i : i + k] for i in range(0, len(flat), k)]
     found = [row[0] if one.keys == (None,) else dict(zip(one.keys, row, strict=True)) for row in rows]
     return found[0] if one.by is None else dict(zip(one.groups, found, strict=True))

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.local_counts import Counts, epsilon_of
@@ -21,7 +22,7 @@ from streamdp.learners.local_roots import Roots
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 
-Part = Counts | Roots
+Part = Counts | Roots | Hitters
 _WORDS = 1 << 20
 
 

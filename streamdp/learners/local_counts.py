@@ -86,9 +86,24 @@ class Oracle:
             ones[rows, at] = bits[rows, at] < _SIXTEEN / 2
             counted: np.ndarray = np.count_nonzero(ones, axis=0)
             return counted
+        return np.bincount(self.randomised(at, words), minlength=self.cells)
+
+    def randomised(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """The cells (n,) that records in the cells `at` (n,) report, without unary encoding.
+
+        Parameters
+        ----------
+        at, words
+            As for `reports`.
+        """
         keep = words[:, 0] < np.uint64(min(self._keep * 2.0**64, 2.0**64 - 2.0**12))
         other = ((words[:, 1] >> np.uint64(11)) * (self.cells * 2.0**-53)).astype(np.int64)
-        return np.bincount(np.where(keep, at, other), minlength=self.cells)
+        return np.where(keep, at, other)
+
+    @property
+    def keep(self) -> float:
+        """The probability that a report depends on its record."""
+        return self._keep
 
     def frequencies(self, counts: np.ndarray, n: int) -> Frequencies:
         """The unbiased frequencies, from the counts (cells,) of n reports."""

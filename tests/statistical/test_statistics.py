@@ -10,6 +10,7 @@ import pytest
 from streamdp import ApproxDP, GaussianDP, PureDP, stats
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import All, Bins, Cells, Levels, Values
+from streamdp.learners.hitters import Hitters
 from streamdp.learners.local_counts import Oracle, epsilon_of
 from streamdp.learners.sums import Pan
 from streamdp.privacy.entropy import SeededEntropy
@@ -139,3 +140,40 @@ def test_each_window_has_noise_of_its_own() -> None:
     stated = ((limits[1, 1] - limits[1, 0]) / 2) ** 2
     assert abs(np.mean(found**2) / stated - 1) < 0.08
     assert abs(np.corrcoef(found[:-1].ravel(), found[1:].ravel())[0, 1]) < 5 / np.sqrt(found[1:].size)
+
+
+@pytest.mark.parametrize("budget", [PureDP(1.0), GaussianDP(1.0)])
+def test_a_report_of_a_text_keeps_the_claim_and_one_with_twice_the_epsilon_does_not(budget: Any) -> None:
+    """False alarms: 1e-6 each. The score of a report is how its sign fits either text, in the row that was drawn."""
+    rows = np.arange(2**14, dtype=np.uint64) << np.uint64(50)
+
+    def sums(text: float, epsilon: float, seed: int) -> np.ndarray:
+        """A report in each row of the matrix, so that each is seen apart; what is drawn does not depend on the text."""
+        words = np.random.default_rng(seed).integers(0, 2**64, (len(rows), Hitters.words), dtype=np.uint64)
+        words[:, 0] = np.random.default_rng(1).integers(0, 2**64, len(rows), dtype=np.uint64)
+        words[:, 1] = rows
+        hitters = Hitters([0], epsilon)
+        hitters.learn(np.full((len(rows), 1), text), words)
+        return np.asarray(hitters.learned()["sums"])
+
+    def attack(epsilon: float) -> float:
+        apart = sums(-1.0, 50.0, 2) - sums(1.0, 50.0, 3)  # without noise
+        scores = [(sums(text, epsilon, seed) * apart).sum(axis=0) for text, seed in ((-1.0, 4), (1.0, 5))]
+        return lower_bound(budget, scores[0].astype(float), scores[1].astype(float))
+
+    assert attack(epsilon_of(budget)) <= 1.0
+    assert attack(2 * epsilon_of(budget)) > 1.0
+
+
+def test_shares_of_texts_have_the_stated_variance() -> None:
+    """200 runs of 2,000 reports: mean and variance of the share within 5 deviations (6e-7); 1.6 would be 16 off."""
+    rng, found, spread = np.random.default_rng(9), [], []
+    for _ in range(200):
+        hitters = Hitters([0], 2.0)
+        hitters.learn(np.full((2000, 1), -1.0), rng.integers(0, 2**64, (2000, hitters.words), dtype=np.uint64))
+        frequencies = hitters.found()[1]
+        found.append(frequencies.f[0])
+        spread.append(frequencies.variance(np.ones(1)))
+    deviation = np.sqrt(np.mean(spread))
+    assert abs(np.mean(found) - 1) < 5 * deviation / np.sqrt(200)
+    assert abs(np.var(found) / deviation**2 - 1) < 5 * np.sqrt(2 / 200)

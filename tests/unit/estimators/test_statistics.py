@@ -414,3 +414,45 @@ def test_as_many_cells_as_are_allowed_are_read_in_linear_time() -> None:
     model = stats.Statistics(declared, {"charge": (0, 60_000)}, trust="nobody", seed=1)
     model.learn_one({"charge": 7})
     assert len(model.interval()["cells"]) == 60_000
+
+
+# -- texts of an open domain -------------------------------------------------------------------------------------------
+
+
+def test_the_most_frequent_texts_of_an_open_domain_are_found(tmp_path: Any) -> None:
+    """Limits at 5 deviations; the seed is fixed. Two of the texts share a bucket, and one is longer than `length`."""
+    rng, n = np.random.default_rng(0), 100_000
+    texts = [*(["tea"] * 30_000), *(["coffee"] * 20_000), *(["Müsliriegel"] * 15_000)]
+    texts += [f"r{i}" for i in rng.integers(0, 10**6, n - len(texts))]
+    hitters = stats.HeavyHitters(6, "eps=3", seed=1)
+    rows = np.array([list(text.encode()[:6].ljust(6, b"\0")) for text in texts])
+    hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+    found, limits = hitters.get(), hitters.interval(1 - 6e-7)
+    assert list(found) == ["tea", "coffee", "Müsli"]
+    for (name, value), true in zip(found.items(), (30_000, 20_000, 15_000), strict=True):
+        low, high = limits[name]
+        assert low < true < high
+        assert low < value < high
+        assert high - low < 10_000
+    hitters.estimator.save(tmp_path / "texts.json")
+    again = streamdp.load(tmp_path / "texts.json")
+    assert again.get()["statistic"] == found
+    assert hitters.estimator.merged(again).get()["statistic"]["tea"] == pytest.approx(2 * found["tea"])
+
+
+def test_few_records_and_wrong_values_give_no_text() -> None:
+    hitters = stats.HeavyHitters(4)
+    assert hitters.get() == {}
+    for _ in range(20):
+        hitters.update("tea")
+    assert hitters.get() == {}
+    assert hitters.estimator.rows() == []
+    assert str(hitters.guarantee) == "eps=1"
+    with pytest.raises(SchemaError, match="text"):
+        hitters.update(5)
+    with pytest.raises(ConfigError, match="length"):
+        stats.HeavyHitters(0)
+    with pytest.raises(ConfigError, match="nobody"):
+        stats.Statistics({"a": {"hitters": ["b"]}}, {"b": (0, 255)})
+    with pytest.raises(ConfigError, match="declared feature"):
+        stats.Statistics({"a": {"hitters": ["c"]}}, {"b": (0, 255)}, trust="nobody")
