@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streamdp.data.columns import scale_to_bounds
+from streamdp.data.transforms import CURVES
 from streamdp.errors import (
     BudgetError,
     ConfigError,
@@ -149,9 +150,9 @@ class _Reader:
             known = ", ".join(self._declarations)
             raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
         declared = self._declarations[feature]
-        kinds = {piece.kind for piece in declared.pieces}
-        if not (kinds == {"level"} or (kinds == {"linear"} and len(declared.pieces) == 1)):
-            raise ConfigError(f"{name!r}: {feature!r} has a transform; expected plain bounds or categories")
+        number = len(declared.pieces) == 1 and declared.pieces[0].kind in ("linear", *CURVES)
+        if not (number or {piece.kind for piece in declared.pieces} == {"level"}):
+            raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
         return declared
 
     def _groups(self, name: str, by: Any) -> tuple[Index, tuple[str | None, ...]]:
@@ -168,7 +169,10 @@ class _Reader:
         declared, first = self._declarations[of], self._first[of]
         if not declared.is_number:
             return Cells(groups, Levels(first, len(declared.values))), tuple(declared.values), (0.0, 1.0)
+        (piece,) = declared.pieces  # of a transform, the statistic is of the transformed number
         low, high = (float(bound) for bound in declared.values)
+        if piece.kind != "linear":
+            low, high = piece.origin - piece.unit, piece.origin + piece.unit
         place = float(low + high) / 2, float(high - low) / 2
         if kind in ("mean", "sum"):
             return Values(groups, first), (), place
@@ -220,7 +224,8 @@ _TEXTS = {
         {"histogram": categories}, {"histogram": column, "edges": [...]}, {"quantile": q or [q, ...], "of": column} or
         {"hitters": columns of bytes}, as `HeavyHitters` makes them;
         each but "count" maybe with "by": categories, and each with "share", its part of the budget relative to others.
-        A column is a feature with bounds; categories are one with categories.""",
+        A column is a feature with bounds, and its transform if it has one (log, asinh or power); categories are one
+        with categories.""",
     "features": """
         The declared public schema: bounds (low, high) or a list of categories by feature, as for models. Records come
         raw; numbers are clipped to their bounds.""",

@@ -202,8 +202,8 @@ def test_wrong_parameters_are_refused() -> None:
         of("nobody", batch_size=10)
     with pytest.raises(BudgetError):
         of("process", budget=PureDP(1))
-    with pytest.raises(ConfigError, match="transform"):
-        stats.Statistics({"a": {"mean": "x"}}, {"x": {"bounds": (1, 9), "transform": "log"}})
+    with pytest.raises(ConfigError, match="several columns"):
+        stats.Statistics({"a": {"mean": "x"}}, {"x": {"bounds": (1, 9), "knots": [3]}})
     with pytest.raises(ConfigError, match="level"):
         of("process").interval(1.0)
     model = of("process")
@@ -456,3 +456,25 @@ def test_few_records_and_wrong_values_give_no_text() -> None:
         stats.Statistics({"a": {"hitters": ["b"]}}, {"b": (0, 255)})
     with pytest.raises(ConfigError, match="declared feature"):
         stats.Statistics({"a": {"hitters": ["c"]}}, {"b": (0, 255)}, trust="nobody")
+
+
+@pytest.mark.parametrize("transform", ["log", {"asinh": 5.0}, {"power": -1.0}])
+@pytest.mark.parametrize("trust", ["process", "nobody"])
+def test_a_statistic_of_a_transformed_number_is_that_of_the_transform(trust: str, transform: Any) -> None:
+    """Limits at 1e-6; the seed is fixed."""
+    values = np.random.default_rng(1).uniform(1, 100, 30_000)
+    curve = {"log": np.log, "asinh": lambda v: np.arcsinh(v / 5), "power": lambda v: 1 / v}
+    true = curve[transform if isinstance(transform, str) else next(iter(transform))](values)
+    declared: dict[str, Any] = {"mean": {"mean": "x"}, "median": {"quantile": 0.5, "of": "x"}}
+    middle = float(np.median(true))
+    declared["parts"] = {"histogram": "x", "edges": [float(true.min()), middle, float(true.max())]}
+    features = {"x": {"bounds": (1, 100), "transform": transform}}
+    budget = "eps=8" if trust == "nobody" else "eps=4,delta=1e-6"
+    model = stats.Statistics(declared, features, budget, trust, seed=2)  # type: ignore[arg-type]
+    model.learn_many(pd.DataFrame({"x": values}))
+    model.close_batch()
+    low, high = model.interval(1 - 1e-6)["mean"]
+    assert low < true.mean() < high
+    assert high - low < true.std()
+    assert model.get()["median"] == pytest.approx(middle, abs=0.2 * true.std())
+    assert list(model.get()["parts"].values()) == pytest.approx([15_000, 15_000], rel=0.1)
