@@ -264,7 +264,7 @@ def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: 
             assert sorted(answer(maker) for maker in makers) == ["False 0\n", "True 0\n"]
     finally:
         for maker in makers:
-            maker.communicate(timeout=20)
+            maker.communicate(timeout=120)
 
 
 def test_two_workers_that_update_the_same_subjects_both_continue(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

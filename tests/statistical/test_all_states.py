@@ -19,7 +19,7 @@ from streamdp.privacy.guarantees import parse_budget
 from streamdp.scaling import unit_table as k
 from tests.support.audit import lower_bound
 
-RUNS, CAMPAIGN_RUNS = 1_000, 50_000
+RUNS, CAMPAIGN_RUNS = 700, 50_000
 OPTIONS: dict[str, Any] = {"features": {"a": (-1, 1), "b": (-1, 1)}, "target": (-1, 1), "seed": 7}
 Record = tuple[dict[str, float], float]
 MIDDLE: Record = {"a": 0.1, "b": 0.3}, 0.2

@@ -331,7 +331,7 @@ def test_learning_a_record_keeps_its_claim_in_a_million_runs(case: Case) -> None
     check(case, CAMPAIGN_TRIALS)
 
 
-@pytest.mark.parametrize("budget", [PureDP(8), GaussianDP(8)], ids=str)
+@pytest.mark.parametrize("budget", some([PureDP(8), GaussianDP(8)], 0), ids=str)
 def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
     """In one `learn_arrays` with amounts (8, 8, 1) the last record has 1 and not 8, or an average."""
     case = Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=budget)
@@ -353,10 +353,7 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1)),
-        Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=GaussianDP(1)),
-    ],
+    some([Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=budget) for budget in (PureDP(1), GaussianDP(1))], 0),
     ids=str,
 )
 def test_reports_of_the_local_half_keep_the_claim(case: Case) -> None:

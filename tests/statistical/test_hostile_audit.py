@@ -88,7 +88,7 @@ def test_no_document_at_a_corner_tells_more_than_the_budget(
     assert max(found) <= amount(parse_budget(budget))
 
 
-@pytest.mark.parametrize(("mechanism", "budget"), MECHANISMS)
+@pytest.mark.parametrize(("mechanism", "budget"), some(MECHANISMS, 0, 2))
 def test_the_attack_finds_half_the_noise(mechanism: str, budget: str) -> None:
     corner = next(corners(document_of(CLASSES, mechanism, budget)))
     assert 0.3 < attack(corner, 2_000) <= amount(parse_budget(budget))

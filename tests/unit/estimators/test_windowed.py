@@ -348,7 +348,7 @@ def test_predictions_do_not_wait_for_a_release() -> None:
     """A release takes seconds, and until then the last model predicts."""
     learner = made()
     with ThreadPoolExecutor(1) as other, learner._rng.lock:
-        assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=5) == 0.0
+        assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=120) == 0.0
 
 
 def test_averages_of_classes_and_of_chosen_users() -> None:

@@ -22,6 +22,7 @@ from streamdp.privacy.subsampling import zero_out_mu
 from streamdp.windows.ranges import PrivateRange, RangePlan
 from streamdp.windows.task import Task
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.sizes import some
 
 TRIALS = 400_000
 CENTRED = RangeMean.planned(2.0, 1.0, 2.0, 6, 800, 1.0, 0.02)
@@ -300,7 +301,7 @@ def answers(plan: RangePlan, vectors: np.ndarray, runs: int, seed: int) -> np.nd
     return out
 
 
-@pytest.mark.parametrize(("smoothness", "queries"), [(0.05, 2**20), (0.2, 40)])
+@pytest.mark.parametrize(("smoothness", "queries"), some([(0.05, 2**20), (0.2, 40)], 1))
 @pytest.mark.parametrize("runs", [2000, pytest.param(30_000, marks=pytest.mark.campaign)])
 @pytest.mark.slow
 def test_an_attack_on_a_whole_run(smoothness: float, queries: int, runs: int) -> None:
@@ -358,8 +359,7 @@ def quadratic(task: Task, seed: int) -> Quadratic:
     return Quadratic(points * np.minimum(1, 0.5 / np.linalg.norm(points, axis=1, keepdims=True)))
 
 
-@pytest.mark.parametrize("convexity", [0.0, 1.0])
-@pytest.mark.parametrize("queries", [2**20, 2**16])
+@pytest.mark.parametrize(("convexity", "queries"), some([(0.0, 2**20), (0.0, 2**16), (1.0, 2**20), (1.0, 2**16)], 1, 2))
 @pytest.mark.slow
 def test_it_learns_as_its_bound_says(convexity: float, queries: int) -> None:
     """Private ranges, on many users a step and on few; runs stay below the bound, which is below that of gradients cut
@@ -446,7 +446,7 @@ def test_ranges_are_taken_from_some_number_of_users_on() -> None:
 @pytest.mark.slow
 def test_windows_of_about_as_many_users_share_their_accounting() -> None:
     """Few rates serve many numbers of users, and each keeps to `most_queries` without giving away 5 % of them."""
-    made = [PrivateRange().plan(replace(TASK, users=n)) for n in range(20_000, 20_400, 10)]
+    made = [PrivateRange().plan(replace(TASK, users=n)) for n in range(20_000, 20_400, 40)]
     assert len({(plan.mean.rate, plan.steps) for plan in made}) <= 4
     assert all(0.95 * 2**20 < plan.queries <= 2**20 for plan in made)
 
