@@ -21,6 +21,7 @@ from streamdp.config.job import load_config
 from streamdp.store.snapshot import Commit, Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
 from tests.support.paths import with_root
+from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
 ROWS, FEW = 100_000, 10_000
@@ -106,16 +107,15 @@ class Campaign:
         with (self.folder / "out.jsonl").open("wb") as out, (self.folder / "err").open("wb") as err:
             return Forked(["run", "job.yaml"], cwd=self.folder, env=with_root(), stdout=out, stderr=err)
 
-    def kill_once(self, records: int) -> bool:
-        """Kill a run at a random instant; whether it had learned and committed something by then."""
+    def kill_once(self, records: int, early: bool) -> bool:
+        """Kill a run within its start if `early`, else after some commits; whether it had committed something by then."""
         process, out = self.start(records), self.folder / "out.jsonl"
-        if self.rng.random() < 0.25:
-            time.sleep(self.rng.uniform(0.1, 2.5))  # start-up, loading and opening included
+        if early:
+            time.sleep(self.rng.uniform(0.01, 0.5))  # start-up, loading and opening included
         else:
-            deadline = time.monotonic() + 60
-            while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.002)
-            time.sleep(self.rng.uniform(0, 0.8))
+            commits = self.rng.randrange(1, 60)
+            wait_until(lambda: process.poll() is not None or out.read_bytes().count(b'"commit"') >= commits)
+            time.sleep(self.rng.uniform(0, 0.02))
         # Code 0 here: the stream was over before the kill; use fewer records a commit.
         assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
         process.send_signal(signal.SIGKILL)
@@ -175,7 +175,7 @@ class Campaign:
 
 def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: int, size: int) -> None:
     campaign = Campaign(folder, seed, size)
-    landed = sum(campaign.kill_once(campaign.rng.choice(records)) for _ in range(kills))
+    landed = sum(campaign.kill_once(campaign.rng.choice(records), early=i % 4 == 1) for i in range(kills))
     before = len(campaign.history)
     snapshot = campaign.finish()
     assert campaign.check_spends() == size

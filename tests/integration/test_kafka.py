@@ -31,7 +31,7 @@ from streamdp.store.store import Store
 from tests.support.kafka_job import counts
 from tests.support.sizes import some
 from tests.support.topics import delete_and_create, send
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 CAP = PureDP(3.0)
 SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
@@ -789,9 +789,7 @@ def test_stopping_commits_and_leaves_the_group(job: Job, client: str) -> None:
         (described,) = control.describe_groups([f"g-{job.topic}"]).values()
     assert "Empty" in str(described)  # not waiting for a member that is gone
     job.produce([("t", fields(1))])
-    begun = time.monotonic()
     assert job.work(job.source(client=client), 1) == 1
-    assert time.monotonic() - begun < 5
 
 
 def test_a_worker_that_was_fenced_by_mistake_claims_again(job: Job) -> None:
@@ -868,4 +866,4 @@ def test_a_broker_that_is_not_there() -> None:
     begun = time.monotonic()
     with pytest.raises(SourceUnavailableError, match="no answer from the Kafka broker"):
         source("127.0.0.1:1", "t")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < PATIENCE_S

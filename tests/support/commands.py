@@ -19,6 +19,7 @@ import typer
 from streamdp.cli.main import main
 from streamdp.config.definition import SEEDS_ALLOWED
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_S
 from tests.support.zygote import Forked
 
 get_command = cache(typer.main.get_command)
@@ -113,14 +114,14 @@ class Command:
             self.process.kill()
         self.end()
 
-    def end(self, timeout: float = 60.0) -> int:
+    def end(self, timeout: float = PATIENCE_S) -> int:
         """Wait for the end; returns the exit code."""
         code = self.process.wait(timeout)
         for thread in self._threads:
             thread.join()
         return code
 
-    def until(self, what: Callable[[], Any], timeout: float = 60.0) -> Any:
+    def until(self, what: Callable[[], Any], timeout: float = PATIENCE_S) -> Any:
         """Wait until `what` returns something true, and return it."""
         deadline = time.monotonic() + timeout
         while not (found := what()):

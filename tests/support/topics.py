@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
 from servers.broker import create_topic
+from tests.support.waiting import PATIENCE_S
 
 Message = tuple[bytes | None, bytes | None]
 """The key and the value."""
@@ -24,7 +25,7 @@ def send(bootstrap: str, topic: str, messages: Iterable[Message], partition: int
         producer.flush()
 
 
-def delete_and_create(bootstrap: str, topic: str, timeout_s: float = 60.0) -> None:
+def delete_and_create(bootstrap: str, topic: str, timeout_s: float = PATIENCE_S) -> None:
     """Make another topic of the same name, as soon as the brokers have forgotten the first one."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.delete_topics([topic])
