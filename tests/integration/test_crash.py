@@ -108,7 +108,7 @@ class Campaign:
             return Forked(["run", "job.yaml"], cwd=self.folder, env=with_root(), stdout=out, stderr=err)
 
     def kill_once(self, records: int, early: bool) -> bool:
-        """Kill a run within its start if `early`, else after some commits; whether it had committed something by then."""
+        """Kill a run within its start if `early`, else after some commits; whether it had committed by then."""
         process, out = self.start(records), self.folder / "out.jsonl"
         if early:
             time.sleep(self.rng.uniform(0.01, 0.5))  # start-up, loading and opening included
