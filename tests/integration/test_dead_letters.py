@@ -20,7 +20,7 @@ from streamdp import LDPASGDRegressor
 from streamdp.data.records import WHOLE, DeadLetter, Shard
 from streamdp.runtime.runner import Runner
 from streamdp.runtime.worker import Worker
-from streamdp.store.snapshot import Counts, Part
+from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 
