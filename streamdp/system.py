@@ -35,14 +35,9 @@ def check_locks() -> None:
 def lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
     """Lock an open file, until `unlock`, until it is closed, or until the process dies.
 
-    Parameters
-    ----------
-    descriptor
-        The file. A lock that it has is replaced.
-    shared
-        Whether other holders of shared locks are allowed.
-    wait
-        Whether to wait for other holders; if not, `BlockingIOError` is raised.
+    - `descriptor`: the file. A lock that it has is replaced.
+    - `shared`: whether other holders of shared locks are allowed.
+    - `wait`: whether to wait for other holders; if not, `BlockingIOError` is raised.
 
     Raises `NotAvailableError` if the system has no such locks.
     """
@@ -53,10 +48,7 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
 def unlock(descriptor: int) -> None:
     """Release a lock.
 
-    Parameters
-    ----------
-    descriptor
-        The open file.
+    `descriptor`: the open file.
     """
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
@@ -64,10 +56,7 @@ def unlock(descriptor: int) -> None:
 def sync(descriptor: int) -> None:
     """Flush the content of a file to the disk. On macOS `os.fsync` would leave it in the cache of the drive.
 
-    Parameters
-    ----------
-    descriptor
-        The open file.
+    `descriptor`: the open file.
     """
     if hasattr(fcntl, "F_FULLFSYNC"):
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
@@ -78,10 +67,7 @@ def sync(descriptor: int) -> None:
 def sync_folder(path: str) -> None:
     """Flush the names in a folder to the disk, where a folder can be opened.
 
-    Parameters
-    ----------
-    path
-        The folder.
+    `path`: the folder.
 
     Raises `OSError` if it cannot be opened or flushed.
     """
@@ -97,10 +83,7 @@ def sync_folder(path: str) -> None:
 def fill_random(buffer: memoryview) -> None:
     """Fill a buffer with random bytes of the operating system. On Windows a copy stays in memory for a while.
 
-    Parameters
-    ----------
-    buffer
-        Bytes, which the caller overwrites after use.
+    `buffer`: bytes, which the caller overwrites after use.
     """
     if os.name == "nt":
         buffer[:] = os.urandom(buffer.nbytes)
@@ -113,10 +96,7 @@ def fill_random(buffer: memoryview) -> None:
 def is_trusted(owner: int) -> bool:
     """Whether the owner of a file is this user or root. True on systems where files have no such owner.
 
-    Parameters
-    ----------
-    owner
-        `st_uid` of the file.
+    `owner`: `st_uid` of the file.
     """
     return not hasattr(os, "geteuid") or owner in (0, os.geteuid())
 
@@ -124,10 +104,7 @@ def is_trusted(owner: int) -> bool:
 def after_fork(function: Callable[[], None]) -> None:
     """Call a function in every child that is forked from this process, where the system has forks.
 
-    Parameters
-    ----------
-    function
-        It is called without arguments.
+    `function`: it is called without arguments.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

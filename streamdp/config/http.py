@@ -28,19 +28,14 @@ Scope = Literal["read", "predict", "learn", "report", "metrics"]
 class CallsConfig(Settings):
     """What `streamdp serve` learns by itself. See `connectors.http`.
 
-    Parameters
-    ----------
-    remember_hours
-        How long the keys of calls and the ids of records are remembered, in hours: a retry within this time counts
-        once.
-    label_wait_seconds, label_wait_records
-        How long the features of a prediction with an id wait in memory for their label, in seconds, and how many.
-    queue_records
-        How many records may wait for their commit. Calls beyond it are refused with 429.
-    max_staleness
-        How many versions old the document may be that a device's report answers. Older reports are dead letters.
-    dead_letters
-        A file for the positions of bad records. None: they are only counted.
+    - `remember_hours`: how long the keys of calls and the ids of records are remembered, in hours: a retry within this
+      time counts once.
+    - `label_wait_seconds`, `label_wait_records`: how long the features of a prediction with an id wait in memory for
+      their label, in seconds, and how many.
+    - `queue_records`: how many records may wait for their commit. Calls beyond it are refused with 429.
+    - `max_staleness`: how many versions old the document may be that a device's report answers. Older reports are dead
+      letters.
+    - `dead_letters`: a file for the positions of bad records. None: they are only counted.
     """
 
     remember_hours: float = Field(default=24.0, gt=0, le=24 * 366)
@@ -84,12 +79,8 @@ class HTTPSourceConfig(CallsConfig):
 class ReportsSourceConfig(CallsConfig, KafkaClientConfig):
     """A topic of devices' reports, which `streamdp serve` reads beside the requests. See `connectors.reporttopic`.
 
-    Parameters
-    ----------
-    brokers, options
-        See `KafkaClientConfig`.
-    topic
-        The topic. Each message is one report as JSON; see docs/reports.md.
+    - `brokers`, `options`: see `KafkaClientConfig`.
+    - `topic`: the topic. Each message is one report as JSON; see docs/reports.md.
     """
 
     type: Literal["kafka"]

@@ -31,10 +31,7 @@ _SECRETS = ("password", "token", "secret", "jaas")
 class SourceOptions(Settings):
     """Options of a source's client, among which there may be secrets.
 
-    Parameters
-    ----------
-    options
-        A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
+    `options`: a value may be `{env: NAME}` or `{file: PATH}`; a password must be.
     """
 
     options: dict[str, Any] = Field(default_factory=dict)

@@ -57,30 +57,18 @@ class Schema:
     Text is compared exactly, including blanks. Numbers may have blanks around them. If two categories or classes are a
     spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
 
-    Parameters
-    ----------
-    features
-        Bounds (low, high), a list of categories, or a mapping with the keys of `declaration.declaration`, or
-        {"product": names}, for each feature.
-    target
-        The column of the target; empty text: records have none, as for statistics.
-    target_bounds
-        The target is clipped to these bounds.
-    target_scale
-        The target is divided by this public constant, after it was clipped. Positive.
-    target_decimal
-        The number of decimal places of a target in base64: see `columns.decimals`. None: it is not.
-    classes
-        The labels of a classification, compared as text. The target is the index of the label.
-    subject
-        The column with the identifier of the person.
-    subject_type
-        "text": each spelling is a person. "integer": a whole number, and 7, +7 and 007 are one person.
-    budget
-        The column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means the
-        job's default.
-    missing_values
-        Texts that mean an empty value in features and target, such as NA.
+    - `features`: bounds (low, high), a list of categories, or a mapping with the keys of `declaration.declaration`, or
+      {"product": names}, for each feature.
+    - `target`: the column of the target; empty text: records have none, as for statistics.
+    - `target_bounds`: the target is clipped to these bounds.
+    - `target_scale`: the target is divided by this public constant, after it was clipped. Positive.
+    - `target_decimal`: the number of decimal places of a target in base64: see `columns.decimals`. None: it is not.
+    - `classes`: the labels of a classification, compared as text. The target is the index of the label.
+    - `subject`: the column with the identifier of the person.
+    - `subject_type`: "text": each spelling is a person. "integer": a whole number, and 7, +7 and 007 are one person.
+    - `budget`: the column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means
+      the job's default.
+    - `missing_values`: texts that mean an empty value in features and target, such as NA.
 
     Raises `SchemaError` for a declaration that contradicts itself.
 

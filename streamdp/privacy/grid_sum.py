@@ -14,16 +14,10 @@ from streamdp.privacy.mechanisms.additive import Gaussian, grid_noise
 class GridSum:
     """The open sum. A copy or pickle of it is empty.
 
-    Parameters
-    ----------
-    budget
-        What a vector spends.
-    bound, sensitivity
-        The largest norm of a vector, and the largest distance of two.
-    size
-        The length of the vectors.
-    noisy
-        False: without noise, for comparisons.
+    - `budget`: what a vector spends.
+    - `bound`, `sensitivity`: the largest norm of a vector, and the largest distance of two.
+    - `size`: the length of the vectors.
+     - `noisy`: false: without noise, for comparisons.
 
     Attributes
     ----------
@@ -51,10 +45,7 @@ class GridSum:
     def add_noise(self, rng: FreshWords | SeededEntropy) -> None:
         """Add fresh noise, then overwrite it: if left in freed memory, it could be subtracted.
 
-        Parameters
-        ----------
-        rng
-            The source of its words.
+        `rng`: the source of its words.
         """
         noise = self.noise(rng)
         self.total += noise

@@ -16,14 +16,9 @@ _NO_BOUND = 20.0  # e^20 is half a billion
 class Unit:
     """The unit that a guarantee protects, as phrases for sentences.
 
-    Parameters
-    ----------
-    single
-        Completes "the strongest spend of any".
-    one, other
-        The two neighbours of a comparison: "with one record as with any other in its place".
-    several
-        Completes "One person, several".
+    - `single`: completes "the strongest spend of any".
+    - `one`, `other`: the two neighbours of a comparison: "with one record as with any other in its place".
+    - `several`: completes "One person, several".
     """
 
     single: str

@@ -31,10 +31,7 @@ def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, floa
 def too_few(model: Any) -> str | None:
     """Return the doubt as a sentence without a full stop; None if there are enough records, or if it is not known.
 
-    Parameters
-    ----------
-    model
-        An estimator.
+    `model`: an estimator.
     """
     least = getattr(model, "least_records", None)
     known = getattr(model, "n_users", model.n_seen)

@@ -87,16 +87,10 @@ def frequencies(counts: np.ndarray, noise: float, n: int) -> Frequencies:
 def means(sums: np.ndarray, noise: float, n: int, squares: float) -> tuple[Estimates, Estimates]:
     """The means of values by group, and how many records a group has times that.
 
-    Parameters
-    ----------
-    sums
-        (2,) or (3, groups): the sums of `Values`.
-    noise
-        The variance of each by noise.
-    n
-        The number of records.
-    squares
-        The weight of the last row.
+    - `sums`: (2,) or (3, groups): the sums of `Values`.
+    - `noise`: the variance of each by noise.
+    - `n`: the number of records.
+    - `squares`: the weight of the last row.
     """
     rows = np.vstack([[float(n)], sums.reshape(2, 1)]) if len(sums) == 2 else sums.reshape(3, -1)
     count, total, square = rows[0], rows[1], (rows[2] / squares + rows[0]) / 2
@@ -112,16 +106,10 @@ def means(sums: np.ndarray, noise: float, n: int, squares: float) -> tuple[Estim
 class Ordered:
     """The distribution of a number in one group, from the noisy sums of `Cells` with `ordered`.
 
-    Parameters
-    ----------
-    sums
-        (k,) R h with noise.
-    root
-        R (k, k).
-    noise
-        The variance of each sum by noise.
-    edges
-        (k + 1,) the edges of the bins.
+    - `sums`: (k,) R h with noise.
+    - `root`: R (k, k).
+    - `noise`: the variance of each sum by noise.
+    - `edges`: (k + 1,) the edges of the bins.
     """
 
     def __init__(self, sums: np.ndarray, root: np.ndarray, noise: float, edges: np.ndarray) -> None:

@@ -24,20 +24,14 @@ _LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 b
 class UnitArrays(NamedTuple):
     """The units of p columns and a target, and the noisy bits about them.
 
-    Parameters
-    ----------
-    progress
-        (`unit_table.PROGRESS`,) what was counted.
-    table
-        (p + 1, `unit_table.TABLE`) the columns and, in the last row, the target.
-    posterior
-        (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it is scaled.
-    tail_evidence
-        (c, `tails.TAILS`) what is known about their tails; the target has none.
-    summary
-        (c, `unit_table.SUMMARY`) what follows from the posteriors.
-    pairs
-        (m + 1, `pair_bits.PAIR`) what is known about m pairs of columns; the last row says which one is asked about.
+    - `progress`: (`unit_table.PROGRESS`,) what was counted.
+    - `table`: (p + 1, `unit_table.TABLE`) the columns and, in the last row, the target.
+    - `posterior`: (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it
+      is scaled.
+    - `tail_evidence`: (c, `tails.TAILS`) what is known about their tails; the target has none.
+    - `summary`: (c, `unit_table.SUMMARY`) what follows from the posteriors.
+    - `pairs`: (m + 1, `pair_bits.PAIR`) what is known about m pairs of columns; the last row says which one is asked
+      about.
     """
 
     progress: np.ndarray

@@ -49,20 +49,12 @@ class Question(NamedTuple):
 class UnitSearch:
     """What is known of columns and target, the next question, and the units that follow.
 
-    Parameters
-    ----------
-    scaled
-        (p,) the columns that have values in [-1, 1] and are scaled.
-    typical
-        The declared centres and spreads to begin with, by column.
-    bounds
-        The bounds in whose units targets are learned; None: they are learned as they come.
-    private
-        Whether the centre and the spread of the target are searched.
-    keep
-        The probability that a bit is the true one.
-    intercept, outputs
-        Those of `Units`.
+    - `scaled`: (p,) the columns that have values in [-1, 1] and are scaled.
+    - `typical`: the declared centres and spreads to begin with, by column.
+    - `bounds`: the bounds in whose units targets are learned; None: they are learned as they come.
+    - `private`: whether the centre and the spread of the target are searched.
+    - `keep`: the probability that a bit is the true one.
+    - `intercept`, `outputs`: those of `Units`.
     """
 
     def __init__(

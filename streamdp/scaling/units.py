@@ -28,17 +28,11 @@ TARGET = """
 class Units(NamedTuple):
     """Centres and slopes of columns, centre and scale of the target, and what targets are clipped to.
 
-    Parameters
-    ----------
-    columns
-        (2, p) centres and slopes.
-    centre, scale
-        Those of the target.
-    bounds
-        The bounds (low, high) of the target; None: there are none.
-    intercept, outputs
-        Whether theta has an intercept after the p coefficients of each output, and how many outputs. Huber's scale may
-        follow.
+    - `columns`: (2, p) centres and slopes.
+    - `centre`, `scale`: those of the target.
+    - `bounds`: the bounds (low, high) of the target; None: there are none.
+    - `intercept`, `outputs`: whether theta has an intercept after the p coefficients of each output, and how many
+      outputs. Huber's scale may follow.
     """
 
     columns: np.ndarray

@@ -50,14 +50,9 @@ class NewtonPlan:
 class NewtonSteps(Method):
     """The method; its parameters matter for accuracy only.
 
-    Parameters
-    ----------
-    rounds
-        How often the users of a window are asked, from 1 to 1024.
-    growth
-        By which factor the share of the budget grows from round to round, from 1 to 10.
-    follow
-        Whether a change of the stream between windows is looked for (see `streamdp.reading.change`).
+    - `rounds`: how often the users of a window are asked, from 1 to 1024.
+    - `growth`: by which factor the share of the budget grows from round to round, from 1 to 10.
+    - `follow`: whether a change of the stream between windows is looked for (see `streamdp.reading.change`).
 
     Raises `ConfigError` for numbers out of range.
     """

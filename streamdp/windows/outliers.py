@@ -63,18 +63,12 @@ class Plan:
 class OutlierRemoval(Method):
     """Means of gradients without outliers, accelerated: (epsilon, delta)-DP at the level of users.
 
-    Parameters
-    ----------
-    selection
-        "weighted": users have deterministic weights (`selection.WeightedMean`); "sampled": the paper's random selection
-        of users, with several times the noise (`SampledMean`).
-    most_queries
-        The largest number of gradients of one user, from 1 to 10^6.
-    outliers
-        rho, in (0, 0.2]: the probability that two users' gradients are further than tau apart. A larger rho lowers tau
-        and makes the test less strict.
-    failure
-        In (0, 0.5]: the probability that the test of a phase fails although users are as close as assumed.
+    - `selection`: "weighted": users have deterministic weights (`selection.WeightedMean`); "sampled": the paper's
+      random selection of users, with several times the noise (`SampledMean`).
+    - `most_queries`: the largest number of gradients of one user, from 1 to 10^6.
+    - `outliers`: rho, in (0, 0.2]: the probability that two users' gradients are further than tau apart. A larger rho
+      lowers tau and makes the test less strict.
+    - `failure`: in (0, 0.5]: the probability that the test of a phase fails although users are as close as assumed.
 
     Raises `ConfigError` for a parameter out of range.
 

@@ -48,13 +48,9 @@ class ElasticNet:
     Theta is in the units in which the window is learned. A release averages the steps of a run, so small weights are
     near 0 but not exactly 0.
 
-    Parameters
-    ----------
-    l1, l2
-        At least 0 and finite.
-    free
-        How many of the last entries are left out: 1 for an intercept, 2 for an intercept and the scale of Huber's loss.
-        Then h is not strongly convex.
+    - `l1`, `l2`: at least 0 and finite.
+    - `free`: how many of the last entries are left out: 1 for an intercept, 2 for an intercept and the scale of Huber's
+      loss. Then h is not strongly convex.
 
     Raises `ConfigError` for parameters out of range.
 

@@ -41,14 +41,10 @@ _CHUNK = 1 << 16  # gradients in memory at once
 class ConvolutionSmoothing(Method):
     """Strongly convex AC-SA on the smoothed loss of sampled users (see the module's text).
 
-    Parameters
-    ----------
-    objective
-        "erm": the average loss of the window's users. "sco": the expected loss, by localisation over disjoint users.
-    most_queries
-        The largest expected number of gradients of single users, at least 1; None for no limit.
-    regulariser
-        h, which is added to the loss, such as `ElasticNet`; None: nothing is added.
+    - `objective`: "erm": the average loss of the window's users. "sco": the expected loss, by localisation over
+      disjoint users.
+    - `most_queries`: the largest expected number of gradients of single users, at least 1; None for no limit.
+    - `regulariser`: h, which is added to the loss, such as `ElasticNet`; None: nothing is added.
 
     Raises `ConfigError` for anything else.
 

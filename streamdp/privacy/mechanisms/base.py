@@ -32,14 +32,9 @@ ARITHMETIC = 1 + 2.0**-40
 class Mechanism:
     """Base class of all mechanisms. Use a subclass.
 
-    Parameters
-    ----------
-    budget
-        What one record may spend: an epsilon or mu within `guarantees.SERVICEABLE`.
-    bound
-        C0, from 1e-60 to 1e60: every gradient has l2 norm at most this. `randomize` refuses a longer one.
-    sensitivity
-        S in (0, 2 `bound`]: the largest l2 distance between two gradients; 2 `bound` if None.
+    - `budget`: what one record may spend: an epsilon or mu within `guarantees.SERVICEABLE`.
+    - `bound`: C0, from 1e-60 to 1e60: every gradient has l2 norm at most this. `randomize` refuses a longer one.
+    - `sensitivity`: S in (0, 2 `bound`]: the largest l2 distance between two gradients; 2 `bound` if None.
 
     Raises `BudgetError` if the mechanism cannot serve the kind or the size of the budget, `ConfigError` if the bound or
     the sensitivity is out of range.
