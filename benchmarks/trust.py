@@ -2,7 +2,7 @@
 
 300,000 records of the simulations of Shi et al. 2025 (section 5: all coefficients 1, Huber's noise of standard
 deviation 2), six parameters, one pass: pan-private Newton's method without noise and with it, the shuffled one, AC-SA
-for both, LDP reports that are shuffled, LDP-ASGD. `--write` writes trust.md and puts the table
+for both, LDP-ASGD. `--write` writes trust.md and puts the table
 into docs/explanations/noise.md. Noise comes from seeded generators, which are for measuring only.
 
 Its parts `tables` and `large_tables` measure what a job learns with each `trust` on real and simulated tables, beside
@@ -32,21 +32,14 @@ from streamdp.data import datasets
 from streamdp.data.records import Position
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, TooFewUsersError
-from streamdp.estimators.batch_methods import batch_plan
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
-from streamdp.learners.batches import Batches, Vectors
-from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.domains import L2Ball
-from streamdp.optim.user_averages import gradients
-from streamdp.privacy.amplification import local_budget, shuffled
-from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
-from streamdp.privacy.mechanisms import PrivUnit
+from streamdp.privacy.guarantees import ApproxDP, PureDP
 from streamdp.windows.newton import NewtonSteps
 
 RECORDS, REPETITIONS, TUNING = 300_000, 12, 5
-FIXED_BATCH = 1000
 CENTRAL = ApproxDP(1.0, 1e-6)
 LOCAL = PureDP(1.0)
 DOMAIN = L2Ball(5.0)
@@ -54,62 +47,6 @@ ETAS = (0.5, 1.0, 2.0)
 DEFAULT_ETA = 1.0
 FEATURES = {"logistic": 5, "huber": 4}  # six parameters each: with the intercept, and Huber's scale
 SCORE = {"logistic": "accuracy", "huber": "R²"}
-
-
-# --- LDP reports in batches ---------------------------------------------------------------------------------
-
-
-class Reports(Batches):
-    """AC-SA whose batches are sums of PrivUnit reports, all of a batch at one point by one randomizer, so that what
-    shuffling adds to them is a theorem (`accounting.amplification`); `local` is what a report spends."""
-
-    methods = ("ac-sa",)
-    local: Callable[[int], PureDP]
-
-    def _sums(self, vectors: Vectors) -> None:
-        self._reports = np.zeros(vectors.size)
-
-    @property
-    def total(self) -> np.ndarray:
-        return self._reports
-
-    def _randomizer(self, batch: int) -> PrivUnit:
-        return PrivUnit(self.local(batch), self.problem.loss.bound, self.problem.loss.sensitivity)
-
-    def _noise(self, batch: int) -> float:
-        return self._randomizer(batch).variance(len(self._reports)) / batch
-
-    def _open(self) -> None:
-        self._reports[:] = 0
-
-    def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        found = gradients(self.spec, self.middle, X, y)
-        self._reports += self._randomizer(self.batch).randomize(found, self.rng).sum(axis=0)
-
-    def _close(self, records: int) -> np.ndarray:
-        return self._reports.copy()
-
-
-@cache
-def local_for(batch: int) -> PureDP:
-    """What a report may spend so that a shuffled batch has the central budget."""
-    return local_budget(CENTRAL, batch)
-
-
-def fixed(batch: int) -> PureDP:
-    """The local budget whatever the batch."""
-    return LOCAL
-
-
-def reports(kind: type[Any], local: Callable[[int], PureDP]) -> type[Any]:
-    """Such an estimator, with the interface of `kind`."""
-
-    def make(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Reports:
-        learner = Reports(problem, budget, rng, batch_plan(model), given_domain=model.domain is not None)
-        learner.local = local
-        return learner
-
-    return type("Reports" + kind.__name__, (kind,), {"learns": Reports, "_make_learner": make})
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
@@ -216,13 +153,6 @@ def best_eta(problem: Problem) -> float:
     return min(ETAS, key=mean)
 
 
-def fallen(model: Any) -> str:
-    """What shuffling makes of the local budget, in batches of the plan's size."""
-    batch, learner = model.phase.batch, model.learner
-    local, central = learner.local(batch), shuffled(learner.local(batch), batch, CENTRAL.delta)
-    return f"({central.epsilon:.2g}, 1e-6), and eps={local.epsilon:.3g} against the shuffler; b={batch:,}"
-
-
 CONTENDERS = (
     Contender(
         "no privacy (pan-private Newton, mechanism=none)",
@@ -253,18 +183,6 @@ CONTENDERS = (
         "a shuffler",
         lambda model: f"(1, 1e-6); b={model.phase.batch:,}",
         lambda problem, seed: planned(problem, problem.kind("shuffle"), seed),
-    ),
-    Contender(
-        "LDP reports (PrivUnit), shuffled in batches, AC-SA: central eps=1",
-        "a shuffler, for more than the local eps",
-        fallen,
-        lambda problem, seed: planned(problem, reports(problem.kind("pan"), local_for), seed),
-    ),
-    Contender(
-        "the same: local eps=1",
-        "nobody, for eps=1",
-        fallen,
-        lambda problem, seed: planned(problem, reports(problem.kind("pan"), fixed), seed, batch_size=FIXED_BATCH),
     ),
     Contender(
         "LDP-ASGD (PrivUnit), eta chosen",

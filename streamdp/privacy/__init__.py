@@ -1,1 +1,1 @@
-"""Budgets, guarantees and their composition; mechanisms, samplers and randomness; amplification; statements."""
+"""Budgets, guarantees and their composition; mechanisms, samplers and randomness; statements."""
