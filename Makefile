@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills mutations kafka device-js docs dist clean
+.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills mutations kafka device-js docs dist clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -56,6 +56,10 @@ test: programs $(SPARK)
 # The lines that the tests reach. Tests that interrupt or trace at any line cannot run under a tracer.
 coverage: programs $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not no_cover' --cov --cov-report=term:skip-covered
+
+# Lines and files by room, depth, private access, circles, arrows up.
+structure: $(STAMP)
+	$(BIN)/python -m tests.support.structure
 
 # The inner loop: no servers, no statistics.
 test-fast: $(SPARK)

@@ -105,7 +105,7 @@ class AvroDecoder:
         kept: list[int] = []
         dead: list[DeadLetter] = []
         for i, value in enumerate(raw):
-            found = self._object(value)
+            found = self.fields(value)
             if isinstance(found, dict):
                 objects.append(found)
                 kept.append(i)
@@ -152,7 +152,7 @@ class AvroDecoder:
             except ConfigError as error:
                 self._layouts[head] = f"{_named(head)}: {error}"
 
-    def _object(self, value: bytes | None) -> dict[str, Any] | tuple[str] | tuple[str, str]:
+    def fields(self, value: bytes | None) -> dict[str, Any] | tuple[str] | tuple[str, str]:
         """The fields of a value, or the reason why it has none, with the id of its schema if that is the reason."""
         if value is None:
             return ("tombstone",)

@@ -57,8 +57,7 @@ class KafkaSource:
     `client`, `start` or `on_missing`.
 
     A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The id distinguishes the
-    topic from another one of the same name. Brokers before Kafka 2.8 give none, and positions of earlier versions have
-    none.
+    topic from another one of the same name. Brokers before Kafka 2.8 give none.
     """
 
     def __init__(
@@ -328,17 +327,9 @@ def _with_subjects(batch: Batch, keys: Sequence[Subject | NoSubject | None]) -> 
     good = np.array([not isinstance(key, NoSubject) for key in found], dtype=bool)
     places = zip(batch.positions.tolist(), found, strict=True)
     lacking = [DeadLetter(place, *key) for place, key in places if isinstance(key, NoSubject)]
-    return replace(
-        batch,
-        X=batch.X[good],
-        y=batch.y[good],
-        positions=batch.positions[good],
-        subjects=[key for key in found if not isinstance(key, NoSubject)],
-        budgets=None if batch.budgets is None else batch.budgets[good],
-        timestamps=None if batch.timestamps is None else batch.timestamps[good],
-        times=None if batch.times is None else batch.times[good],
-        dead=sorted([*batch.dead, *lacking], key=lambda letter: letter.position),
-    )
+    subjects: list[Subject | None] = [key for key in found if not isinstance(key, NoSubject)]
+    dead = sorted([*batch.dead, *lacking], key=lambda letter: letter.position)
+    return replace(batch.take(good), subjects=subjects, dead=dead)
 
 
 def _header(headers: Iterable[tuple[str, bytes | None]], name: str | None) -> str | None:

@@ -110,8 +110,7 @@ class SnapshotTopic:
         self._writer.flush()
         new = {(job, shard, epoch) for shard, epoch in texts} - self._owned
         for _, shard, epoch in new:
-            for old in (f"{job}/{shard}/{epoch - 1}", f"{job}/{shard}"):  # the second is of earlier versions
-                self._writer.send(old.encode(), None)
+            self._writer.send(f"{job}/{shard}/{epoch - 1}".encode(), None)
         self._writer.flush()
         self._owned |= new
 

@@ -300,18 +300,7 @@ class RecordFile(ABC):
             self._bad_column = dead[-1].column
         if stop == block.last_row:
             self._block = None
-        whole = block.batch
-        return Batch(
-            features=whole.features,
-            X=whole.X[good],
-            y=whole.y[good],
-            positions=whole.positions[good],
-            position=self.position,
-            subjects=None if whole.subjects is None else whole.subjects[good],
-            budgets=None if whole.budgets is None else whole.budgets[good],
-            dead=dead,
-            times=None if whole.times is None else whole.times[good],
-        )
+        return replace(block.batch.take(good), position=self.position, dead=dead)
 
     @abstractmethod
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:

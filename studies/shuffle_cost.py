@@ -160,7 +160,7 @@ def planned_rows() -> list[list[str]]:
                 model.learn_cohort(*setting.draw(np.random.default_rng((seed, 1)), n), given)
                 found.append(setting.excess(model.theta))
             run = model.learner.planned_run(n, given, model.learner.batch_steps.problem.distance)
-            sent = run.steps * model.learner._cohort_sum(n, run.steps).bits_per_user
+            sent = run.steps * model.learner.cohort_sum(n, run.steps).bits_per_user
             rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", rough(np.array(found))])
     return rows
 

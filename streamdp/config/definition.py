@@ -199,7 +199,10 @@ class Definition(Settings):
             return Terms(now.fingerprint(), now.text())
         before = read_definition(stored)
         old, new = before.promise(learned), self.promise(learned)
-        alike = all(same_kind(*pair) for pair in ((before.cap_budget, self.cap_budget), (_of(old), _of(new))))
+        alike = all(
+            same_kind(*pair)
+            for pair in ((before.cap_budget, self.cap_budget), (parse_budget(old.budget), parse_budget(new.budget)))
+        )
         earlier = before.earlier if old == new else (*before.earlier, old)
         kept = now.model_copy(update={"earlier": earlier if alike else (), "former": before.former})
         replaced = not alike or kept.fingerprint() != before.fingerprint()
@@ -349,10 +352,6 @@ class StoredDefinition(Definition):
         if notes and self.cap is not None:
             notes.append("the operator changed this: a person's total is bounded by the largest cap of all times only")
         return notes
-
-
-def _of(promise: Promise) -> Budget:
-    return parse_budget(promise.budget)
 
 
 def read_definition(text: str) -> StoredDefinition:

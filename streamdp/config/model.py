@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from streamdp.optim.losses import Loss
 
 
-def _budget_text(value: Any) -> str:
-    """The canonical text of a budget, so that `eps=1.0` and `epsilon=1` have the same fingerprint."""
-    return str(parse_budget(value))
-
-
-BudgetText = Annotated[str, BeforeValidator(_budget_text)]
+BudgetText = Annotated[str, BeforeValidator(lambda value: str(parse_budget(value)))]
+"""The canonical text of a budget, so that `eps=1.0` and `epsilon=1` have the same fingerprint."""
 
 
 class DomainConfig(Settings):

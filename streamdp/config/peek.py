@@ -81,7 +81,9 @@ def peek(
     """
     path = FileSourceConfig(type=source, path=path).files()[0]
     if source in ("parquet", "arrow"):
-        frame = _frame(path, source, rows)
+        from connectors.tables import read_texts
+
+        frame = read_texts(path, source, rows)
     else:
         frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows, form)
     if not frame.height:
@@ -148,12 +150,6 @@ def _flat(item: dict[str, Any], path: str = "") -> list[tuple[str, str | None]]:
         elif not isinstance(value, list):
             out.append((path + name, value if isinstance(value, str | None) else json.dumps(value)))
     return out
-
-
-def _frame(path: str, kind: str, rows: int | None) -> pl.DataFrame:
-    from connectors.tables import read_texts
-
-    return read_texts(path, kind, rows)
 
 
 def _texts(names: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -177,6 +177,22 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def take(self, rows: np.ndarray | slice) -> Batch:
+        """Return the batch with some of its records only: `rows` is a mask (n,) or a slice. Its dead letters stay."""
+        subjects, budgets, timestamps, times = self.subjects, self.budgets, self.timestamps, self.times
+        if subjects is not None:
+            subjects = [subjects[i] for i in np.arange(len(self))[rows].tolist()]
+        return replace(
+            self,
+            X=self.X[rows],
+            y=self.y[rows],
+            positions=self.positions[rows],
+            subjects=subjects,
+            budgets=None if budgets is None else budgets[rows],
+            timestamps=None if timestamps is None else timestamps[rows],
+            times=None if times is None else times[rows],
+        )
 
     def __iter__(self) -> Iterator[Record]:
         for i in range(len(self.y)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -193,20 +194,11 @@ class Schema:
         times = None if self.time is None else self.time.read(frame, faults)
         if y is None:  # what has no target may ask for the time
             y = np.zeros(frame.height) if times is None else times
+        batch = Batch(self.feature_names, X, y, positions, position, subjects, budgets, times=times)
         if not faults.found:
-            return Batch(self.feature_names, X, y, positions, position, subjects, budgets, times=times)
-        good = np.flatnonzero(faults.good)
-        return Batch(
-            features=self.feature_names,
-            X=X[good],
-            y=y[good],
-            positions=positions[good],
-            position=position,
-            subjects=None if subjects is None else [subjects[i] for i in good.tolist()],
-            budgets=None if budgets is None else budgets[good],
-            dead=[DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()],
-            times=None if times is None else times[good],
-        )
+            return batch
+        dead = [DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()]
+        return replace(batch.take(faults.good), dead=dead)
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
         """Return the encoded features only, (n, p) float64, for predictions; the frame has their n rows.

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 CHECKPOINT_PAGES = 8192
-CHECKED_BYTES = 1 << 26
-"""A file up to this size is checked whole when it is opened, which takes some tenths of a second."""
-_GROWING = ("answers", "spends", "spend_pages", "spend_log")
-"""Tables with a row for each call or person."""
 """Pages in SQLite's write-ahead log before a checkpoint: 32 MB.
 
 A commit of many subjects changes most pages of the spends, and the default of 4 MB would write them too often.
 """
+CHECKED_BYTES = 1 << 26
+"""A file up to this size is checked whole when it is opened, which takes some tenths of a second."""
+_GROWING = ("answers", "spends", "spend_pages", "spend_log")
+"""Tables with a row for each call or person."""
 
 
 class SQLiteFile:

@@ -146,7 +146,7 @@ class ShuffleBatches(Batches):
         if self.cohort is None:
             self.params = self._sum_of(self.batch)
         else:
-            self.params = self._cohort_sum(self.cohort.people, self.cohort_steps.phase.steps)
+            self.params = self.cohort_sum(self.cohort.people, self.cohort_steps.phase.steps)
 
     # -- one process -------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class ShuffleBatches(Batches):
         noises: dict[int, float] = {}
         for t in several:
             try:
-                noises[t] = self._cohort_sum(users, t).variance / users**2
+                noises[t] = self.cohort_sum(users, t).variance / users**2
             except BudgetError:  # it takes too many bits, and more rounds take more
                 if not noises:
                     raise
@@ -268,7 +268,7 @@ class ShuffleBatches(Batches):
         """Learn one group, whose spend is counted."""
         from streamdp.optim.loops import ENVELOPE
 
-        steps, params = self.cohort_steps, self._cohort_sum(len(X), run.steps)
+        steps, params = self.cohort_steps, self.cohort_sum(len(X), run.steps)
         sequence = type(steps.sequence)(steps.estimate, self.region.project)
         self.seen[0] += len(X)
         local, analyzer = LocalRandomizer(params, self.rng), Analyzer(params)
@@ -296,7 +296,8 @@ class ShuffleBatches(Batches):
         assert isinstance(self.batch_steps, Planned)
         return self.batch_steps
 
-    def _cohort_sum(self, users: int, rounds: int) -> VectorSum:
+    def cohort_sum(self, users: int, rounds: int) -> VectorSum:
+        """The sum over `users` of a cohort in each of so many `rounds`, which share the budget."""
         each, calibration, d = self.budget, self.calibration, len(self._ones) - 1
         if calibration == "paper" and rounds > 1:
             assert isinstance(each, ApproxDP)

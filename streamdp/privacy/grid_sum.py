@@ -17,7 +17,7 @@ class GridSum:
     - `budget`: what a vector spends.
     - `bound`, `sensitivity`: the largest norm of a vector, and the largest distance of two.
     - `size`: the length of the vectors.
-     - `noisy`: false: without noise, for comparisons.
+    - `noisy`: False: without noise, for comparisons.
 
     Attributes
     ----------

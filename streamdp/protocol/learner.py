@@ -41,7 +41,7 @@ class Learner:
         tell: Tell = silent,
     ) -> None:
         self._agreement = agreement
-        self._estimator = estimator
+        self.estimator = estimator
         self._shuffled = shuffled
         self._points = points
         self._store = store
@@ -53,7 +53,7 @@ class Learner:
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
         """Learn until `stopping` returns True, a cohort's rounds are done, or no message came for `idle_seconds`."""
         heard = time.monotonic()
-        while not (stopping() or self._estimator.finished):
+        while not (stopping() or self.estimator.finished):
             if self.step(_POLL_S):
                 heard = time.monotonic()
             elif idle_seconds is not None and time.monotonic() - heard >= idle_seconds:
@@ -72,12 +72,12 @@ class Learner:
                     )
                 if part.place < self._place:
                     continue  # forwarded again after a crash of the shuffler
-                if self._estimator.finished:
+                if self.estimator.finished:
                     raise SchemaError("a batch after the last round")
                 mixed = self._assembly.add(part)
                 if mixed is None:
                     continue
-                self._estimator.absorb(mixed)
+                self.estimator.absorb(mixed)
             except (SchemaError, BudgetError, ConfigError):
                 self._dead += 1
                 continue
@@ -87,16 +87,16 @@ class Learner:
     @property
     def counts(self) -> Counts:
         """The counts so far."""
-        return Counts(self._estimator.n_seen, 0, self._dead)
+        return Counts(self.estimator.n_seen, 0, self._dead)
 
     @property
     def _place(self) -> Place:
-        place: Place = self._estimator.batch
+        place: Place = self.estimator.batch
         return place
 
     def _start(self) -> None:
         snapshot = self._store.load()
-        if snapshot is None and self._estimator.n_seen:
+        if snapshot is None and self.estimator.n_seen:
             raise ConfigError("expected a new estimator: this one has learned records that the store does not know")
         offset = 0
         if snapshot is not None:
@@ -106,7 +106,7 @@ class Learner:
                     " and other topics"
                 )
             check_log(self._shuffled, snapshot.position)
-            self._estimator.load_state_dict(snapshot.state)
+            self.estimator.load_state_dict(snapshot.state)
             self._dead = snapshot.counts.dead
             offset = snapshot.position["offset"]
             for publish in self._publish:
@@ -115,7 +115,7 @@ class Learner:
         self._announce()
 
     def _commit(self, place: Place, answered: int, offset: int) -> None:
-        state = self._estimator.state_dict()
+        state = self.estimator.state_dict()
         check_finite(state)
         position = {"offset": offset, "agreement": self._agreement.digest, "topic_id": self._shuffled.id}
         self._store.commit(state, position, self.counts)
@@ -127,17 +127,17 @@ class Learner:
             "learned",
             batch=place_text(place),
             answered=answered,
-            learned=self._estimator.n_seen,
+            learned=self.estimator.n_seen,
             dead=self._dead,
-            guarantee=str(self._estimator.guarantee),
+            guarantee=str(self.estimator.guarantee),
         )
         self._announce()
 
     def _announce(self) -> None:
         """Announce the next batch, if there is one. Its point depends only on what is committed."""
-        if self._estimator.finished:
+        if self.estimator.finished:
             return
-        point = self._estimator.randomizer.point
+        point = self.estimator.randomizer.point
         announcement = self._agreement.announcement(self._place, point)
         self._points.send(self._agreement.digest.encode(), write_announcement(announcement))
         self._points.flush()

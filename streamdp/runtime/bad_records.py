@@ -19,7 +19,7 @@ from streamdp.store.snapshot import Counts
 LEAST = 100
 """The share is taken of at least so many records: of few records, one bad one is a large share."""
 FIRST_WARNING = 10
-"""A run warns if none of so many first records fits, and again at each tenfold.
+"""A run warns if none of so many first records fits.
 
 If most records fitted, 10 would all be bad with a probability below 0.001. A small or slow topic has 10 soon.
 """
@@ -161,10 +161,10 @@ class Unlearned:
     refused: int = 0  # records that fit the schema and were refused
     # how many of the others have each reason and column
     reasons: Counter[tuple[str, str | None]] = field(default_factory=Counter)
-    _next: int = FIRST_WARNING
+    warned: bool = False
 
     def note(self, batch: Batch, before: Counts, after: Counts) -> str | None:
-        """Count a batch. Returns a warning, as a sentence, if it is time for one."""
+        """Count a batch. Returns a warning, as a sentence, when it is time for it."""
         fit = after.learned + after.refused - before.learned - before.refused
         self.before |= before.learned > 0
         self.learned |= fit > 0 and after.learned > 0
@@ -173,10 +173,9 @@ class Unlearned:
         self.refused += fit
         self.reasons.update((letter.reason, letter.column) for letter in batch.dead)
         bad = self.reasons.total()
-        if self.refused or bad < self._next:
+        if self.warned or self.refused or bad < FIRST_WARNING:
             return None
-        while self._next <= bad:
-            self._next *= 10
+        self.warned = True
         return (
             f"none of the first {bad:,} records of this run fits the schema: {by_reason(self.reasons)}; unless they are"
             " records of an old format, stop the run and fix the schema or the producer"

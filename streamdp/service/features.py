@@ -11,7 +11,8 @@ import polars as pl
 
 from connectors.httpcall import Flaw, Rows
 from connectors.jsonrows import encode_objects
-from streamdp.config.schema import SchemaConfig, SubjectConfig
+from streamdp.config.schema import SchemaConfig, SubjectConfig, TargetConfig
+from streamdp.data.columns import text_of
 from streamdp.data.records import Batch, DeadLetter, Position
 from streamdp.errors import SchemaError
 from streamdp.estimators.features import SchemaFeatures
@@ -21,21 +22,17 @@ class RecordReader:
     """Encodes records of calls. Features, target, subject and budget never share a mapping. Threads may share it."""
 
     def __init__(self, declared: SchemaConfig) -> None:
-        # A schema encodes whole records, so features get an arbitrary target here, which nobody reads.
-        number = declared.target.model_copy(update={"decimal": None})
-        self._of_features = declared.model_copy(update={"target": number, "subject": None, "budget": None}).build()
-        target = declared.target.column
-        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias(target)
-        self.columns = self._of_features.feature_columns
-        self.numeric_columns = tuple(c for c in self._of_features.numeric_columns if c != target)
-        self.subject = None
+        self._of_features = declared.model_copy(
+            update={"target": TargetConfig(column=""), "subject": None, "budget": None}
+        ).build()
         self._levels = len(self._of_features.feature_names)
-        self._keys = frozenset(self.columns) | {column.partition(".")[0] for column in self.columns}
+        columns = self._of_features.feature_columns
+        self._keys = frozenset(columns) | {column.partition(".")[0] for column in columns}
         self._packer = None
         with contextlib.suppress(SchemaError):  # bounds of 1e60 or more
             if self._of_features.plain:
                 self._packer = SchemaFeatures(declared.declared(), "service").packer
-        more = "$" * max(map(len, self.columns))  # so that no feature has the name of a field
+        more = "$" * max(map(len, columns))  # so that no feature has the name of a field
         self._fields = {f"{field}{more}": field for field in ("y", "subject", "budget")}
         y, subject, budget = self._fields
         person: SubjectConfig | str | None = declared.subject
@@ -56,29 +53,18 @@ class RecordReader:
         X = np.zeros((len(records), self._levels))
         if self._packer is not None and self._packer.pack_rows(records, X):
             return X, {}
-        batch = encode_objects(records, np.arange(len(records)), {}, self, {})
+        batch = encode_objects(records, np.arange(len(records)), {}, self._of_features, {})
         X[batch.positions] = batch.X
         return X, {letter.position: Flaw(letter.reason, letter.column) for letter in batch.dead}
-
-    def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
-        """See `Encoder.encode`; for `read`."""
-        return self._of_features.encode(frame.with_columns(self._target), positions, position)
 
     def complete(self, rows: Rows, positions: np.ndarray, position: Position) -> Batch:
         """See `RowEncoder.complete`."""
         values = (rows.targets, rows.subjects, rows.budgets)
         columns = {
-            name: pl.Series([_text(value) for value in column], dtype=pl.String)
+            name: pl.Series([text_of(value) for value in column], dtype=pl.String)
             for name, column in zip(self._fields, values, strict=True)
         }
         batch = self._of_records.complete(rows.X, pl.DataFrame(columns), positions, position)
         for i, letter in enumerate(batch.dead):
             batch.dead[i] = DeadLetter(letter.position, letter.reason, self._fields.get(letter.column or ""))
         return batch
-
-
-def _text(value: str | bool | int | float | None) -> str | None:
-    """The text of a JSON scalar, as of a file; None for null."""
-    if value is None or isinstance(value, str):
-        return value
-    return repr(value).lower() if isinstance(value, bool) else repr(value)

@@ -10,6 +10,7 @@ import asyncio
 import gzip
 import math
 import time
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -27,6 +28,7 @@ from streamdp.service.problems import ProblemError
 from streamdp.service.requests import allowed, job_for, no_such_job
 from streamdp.serving.holdout import Holdout
 from streamdp.store.report import SHARES
+from streamdp.store.snapshot import counts_sum
 from streamdp.store.store import Store
 
 HISTORY = 500
@@ -154,9 +156,7 @@ def _history(job: Job) -> list[dict[str, Any]]:
     rows = []
     for commit in Store.history(job.config.store_path, HISTORY, job.name) if job.snapshot.seq else []:
         shards[commit.shard] = commit.counts
-        counts = list(shards.values())
-        totals = {name: sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead")}
-        rows.append({"at": commit.committed_at} | totals)
+        rows.append({"at": commit.committed_at} | asdict(counts_sum(shards.values())))
     return rows
 
 

@@ -9,6 +9,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from streamdp.data.records import Shard
 from streamdp.errors import ConfigError, StoreError
 from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.serving.snapshots import Model
-from streamdp.store.snapshot import Commit, Counts
+from streamdp.store.snapshot import Commit, Counts, counts_sum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,8 +152,8 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     now: dict[Shard, Counts] = {}
     for commit in history:
         now[commit.shard] = commit.counts
-        for name, values in counts.items():
-            values.append(sum(getattr(c, name) for c in now.values()))
+        for name, number in asdict(counts_sum(now.values())).items():
+            counts[name].append(number)
     own = "" if model.definition.schema_.budget is None else " or its own budget"
     spent = f"each learned record spent {model.definition.model.budget}{own}"
     for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from streamdp.config.schema import TargetConfig
 from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
@@ -17,9 +18,8 @@ class Predictor:
     def __init__(self, model: Model) -> None:
         need_model(model.estimator)
         declared = model.definition.schema_
-        # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
-        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])
-        self._schema = declared.model_copy(update={"subject": None, "budget": None, "time": None}).build()
+        features = {"target": TargetConfig(column=""), "subject": None, "budget": None, "time": None}
+        self._schema = declared.model_copy(update=features).build()
         self._scale = declared.target.scale or 1.0
         estimator: Any = model.estimator
         self._estimator = estimator
@@ -31,8 +31,7 @@ class Predictor:
 
     def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
         """From a `frame` of `columns`: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""
-        whole = frame.with_columns(self._target.alias(self._schema.target))
-        batch = self._schema.encode(whole, np.arange(frame.height), {})
+        batch = self._schema.encode(frame, np.arange(frame.height), {})
         if not len(batch):
             return batch.positions, [], np.empty((0, len(self.labels))) if self.labels else None
         predicted = self._estimator.predict_arrays(batch.X)

@@ -266,10 +266,10 @@ def test_predicting_learns_nothing() -> None:
     model = LDPASGDRegressor(features=["a", "b", "c"])
     x, y = records(1)[0]
     model.learn_one(x, y)
-    before, words = model.learner.arrays.state.copy(), model._rng.position
+    before, words = model.learner.arrays.state.copy(), model.learner.rng.position
     model.predict_one(x, budget=PureDP(1), subject="ann")
     assert np.array_equal(before, model.learner.arrays.state)
-    assert model._rng.position == words
+    assert model.learner.rng.position == words
     assert model.n_seen == 1
 
 
@@ -349,7 +349,7 @@ def kept(model: Any) -> Any:
         numbers(model),
         getattr(model, "_total", None),
         getattr(model, "_taken", 0),
-        getattr(model._rng, "words", 0),
+        getattr(model.learner.rng, "words", 0),
     ]
 
 
@@ -460,8 +460,8 @@ def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
     model.close_batch()
     other = declared(make, seed=6)
     other.load_state_dict(model.state_dict())
-    other._rng = model._rng.__class__(99)
-    model._rng = model._rng.__class__(99)
+    other.learner.rng, other.learner.fast = model.learner.rng.__class__(99), None
+    model.learner.rng, model.learner.fast = model.learner.rng.__class__(99), None
     for x, y in data[200:]:
         model.learn_one(x, y)
         other.learn_one(x, y)
@@ -607,7 +607,7 @@ def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
     new = declared(make)
     mine, theirs = (m.learner.arrays.spec if hasattr(m.learner, "arrays") else m.learner.spec for m in (other, new))
     assert np.array_equal(mine, theirs)
-    assert other._rng is not model._rng
+    assert other.learner.rng is not model.learner.rng
 
 
 # --- the two halves
@@ -648,7 +648,7 @@ def test_a_randomizer_stands_by_itself() -> None:
     kept = randomizer.theta.copy()
     model.learn_one(*records(1)[0])
     assert np.array_equal(randomizer.theta, kept)
-    assert randomizer.rng is not model._rng
+    assert randomizer.rng is not model.learner.rng
     x, y = records(1)[0]
     assert not np.array_equal(randomizer(x, y).gradient, randomizer(x, y).gradient)
     report = randomizer(x, y, budget="eps=2")

@@ -98,11 +98,11 @@ def views(model: Any, start: dict[str, Any], stream: list[Record], runs: int, fa
         model.load_state_dict(start)
         seen = []
         for record in stream:
-            words = model._rng.words.copy()
+            words = model.learner.rng.words.copy()
             give(model, record)
             seen.append(view(model))
             if fault == "noise that comes twice" and len(seen) == 1:
-                model._rng.words[:] = words
+                model.learner.rng.words[:] = words
         out.append(np.concatenate(seen))
     return np.array(out)
 

@@ -330,7 +330,7 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
         for path, thing in intruder.walk(model, classes=False):
             assert not isinstance(thing, np.random.BitGenerator | np.random.Generator | random.Random), path
             assert not (isinstance(thing, np.ndarray) and thing.dtype == np.uint64), path
-        assert vars(model._rng).keys() == {"lock"}
+        assert vars(model.learner.rng).keys() == {"lock"}
 
 
 # --- the harness: the kernels' arithmetic for many runs at once
@@ -616,7 +616,7 @@ def break_ins(
     model = case.model(kind, seed=0 if seeds else None)
     model.learner.sum.scale *= noise
     if hidden:
-        model._rng = Hidden()
+        model.learner.rng, model.learner.fast = Hidden(), None
     start = model.state_dict()
     names = model.features
     stream = [(dict(zip(names, x, strict=True)), case.label(y)) for x, y in records]
@@ -624,7 +624,7 @@ def break_ins(
     for run in range(runs):
         model.load_state_dict(start)
         if seeds:
-            model._rng = SeededEntropy(1_000_000 * int(mine is case.a) + run)
+            model.learner.rng, model.learner.fast = SeededEntropy(1_000_000 * int(mine is case.a) + run), None
         seen = []
         for n, (x, y) in enumerate(stream, 1):
             model.learn_one(x, y)

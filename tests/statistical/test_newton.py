@@ -124,7 +124,7 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
     X, y = np.vstack([OTHERS[0], PAIRS[loss][0][0]]), np.append(OTHERS[1], PAIRS[loss][0][1])
     released = []
     for _ in range(800):
-        model._rng = SeededEntropy(len(released))
+        model.learner.rng, model.learner.fast = SeededEntropy(len(released)), None
         model.load_state_dict(start)
         model.learn_arrays(X, y)
         model.close_batch()
@@ -205,7 +205,7 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     before, after, saved = (np.empty((2, 1_200, len(direction))) for _ in range(3))
     for which, (x, y) in enumerate(PAIRS[loss]):
         for i in range(1_200):
-            model._rng = SeededEntropy(i + 1_200 * which)
+            model.learner.rng, model.learner.fast = SeededEntropy(i + 1_200 * which), None
             model.load_state_dict(start)
             model.learn_arrays(*OTHERS)
             before[which, i] = model.learner.total / model.learner.sum.cells

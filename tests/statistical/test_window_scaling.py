@@ -202,11 +202,11 @@ def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, flo
     assert learner.weights["a"] == pytest.approx(100 / 60, rel=0.2)
     assert learner.predict_one({"a": 28.0, "b": 0.0, "c": "u"}) == pytest.approx(0.0, abs=0.3)
     other.load_state_dict(state)
-    other._rng = learner._rng
+    other.learner.rng, other.learner.fast = learner.learner.rng, None
     np.testing.assert_array_equal(other.theta, learner.theta)
     copied = SeededEntropy(7), SeededEntropy(7)
     for each, rng in zip((learner, other), copied, strict=True):
-        each._rng = rng
+        each.learner.rng, each.learner.fast = rng, None
         each.learn_arrays(X[10_000:], y[10_000:])
     np.testing.assert_array_equal(other.theta, learner.theta)
     assert f"the centres and scales of {2 + (target is not None)} columns" in learner.statement()

@@ -170,7 +170,7 @@ def opening_noise(draws: int) -> list[np.ndarray]:
     model = estimator()
     noise = np.zeros(len(model.learner.total), dtype=np.int64)
     for _ in range(draws):
-        words = model._rng.draw(2 * len(noise) + 64)
+        words = model.learner.rng.draw(2 * len(noise) + 64)
     assert normals(words, model.learner.sum.scale, noise)
     return [noise, words[: len(noise)]]
 

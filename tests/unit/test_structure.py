@@ -14,6 +14,7 @@ import streamdp
 from streamdp import learners
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.learner import Learner
+from tests.support.structure import imports, ours, private
 
 PUBLIC = [value for name in streamdp.__all__ if isinstance(value := getattr(streamdp, name), type)]
 ESTIMATORS = [kind for kind in PUBLIC if issubclass(kind, Estimator)]
@@ -26,10 +27,6 @@ LEARNERS = sorted(
     },
     key=lambda kind: kind.__name__,
 )
-
-
-def ours(kind: type) -> list[type]:
-    return [base for base in kind.__mro__ if base.__module__.startswith("streamdp")]
 
 
 @cache
@@ -72,3 +69,13 @@ def test_learners_know_no_names_no_records_and_no_ledger() -> None:
         for node in tree.body:
             if isinstance(node, ast.ImportFrom) and node.module:
                 assert not node.module.startswith(("river", "streamdp.ledger", "streamdp.store", "streamdp.estimators"))
+
+
+def test_modules_have_no_circles_and_import_from_lower_floors() -> None:
+    assert imports() == (0, 0)
+
+
+def test_private_attributes_are_read_in_their_class() -> None:
+    """The numbers of lines may fall only. In the library these are copies and merges within a class, and clients."""
+    assert private("streamdp", "connectors").total() <= 31
+    assert private("tests").total() <= 201

@@ -209,7 +209,7 @@ def resolving(written: Any, expected: Any) -> AvroSchema:
 def read(decoder: AvroDecoder, value: bytes) -> Any:
     """The fields of a value, but not those that the reader does not have."""
     decode(decoder, value)
-    found = decoder._object(value)
+    found = decoder.fields(value)
     return strip(found)
 
 

@@ -103,7 +103,7 @@ def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
     other.load_state_dict(state)
     X, y, people = data(800, 9)
     for each in (model, other):
-        each._rng = type(model._rng)(11)
+        each.learner.rng, each.learner.fast = type(model.learner.rng)(11), None
         each.learn_arrays(X, y, subjects=people)
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
@@ -254,7 +254,7 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
     model.learn_arrays(X[:2600], y[:2600], subjects=people[:2600])
     other.load_state_dict(model.state_dict())
     for each in (model, other):
-        each._rng = type(model._rng)(11)
+        each.learner.rng, each.learner.fast = type(model.learner.rng)(11), None
         each.learn_arrays(X[2600:], y[2600:], subjects=people[2600:])
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)

@@ -89,7 +89,7 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
                     model.learn_arrays(X, y)
         except KeyboardInterrupt:
             pass
-        words = model._rng.words[model._rng.position :]
+        words = model.learner.rng.words[model.learner.rng.position :]
         assert words.all()
         assert len(np.unique(words)) == len(words)
         n, before = model.n_seen, model.theta
@@ -102,13 +102,13 @@ def test_a_used_word_is_refused_as_noise() -> None:
     """It does not matter why the position moved back."""
     model = classifier()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
-    model._rng.words[0] = 1
+    model.learner.rng.words[0] = 1
     before = model.learner.arrays.state[0].copy()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     assert (
         np.abs(model.learner.arrays.state[0] - before).max() > 0.1
     )  # without noise at most 0.2 sqrt(2)/sqrt(2) of one direction
-    assert model._rng.words[model._rng.position :].all()
+    assert model.learner.rng.words[model.learner.rng.position :].all()
     rng = Entropy()
     Laplace(PureDP(0.01)).randomize(np.zeros((3, 2)), rng)
     rng.words[0] = 1

@@ -195,7 +195,7 @@ class Pan(Batched):
     def watch(self) -> None:
         model = self.model
         add, move, make_noise = model.learner.accumulate, model.learner.move, model.learner.sum.noise
-        size = len(make_noise(model._rng))
+        size = len(make_noise(model.learner.rng))
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any) -> None:
             self.fault(total.min() < NOISE // 2, "a record enters a sum without noise")
@@ -226,7 +226,7 @@ class Shuffled(Batched):
     def watch(self) -> None:
         model = self.model
         add, move = model.learner._count_ones, model.learner.move
-        model._rng = Ones(64)
+        model.learner.rng, model.learner.fast = Ones(64), None
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, *more: Any) -> int:
             fresh = not more[3].any()

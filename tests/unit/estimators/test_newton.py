@@ -254,7 +254,7 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
         state = other.state_dict()
         assert np.array_equal(state.pop("state"), before["state"])
         assert state.items() <= before.items()
-        assert other._rng is not model._rng
+        assert other.learner.rng is not model.learner.rng
         other.learn_arrays(X[150:], y[150:])
         assert (other.n_seen, other.learner.open.taken) == (180, 30)
         assert (model.n_seen, model.learner.open.taken) == (180, 30)

@@ -244,7 +244,7 @@ def test_a_state_goes_on_within_a_batch_and_bit_for_bit() -> None:
     assert (state["answered"], state["n_users"]) == (150 % 70, 150)
     second = model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6)
     second.load_state_dict(state)
-    whole._rng, second._rng = SeededEntropy(9), SeededEntropy(9)
+    whole.learner.rng, second.learner.rng = SeededEntropy(9), SeededEntropy(9)
     for learner in (whole, second):
         learner.learn_arrays(X[450:], y[450:], subjects=subjects[450:])
     for name, value in whole.state_dict().items():

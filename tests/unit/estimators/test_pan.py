@@ -300,17 +300,17 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
 def test_no_generator_and_no_noise_is_kept() -> None:
     """Between batches and within one, nothing in memory tells the noise; words are overwritten."""
     model = regressor(batch_size=5)
-    assert isinstance(model._rng, FreshWords)
-    assert set(vars(model._rng)) == {"lock"}
+    assert isinstance(model.learner.rng, FreshWords)
+    assert set(vars(model.learner.rng)) == {"lock"}
     words = []
-    draw = model._rng.draw
+    draw = model.learner.rng.draw
 
     def drawn(count: int) -> np.ndarray:
         out = draw(count)
         words.append(out)
         return out
 
-    model._rng.draw = drawn  # type: ignore[method-assign]
+    model.learner.rng.draw = drawn  # type: ignore[method-assign]
     X, y = stream(model, 12)
     model.learn_arrays(X, y)
     assert len(words) == 5  # two whole batches, and the beginning of a third
@@ -321,14 +321,14 @@ def test_words_that_run_out_are_drawn_anew() -> None:
     """With too few words the size doubles, and nothing of the first attempt is left."""
     model = regressor(seed=1)
     sizes = []
-    draw = model._rng.draw
+    draw = model.learner.rng.draw
 
     def scarce(count: int) -> np.ndarray:
         sizes.append(count)
         return draw(2 if len(sizes) == 1 else count)
 
-    model._rng.draw = scarce
-    noise = model.learner.sum.noise(model._rng)
+    model.learner.rng.draw = scarce
+    noise = model.learner.sum.noise(model.learner.rng)
     assert sizes == [74, 148]
     assert noise.all()
     rows = np.zeros(4, dtype=np.int64)

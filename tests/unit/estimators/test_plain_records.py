@@ -79,8 +79,8 @@ def test_both_ways_learn_the_same(name: str) -> None:
     for model in (short, long):
         model.close_batch()
     assert repr(short.state_dict()) == repr(long.state_dict())
-    if hasattr(short._rng, "words"):
-        np.testing.assert_array_equal(short._rng.words, long._rng.words)
+    if hasattr(short.learner.rng, "words"):
+        np.testing.assert_array_equal(short.learner.rng.words, long.learner.rng.words)
 
 
 def warmed(model: Any, n: int = 100) -> Any:

@@ -264,7 +264,7 @@ def test_a_learner_that_scales_goes_on_bit_by_bit(way: str) -> None:
     if way == "state":
         second = regressor(seed=2)
         second.load_state_dict(first.state_dict())
-        second._rng = copy.deepcopy(first._rng)
+        second.learner.rng, second.learner.fast = copy.deepcopy(first.learner.rng), None
     else:
         second = copy.deepcopy(first) if way == "copy" else pickle.loads(pickle.dumps(first))
     for model in (first, second):

@@ -97,9 +97,9 @@ def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
         whole.learn_arrays(X[:cut], y[:cut])
         whole.close_batch()
         rest.load_state_dict(whole.state_dict())
-        rest._rng = whole._rng
+        rest.learner.rng, rest.learner.fast = whole.learner.rng, None
         for model in (whole, rest):
-            model._rng = type(whole._rng)(5)
+            model.learner.rng, model.learner.fast = type(whole.learner.rng)(5), None
             model.learn_arrays(X[cut:], y[cut:])
         np.testing.assert_array_equal(whole.learner.batch_steps.state, rest.learner.batch_steps.state)
 

@@ -99,7 +99,7 @@ def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> 
     silent(monkeypatch)
     X, y = data(200)
     learner = model(domain=L2Ball(2.0), method="sgd")
-    params = learner.learner._cohort_sum(200, 20)
+    params = learner.learner.cohort_sum(200, 20)
     learner.learn_cohort(X, y, rounds=20)
     eta = 2.0 / (math.sqrt(learner.learner.problem.loss.bound**2 + params.variance / 200**2) * math.sqrt(20))
     theta, seen = np.zeros(3), []
@@ -117,7 +117,7 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     silent(monkeypatch)
     X, y = data(200)
     learner = model(loss=loss, domain=L2Ball(2.0))
-    noise, d = learner.learner._cohort_sum(200, 12).variance / 200**2, 2.0
+    noise, d = learner.learner.cohort_sum(200, 12).variance / 200**2, 2.0
     beta = (
         learner.learner.region.beta
         if isinstance(loss, Logistic)
@@ -201,10 +201,10 @@ def test_a_cohort_of_nobody_spends_nothing(rounds: int | None) -> None:
 
 
 def test_the_paper_splits_a_cohorts_budget_over_rounds() -> None:
-    params = model(calibration="paper").learner._cohort_sum(1000, 8)
+    params = model(calibration="paper").learner.cohort_sum(1000, 8)
     assert params.budget.epsilon == pytest.approx(1 / (2 * math.sqrt(16 * math.log(1e6))))
     assert params.budget.delta == pytest.approx(1e-6 / 9)
-    assert model().learner._cohort_sum(1000, 8).rounds == 8
+    assert model().learner.cohort_sum(1000, 8).rounds == 8
 
 
 # --- three parties and one process

@@ -82,7 +82,7 @@ def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]
     other.load_state_dict(state)
     assert other.predict_one({"a": 0.1, "b": 0.2}) == learner.predict_one({"a": 0.1, "b": 0.2})
     for each in (learner, other):
-        each._rng = SeededEntropy(11)
+        each.learner.rng, each.learner.fast = SeededEntropy(11), None
         each.learn_arrays(X[1200:], y[1200:], subjects=people[1200:])
     np.testing.assert_array_equal(other.theta, learner.theta)
     merged = learner.merged(other)

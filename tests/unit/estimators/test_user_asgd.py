@@ -158,7 +158,7 @@ def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     first.learn_arrays(X[:800], y[:800], subjects=subjects[:800])
     assert 0 < first.learner._answered < first.learner.mean.users
     second.load_state_dict(first.state_dict())
-    second._rng = first._rng
+    second.learner.rng, second.learner.fast = first.learner.rng, None
     second.learn_arrays(X[800:], y[800:], subjects=subjects[800:])
     np.testing.assert_array_equal(second.theta, whole.theta)
     np.testing.assert_array_equal(second.learner._total, whole.learner._total)

@@ -347,7 +347,7 @@ def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch
 def test_predictions_do_not_wait_for_a_release() -> None:
     """A release takes seconds, and until then the last model predicts."""
     learner = made()
-    with ThreadPoolExecutor(1) as other, learner._rng.lock:
+    with ThreadPoolExecutor(1) as other, learner.learner.rng.lock:
         assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=120) == 0.0
 
 

@@ -57,7 +57,7 @@ def world(tmp_path: Path) -> Callable[..., World]:
 def check(one: World, people: int = PEOPLE) -> None:
     """Everybody answered with one message in each round, and each round was made once, from these messages."""
     learner, mixer = one.parties["learner"], one.parties["shuffler"]
-    assert learner._estimator.finished
+    assert learner.estimator.finished
     assert (learner.counts, mixer.counts.learned) == (Counts(people, 0, 0), ROUNDS * people)
     sent, points = defaultdict(set), defaultdict(set)
     for item in one.messages.items:
@@ -74,7 +74,7 @@ def check(one: World, people: int = PEOPLE) -> None:
     again = Learner(one.agreed, one.model(), Reader(one.shuffled), Writer(one.points), Kept(lambda: None))
     while again.step(0.0):
         pass
-    assert np.array_equal(again._estimator.theta, learner._estimator.theta), "a round was skipped or made twice"
+    assert np.array_equal(again.estimator.theta, learner.estimator.theta), "a round was skipped or made twice"
 
 
 def test_the_same_people_answer_in_every_round(world: Callable[..., World]) -> None:
@@ -84,12 +84,12 @@ def test_the_same_people_answer_in_every_round(world: Callable[..., World]) -> N
     while not learner.counts.learned:
         for name in ("devices", "shuffler", "learner"):
             one.step(name)
-    assert doubts(learner._estimator, learner.counts)[0].startswith("1 of the cohort's 3 rounds are made")
+    assert doubts(learner.estimator, learner.counts)[0].startswith("1 of the cohort's 3 rounds are made")
     one.run()
     check(one)
-    assert not any("rounds" in doubt for doubt in doubts(learner._estimator, learner.counts))
-    assert str(learner._estimator.guarantee) == "eps=4,delta=0.0001"
-    assert "all 3 rounds together in which the same 20 people answer" in learner._estimator.statement()
+    assert not any("rounds" in doubt for doubt in doubts(learner.estimator, learner.counts))
+    assert str(learner.estimator.guarantee) == "eps=4,delta=0.0001"
+    assert "all 3 rounds together in which the same 20 people answer" in learner.estimator.statement()
     for name in ("devices", "shuffler", "learner"):
         one.parties[name].run()  # each knows that it has ended
     assert not (one.folder / "notes.messages").exists()
@@ -97,7 +97,7 @@ def test_the_same_people_answer_in_every_round(world: Callable[..., World]) -> N
     assert not any(one.step(name) for name in ("learner", "devices", "shuffler"))
     assert one.messages.first == ROUNDS * PEOPLE  # what was forwarded is deleted
     with pytest.raises(ConfigError, match="all rounds of the cohort are done"):
-        learner._estimator.absorb(None)
+        learner.estimator.absorb(None)
     one.messages.add(message_key(one.agreed.digest, (0, 0, ROUNDS)), b"x" * 100)
     one.step("shuffler")
     assert one.parties["shuffler"].counts.dead == 1
@@ -156,7 +156,7 @@ def test_absent_people_cost_the_others_more(world: Callable[..., World]) -> None
         one.now += 11.0
         one.run()
     check(one, 17)
-    [spent] = one.parties["learner"]._estimator.guarantee.budgets
+    [spent] = one.parties["learner"].estimator.guarantee.budgets
     assert spent == one.agreed.params((0, 0, 0)).guarantee_for(17)
     assert 4 < spent.epsilon < one.agreed.weakest((0, 0, 0)).epsilon
 
@@ -481,18 +481,18 @@ def test_rounds_are_planned_as_in_one_process() -> None:
     learner = model(cohort={"people": 2000})
     alone = model(cohort=None, method="ac-sa")
     assert learner.phase == alone.learner.planned_run(2000, None, alone.learner.batch_steps.problem.distance)
-    assert learner.learner.params == alone.learner._cohort_sum(2000, learner.phase.steps)
+    assert learner.learner.params == alone.learner.cohort_sum(2000, learner.phase.steps)
 
 
 def test_rounds_that_take_too_many_bits_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    unlimited = ShuffleBatches._cohort_sum
+    unlimited = ShuffleBatches.cohort_sum
 
     def limited(self: ShuffleBatches, users: int, rounds: int) -> Any:
         if rounds > most:
             raise BudgetError("too many bits")
         return unlimited(self, users, rounds)
 
-    monkeypatch.setattr(ShuffleBatches, "_cohort_sum", limited)
+    monkeypatch.setattr(ShuffleBatches, "cohort_sum", limited)
     most = 10
     assert 5 < model(cohort={"people": 2000}).phase.steps <= most
     most = 0

@@ -46,7 +46,7 @@ def test_every_record_counts_once(world: Callable[..., World]) -> None:
     assert [len(times) for times in forwarded.values()] == [1] * 5
     assert all(users == PEOPLE for [(users, _)] in forwarded.values())
     assert one.messages.first == 5 * PEOPLE  # what was forwarded is deleted
-    assert str(learner._estimator.guarantee) == str(ApproxDP(4.0, 1e-4))
+    assert str(learner.estimator.guarantee) == str(ApproxDP(4.0, 1e-4))
 
 
 @pytest.mark.slow
@@ -84,10 +84,10 @@ def test_fewer_people_after_a_while(world: Callable[..., World]) -> None:
     one.run()
     learner = one.parties["learner"]
     assert learner.counts.learned == 17
-    [spent] = learner._estimator.guarantee.budgets
+    [spent] = learner.estimator.guarantee.budgets
     assert spent == one.agreed.params((0, 0, 0)).guarantee_for(17)
     assert 4 < spent.epsilon < one.agreed.weakest((0, 0, 0)).epsilon
-    assert f"epsilon, delta) = ({spent.epsilon:.4f}"[:24] in learner._estimator.statement()
+    assert f"epsilon, delta) = ({spent.epsilon:.4f}"[:24] in learner.estimator.statement()
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_a_store_or_a_topic_of_another_run(world: Callable[..., World]) -> None:
     again = Learner(one.agreed, model(), Reader(one.shuffled), Writer(one.points), empty)
     while again.step(0.0):  # a learner that lost its store comes to the same model from the same bits
         pass
-    assert np.array_equal(again._estimator.theta, one.parties["learner"]._estimator.theta)
+    assert np.array_equal(again.estimator.theta, one.parties["learner"].estimator.theta)
     with pytest.raises(StoreMismatchError, match="minimum_share"):
         Learner(Agreement(model(), 0.9), model(), Reader(one.shuffled), Writer(one.points), empty)
     shorter = Topic(lambda: None)

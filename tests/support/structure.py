@@ -1,0 +1,117 @@
+"""The figures of the library's structure, by `make structure`: sizes, depth, private access, circles, arrows up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+
+from tests.support.paths import ROOT
+
+ENDINGS = (".py", ".pyx", ".pxd", ".pyi")
+ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+FLOORS = [layer.split(" | ") for layer in ROOMS["contracts"][0]["layers"]][::-1]
+
+
+def lines(folder: str, endings: tuple[str, ...] = ENDINGS) -> list[tuple[str, int]]:
+    """The files below a folder, and how many lines each has."""
+    files = [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in endings]
+    return [(str(path.relative_to(ROOT)), len(path.read_text(encoding="utf-8").splitlines())) for path in files]
+
+
+def by_room() -> dict[str, tuple[int, int]]:
+    """Lines and files of each room; modules that are in no room are one."""
+    found: dict[str, tuple[int, int]] = {}
+    for file, size in [*lines("streamdp"), *lines("connectors")]:
+        top, *inside = Path(file).parts
+        room = top if top == "connectors" else inside[0] if len(inside) > 1 else "(names that users import)"
+        before = found.get(room, (0, 0))
+        found[room] = before[0] + size, before[1] + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
+def private(*folders: str) -> Counter[str]:
+    """How many lines of each file read a private attribute outside its class, as ruff's rule SLF001 finds them."""
+    rule = ["--isolated", "--select", "SLF001", "--ignore-noqa", "--exit-zero", "--output-format", "json"]
+    run = [sys.executable, "-m", "ruff", "check", *rule, *folders]
+    found = json.loads(subprocess.run(run, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+    places = {(str(Path(one["filename"]).relative_to(ROOT)), one["location"]["row"]) for one in found}
+    return Counter(file for file, _ in places)
+
+
+def ours(kind: type) -> list[type]:
+    """The classes of ours in the order of resolution of one."""
+    return [base for base in kind.__mro__ if base.__module__.startswith("streamdp")]
+
+
+def members(kind: type) -> tuple[int, int]:
+    """How many methods and properties a class has, and how many attributes an object of it has, both of ours."""
+    kinds = (FunctionType, property, cached_property, classmethod, staticmethod)
+    named = {name for base in ours(kind) for name, value in vars(base).items() if isinstance(value, kinds)}
+    return len(named), len(vars(kind()))
+
+
+def imports() -> tuple[int, int]:
+    """The circles of modules, also by imports in functions, and the imports of higher floors; both without types."""
+    import grimp
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = grimp.build_graph("streamdp", "connectors", exclude_type_checking_imports=True)
+    modules = sorted(graph.modules)
+    place = {module: i for i, module in enumerate(modules)}
+    floor = {f"streamdp.{room}": i for i, layer in enumerate(FLOORS) for room in layer}
+    pairs = [(a, b) for a in modules for b in graph.find_modules_directly_imported_by(a)]
+    at = [[place[a] for a, _ in pairs], [place[b] for _, b in pairs]]
+    matrix = coo_array(([1] * len(pairs), at), shape=(len(modules), len(modules)))
+    _, labels = connected_components(matrix, connection="strong")
+    up = [(a, b) for a, b in pairs if _floor(a, floor) < _floor(b, floor)]
+    return sum(1 for size in Counter(labels.tolist()).values() if size > 1), len(up)
+
+
+def _floor(module: str, floor: dict[str, int]) -> int:
+    """The floor of a module's room; those that users import by name are above all, and connectors beside config."""
+    room = ".".join(module.split(".")[:2])
+    if module in ("streamdp", "streamdp.__main__"):
+        return -1  # the version, and the names that users import
+    return floor.get(room, floor["streamdp.data"] if module.startswith("connectors") else len(floor))
+
+
+def main() -> None:
+    """Print the table."""
+    import streamdp
+    from streamdp.estimators.estimator import Estimator
+
+    estimators = [kind for name in streamdp.__all__ if isinstance(kind := getattr(streamdp, name), type)]
+    estimators = [kind for kind in estimators if issubclass(kind, Estimator)]
+    largest = max((kind for kind in estimators if kind.__name__ != "Statistics"), key=members)
+    rooms, library, tests = by_room(), private("streamdp", "connectors"), private("tests")
+    circles, up = imports()
+    for room, (size, files) in rooms.items():
+        print(f"{room:28}{size:7,} lines {files:4} files")
+    methods, attributes = members(largest)
+    for what, number in {
+        "lines of the library": sum(size for size, _ in rooms.values()),
+        "files of the library": sum(files for _, files in rooms.values()),
+        "lines of tests": sum(size for _, size in lines("tests", (".py",))),
+        "lines of benchmarks and studies": sum(
+            size for at in ("benchmarks", "studies") for _, size in lines(at, (".py",))
+        ),
+        "most classes of ours above an estimator": max(len(ours(kind)) for kind in estimators),
+        f"methods of {largest.__name__}": methods,
+        f"attributes of {largest.__name__}": attributes,
+        "lines of the library that read private attributes of others": library.total(),
+        "lines of tests that touch private attributes": tests.total(),
+        "circles of modules": circles,
+        "imports of higher floors": up,
+    }.items():
+        print(f"{what:62}{number:7,}")
+
+
+if __name__ == "__main__":
+    main()
