@@ -23,11 +23,9 @@ from scipy.special import rel_entr
 from streamdp.aggregation.pairwise import near_counts
 from streamdp.aggregation.selection import SampledMean, Selection, WeightedMean
 from streamdp.errors import ConfigError, QueriesExhaustedError
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 from streamdp.privacy.mechanisms import Gaussian, Laplace, Mechanism, calibrated, round_down
-
-Rng = Entropy | SeededEntropy
 
 LEAST_EPSILON = 2.0**-14
 """The least epsilon of all tests together. Below it their grid would not be small against their sensitivity."""

@@ -23,12 +23,10 @@ import numpy as np
 import scipy
 
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
 from streamdp.privacy.mechanisms import Mechanism, PrivUnit, calibrated, mechanism_for, randomize_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
-
-Rng = Entropy | SeededEntropy
 
 FAILURE = 0.01
 """The probability that the centre of a batch is wrong, for the votes and for the signs each. Only the accuracy of that

@@ -20,11 +20,9 @@ import numpy as np
 
 from streamdp.aggregation.local_mean import pure_epsilon
 from streamdp.errors import ConfigError
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng, draw
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
-
-Rng = Entropy | SeededEntropy
 
 MOST_USERS = 2**31
 _MOST_BINS = 4096
@@ -219,7 +217,8 @@ class RangeMean:
         """A bin (D,) for every row of costs (D, t), by the exponential mechanism."""
         least = costs.min(axis=1, keepdims=True)
         cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
-        points = (_words(len(costs), rng) >> np.uint64(11)).astype(float) * 2.0**-53
+        with rng.lock:
+            points = (draw(rng, len(costs)) >> np.uint64(11)).astype(float) * 2.0**-53
         chosen = np.count_nonzero(cumulative <= points[:, None] * cumulative[:, -1:], axis=1)
         bins: np.ndarray = np.minimum(chosen, costs.shape[1] - 1)
         return bins
@@ -228,7 +227,9 @@ class RangeMean:
         """The centre (d,) of vectors (k, d): the middles of the chosen bins, rotated back, projected onto the ball."""
         from streamdp.aggregation.user_kernels import transform
 
-        signs = 1.0 - 2.0 * np.unpackbits(_words((self.padded + 63) // 64, rng).view(np.uint8))[: self.padded]
+        with rng.lock:
+            words = draw(rng, (self.padded + 63) // 64)
+        signs = 1.0 - 2.0 * np.unpackbits(words.view(np.uint8))[: self.padded]
         bins = self.choose(self.costs(self.counts(vectors, signs)), rng)
         middles = ((2 * bins[None, :] + 1) / self.bins - 1) * self.reach
         transform(middles)
@@ -262,19 +263,3 @@ class RangeMean:
 def _measure(vectors: np.ndarray, out: np.ndarray) -> None:
     """Write the l2 norms of vectors (k, d) into out (k,)."""
     np.sqrt(np.einsum("ij,ij->i", vectors, vectors, out=out), out=out)
-
-
-def _words(count: int, rng: Rng) -> np.ndarray:
-    """(count,) new random words."""
-    out = np.empty(count, dtype=np.uint64)
-    done = 0
-    with rng.lock:
-        while done < count:
-            if rng.position == len(rng.words):
-                rng.refill()
-            words = rng.words[rng.position : rng.position + count - done]
-            out[done : done + len(words)] = words
-            done += len(words)
-            rng.words[0] += np.uint64(len(words))
-            words[:] = 0
-    return out

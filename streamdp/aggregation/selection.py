@@ -16,9 +16,7 @@ from scipy.stats import binom
 
 from streamdp.aggregation.pairwise import near_counts
 from streamdp.aggregation.user_kernels import select
-from streamdp.privacy.entropy import Entropy, SeededEntropy
-
-Rng = Entropy | SeededEntropy
+from streamdp.privacy.entropy import Rng
 
 
 @dataclass(frozen=True)

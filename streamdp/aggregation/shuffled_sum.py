@@ -30,9 +30,7 @@ import numpy as np
 
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import ConfigError, NotAtBoundaryError, SchemaError, check_whole
-from streamdp.privacy.entropy import Entropy, SeededEntropy
-
-Rng = Entropy | SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 
 
 class LocalRandomizer:

@@ -15,11 +15,12 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.scaling.units import Units
 from streamdp.scaling.window_moments import SHARE, noise_of, useful, zoom
 from streamdp.windows.records import WindowUsers
-from streamdp.windows.task import Rng, Task
+from streamdp.windows.task import Task
 
 
 class Scales:

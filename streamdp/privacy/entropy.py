@@ -190,7 +190,33 @@ class FreshWords:
         return FreshWords, ()
 
 
-def entropy(seed: int | None) -> Entropy | SeededEntropy:
+Rng = Entropy | SeededEntropy
+"""What has a buffer of random words."""
+
+
+def draw(rng: Rng | FreshWords, count: int) -> np.ndarray:
+    """Return unused random words (count,) of a generator, `rng`, whose lock is held.
+
+    The caller overwrites them after use.
+    """
+    if isinstance(rng, FreshWords):
+        return rng.draw(count)
+    out, filled = np.empty(count, dtype=np.uint64), 0
+    while filled < count:
+        at = rng.position
+        taken = rng.words[at : at + count - filled]
+        if not len(taken):
+            rng.refill()
+            continue
+        rng.words[0] = at + len(taken)  # first: an exception between these lines wastes words, and uses none twice
+        if taken.all():  # a word that is zero may have been used
+            out[filled : filled + len(taken)] = taken
+            filled += len(taken)
+        taken[:] = 0
+    return out
+
+
+def entropy(seed: int | None) -> Rng:
     """The generator for an estimator: cryptographic, or reproducible, and not private, if there is a seed."""
     return Entropy() if seed is None else SeededEntropy(seed)
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
-
 _GRID = 2.0**53
 
 
@@ -47,25 +45,3 @@ def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarra
     finally:
         values[:] = 0
         words[:] = 0
-
-
-def draw(rng: Entropy | SeededEntropy | FreshWords, count: int) -> np.ndarray:
-    """Return unused random words (count,) of a generator, `rng`, whose lock is held.
-
-    The caller overwrites them after use.
-    """
-    if isinstance(rng, FreshWords):
-        return rng.draw(count)
-    out, filled = np.empty(count, dtype=np.uint64), 0
-    while filled < count:
-        at = rng.position
-        taken = rng.words[at : at + count - filled]
-        if not len(taken):
-            rng.refill()
-            continue
-        rng.words[0] = at + len(taken)  # first: an exception between these lines wastes words, and uses none twice
-        if taken.all():  # a word that is zero may have been used
-            out[filled : filled + len(taken)] = taken
-            filled += len(taken)
-        taken[:] = 0
-    return out

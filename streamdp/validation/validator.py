@@ -23,9 +23,9 @@ import numpy as np
 import scipy
 
 from streamdp.errors import ConfigError
-from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.entropy import FreshWords, Rng, draw
 from streamdp.validation import drift, quality, sums
-from streamdp.validation.answers import answer, draw, factor
+from streamdp.validation.answers import answer, factor
 from streamdp.validation.plan import CELL, CONSTANT, ERROR, OTHER, Plan, questions
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Classes, Numbers, Task
@@ -48,7 +48,7 @@ class Validator:
     summed = False
     """Whether answers are summed before noise is added; see `held_out`."""
 
-    def __init__(self, plan: Plan, task: Task, size: int, rng: Entropy | SeededEntropy | FreshWords) -> None:
+    def __init__(self, plan: Plan, task: Task, size: int, rng: Rng | FreshWords) -> None:
         self.plan = plan
         self._task, self._rng = task, rng
         self._progress = np.zeros(PROGRESS)

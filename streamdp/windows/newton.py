@@ -21,9 +21,10 @@ import numpy as np
 from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.windows.task import Method, Release, Rng, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024

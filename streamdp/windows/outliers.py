@@ -22,8 +22,9 @@ from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.selection import SELECTIONS
 from streamdp.errors import ConfigError, TooFewUsersError, check_choice, check_whole, is_number
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.task import Method, Release, Rng, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users
 
 _MOST_USERS = 10**12
 

@@ -18,9 +18,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.aggregation.range_mean import MOST_USERS, RangeMean, Rng
+from streamdp.aggregation.range_mean import MOST_USERS, RangeMean
 from streamdp.errors import ConfigError, TooFewUsersError, check_whole
 from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
 from streamdp.windows.task import Method, Release, Task, Users

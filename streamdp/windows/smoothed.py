@@ -22,13 +22,14 @@ import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import BudgetError, ConfigError, TooFewUsersError, check_choice, check_whole
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
 from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
-from streamdp.windows.task import Method, Release, Rng, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users
 
 OBJECTIVES = ("erm", "sco")
 

@@ -13,10 +13,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from streamdp.optim.curvature import Curvature
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP
-
-Rng = Entropy | SeededEntropy
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError, is_number
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.guarantees import (
     FORMS,
     SERVICEABLE,
@@ -21,8 +21,6 @@ from streamdp.privacy.guarantees import (
     check_serviceable,
     with_amount,
 )
-
-Rng = Entropy | SeededEntropy
 
 ARITHMETIC = 1 + 2.0**-40
 """Gradients are computed in floating point: rounding may exceed their bound by this factor."""

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy, draw
 from streamdp.privacy.guarantees import Budget, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.response import truth
-from streamdp.validation.answers import answer, draw, factor, truthful
+from streamdp.validation.answers import answer, factor, truthful
 from tests.support.sizes import some
 
 TRIALS = 200_000
