@@ -106,7 +106,7 @@ def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: B
     model = estimator(loss, budget=budget, seed=3)
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
     scale = model.learner.curvature.sensitivity / mu
-    draws = np.array([model.learner.sum.noise(model._rng) for _ in range(1500)]) / model.learner.sum.cells
+    draws = np.array([model.learner.sum.noise(model.learner.rng) for _ in range(1500)]) / model.learner.sum.cells
     assert draws.shape[1] == model.learner.curvature.size
     assert accepted(draws, scale * (1 + 1e-4)).all()
     for wrong in (0.5, 1 / 1.2, 1.2):

@@ -247,7 +247,7 @@ def test_a_fork_within_fresh_noise_shares_none(monkeypatch: pytest.MonkeyPatch) 
     for target, name in ((model.learner.rng, "draw"), (samplers, "normals")):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, forking(getattr(target, name)))
-            ours, theirs = in_child(lambda: model.learner.sum.noise(model._rng).tobytes())
+            ours, theirs = in_child(lambda: model.learner.sum.noise(model.learner.rng).tobytes())
         assert ours != theirs
 
 
