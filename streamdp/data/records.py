@@ -179,7 +179,13 @@ class Batch:
         return len(self.y)
 
     def take(self, rows: np.ndarray | slice) -> Batch:
-        """Return the batch with some of its records only: `rows` is a mask (n,) or a slice. Its dead letters stay."""
+        """Return the batch with some of its records, and with all of its dead letters.
+
+        Parameters
+        ----------
+        rows
+            A mask (n,), or a slice.
+        """
         subjects, budgets, timestamps, times = self.subjects, self.budgets, self.timestamps, self.times
         if subjects is not None:
             subjects = [subjects[i] for i in np.arange(len(self))[rows].tolist()]
