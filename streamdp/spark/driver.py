@@ -133,8 +133,6 @@ class Driver:
         wanted = getattr(self._config.source, "shards", None)
         if any(shard.topic != ON_SPARK for shard in found):
             raise ConfigError("this store has learned from another source than Spark: use another store")
-        if self._one_model and len(found) > 1:
-            raise ConfigError("this store has several models of an earlier version: use another store")
         kept = 0 if self._one_model else len(found)  # records may be divided otherwise than in the batch before
         if kept and wanted not in (None, kept):
             raise ConfigError(f"source.shards: this store has {kept} shards: leave it out, or use another store")

@@ -24,9 +24,7 @@ from streamdp.errors import ConfigError, TooFewUsersError, check_choice, check_w
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.task import Method, Release, Task, Users
-
-_MOST_USERS = 10**12
+from streamdp.windows.task import Method, Release, Task, Users, least
 
 
 @dataclass(frozen=True)
@@ -112,15 +110,10 @@ class OutlierRemoval(Method):
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: the least n such that `plan` accepts n and all larger numbers of users."""
-        low, high = 0, 1  # 2 low users are too few, 2 high users are enough
-        while self._mean(task, 2 * high, 1) is None:
-            low, high = high, 2 * high
-            if high > _MOST_USERS:
-                raise ConfigError(f"outlier removal cannot serve {task.budget}")
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._mean(task, 2 * middle, 1) is None else (low, middle)
-        return 2 * high - (self._mean(task, 2 * high - 1, 1) is not None)
+        pairs = least(lambda half: self._mean(task, 2 * half, 1) is not None)
+        if pairs is None:
+            raise ConfigError(f"outlier removal cannot serve {task.budget}")
+        return 2 * pairs - (self._mean(task, 2 * pairs - 1, 1) is not None)
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`. A failed test ends the run with the current output of its phase."""

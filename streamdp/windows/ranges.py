@@ -24,7 +24,7 @@ from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
-from streamdp.windows.task import Method, Release, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users, least
 
 FAILURE = 0.01
 """The largest probability that any centre of a run is outside its range. Only accuracy depends on it."""
@@ -117,21 +117,13 @@ class PrivateRange(Method):
 
         Raises `ConfigError` if no n up to 2^31 has such a bound, because `most_queries` allows too few steps.
         """
-        low, high = 0, 1
-        while not _learns(self._draft(replace(task, users=high)), task):
-            low, high = high, 2 * high
-            if high > MOST_USERS:
-                raise ConfigError(
-                    f"{self.name}: the steps that most_queries={self.most_queries} allows, {_MOST_STEPS} at most, are "
-                    f"too few for smoothness {task.smoothness:g} and gradients up to {task.bound:g}, with any users"
-                )
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _learns(self._draft(replace(task, users=middle)), task):
-                high = middle
-            else:
-                low = middle
-        return high
+        users = least(lambda n: _learns(self._draft(replace(task, users=n)), task), MOST_USERS)
+        if users is None:
+            raise ConfigError(
+                f"{self.name}: the steps that most_queries={self.most_queries} allows, {_MOST_STEPS} at most, are "
+                f"too few for smoothness {task.smoothness:g} and gradients up to {task.bound:g}, with any users"
+            )
+        return users
 
     def _draft(self, task: Task) -> RangePlan:
         """The fewest steps whose bound is near the least; a formula replaces the exact accounting of drawn users."""

@@ -29,11 +29,10 @@ from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
-from streamdp.windows.task import Method, Release, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users, least
 
 OBJECTIVES = ("erm", "sco")
 
-_MOST_USERS = 10**12
 _SLACK = 1.1
 _CHUNK = 1 << 16  # gradients in memory at once
 
@@ -70,11 +69,6 @@ class ConvolutionSmoothing(Method):
                 f"got {h.convexity} and {h.smoothness}"
             )
 
-    def __repr__(self) -> str:
-        """States from before there were regularisers have it as without one."""
-        rest = "" if self.regulariser is None else f", regulariser={self.regulariser!r}"
-        return f"{type(self).__name__}(objective={self.objective!r}, most_queries={self.most_queries!r}{rest})"
-
     def plan(self, task: Task) -> Plan:
         """As `Method.plan`: of all runs whose bound is within 10 % of the least, those with the fewest gradients.
 
@@ -93,20 +87,10 @@ class ConvolutionSmoothing(Method):
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`. Raises `ConfigError` if `plan` accepts no n."""
-
-        def accepted(n: int) -> bool:
-            return self._search(replace(task, users=n)) is not None
-
-        high = 1
-        while not accepted(high):
-            high *= 2
-            if high > _MOST_USERS:
-                raise ConfigError("no number of users makes up for so few queries")
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if accepted(middle) else (middle, high)
-        return high
+        users = least(lambda n: self._search(replace(task, users=n)) is not None)
+        if users is None:
+            raise ConfigError("no number of users makes up for so few queries")
+        return users
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`. `queries` is the expected number: the true one would reveal which users were drawn."""

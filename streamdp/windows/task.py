@@ -43,6 +43,19 @@ class Task:
     curvature: Curvature | None = None
 
 
+def least(accepted: Callable[[int], bool], most: int = 10**12) -> int | None:
+    """The least number that is accepted, if all larger ones are, too; None if no power of 2 up to `most` is."""
+    low, high = 0, 1
+    while not accepted(high):
+        low, high = high, 2 * high
+        if high > most:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if accepted(middle) else (middle, high)
+    return high
+
+
 class Users(Protocol):
     """The users of one window, in memory only."""
 

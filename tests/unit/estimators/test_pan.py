@@ -239,7 +239,9 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
     """
     model = MODELS[make](seed=11, budget=budget)
     d = len(model.learner.total)
-    draws = np.array([model.learner.sum.noise(model.learner.rng) for _ in range(120_000 // d)]) / model.learner.sum.cells
+    draws = (
+        np.array([model.learner.sum.noise(model.learner.rng) for _ in range(120_000 // d)]) / model.learner.sum.cells
+    )
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
     scale = model.learner.problem.loss.sensitivity / mu
     assert np.mean(draws**2) == pytest.approx(scale**2, rel=0.02)

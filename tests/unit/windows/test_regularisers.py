@@ -221,5 +221,5 @@ def test_parameters_out_of_range_and_names_of_states() -> None:
             ConvolutionSmoothing(regulariser=Steep(*constants))
     with pytest.raises(ConfigError, match="finite"):
         released(Steep(slope=math.nan), 0.0, 1.0, 1, 1)
-    assert repr(ConvolutionSmoothing()) == "ConvolutionSmoothing(objective='erm', most_queries=None)"
+    assert repr(ConvolutionSmoothing()) == "ConvolutionSmoothing(objective='erm', most_queries=None, regulariser=None)"
     assert "l1=0.5" in repr(ConvolutionSmoothing(regulariser=ElasticNet(l1=0.5)))
