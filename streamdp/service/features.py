@@ -39,7 +39,7 @@ class RecordReader:
         if person is not None:
             person = person.model_copy(update={"column": subject}) if isinstance(person, SubjectConfig) else subject
         update: dict[str, Any] = {"subject": person, "budget": budget}
-        self.has_target = bool(target)
+        self.has_target = bool(declared.target.column)
         if self.has_target:
             update["target"] = declared.target.model_copy(update={"column": y})
         self._of_records = declared.model_copy(update=update).build()
