@@ -35,14 +35,9 @@ Words = Annotated[str | None, Field(min_length=1, max_length=1000, exclude=True)
 class DescribedConfig(Settings):
     """What people read about a column, on the pages of the service. It is public and changes no record.
 
-    Parameters
-    ----------
-    label
-        The question or the name that people read, such as "Your age?". None: the name of the column.
-    unit
-        The unit of a number, such as years.
-    help
-        A sentence below the label.
+    - `label`: the question or the name that people read, such as "Your age?". None: the name of the column.
+    - `unit`: the unit of a number, such as years.
+    - `help`: a sentence below the label.
     """
 
     label: Words = None

@@ -129,10 +129,7 @@ def parse_cap(text: str | Cap) -> Cap:
 def whole_seconds(text: str) -> int:
     """Read a length of time, such as `7 days`, as seconds.
 
-    Parameters
-    ----------
-    text
-        A whole number of seconds, minutes, hours, days or weeks.
+    `text`: a whole number of seconds, minutes, hours, days or weeks.
 
     Raises `BudgetError` for anything else.
 

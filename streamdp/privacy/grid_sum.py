@@ -54,10 +54,7 @@ class GridSum:
     def noise(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
         """Return fresh noise (size,), in cells.
 
-        Parameters
-        ----------
-        rng
-            The source of its words.
+        `rng`: the source of its words.
         """
         return grid_noise(rng, self.scale, len(self.total))
 
