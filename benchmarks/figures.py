@@ -117,7 +117,7 @@ STEPS = (
     _module("studies.shuffle_cost", "--write"),
     _module("studies.few_users", "--write"),
     _module("studies.printed", "--write"),
-    _module("benchmarks.trust", "--write"),
+    *(_module(f"benchmarks.{name}", "--write") for name in ("trust", "shards", "statistics", "transforms")),
     *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
     *(
         _notebook(path.stem, *(("--records", "300000") if path.stem.startswith("02") else ()))

@@ -42,7 +42,7 @@ def rows(sizes: Mapping[int, int]) -> Iterator[list[str]]:
             plugged = np.stack([average - error, average + error], axis=2)
             truths = np.broadcast_to(case.theta, average.shape)
             _, plug_in, _ = held(*judged(plugged, truths))
-            yield [loss, f"{n:,}", f"{case.alpha:.2f}", case.label, plug_in, *held(*judged(limit, truths))]
+            yield [loss, f"{n:,}", str(draws), f"{case.alpha:.2f}", case.label, plug_in, *held(*judged(limit, truths))]
 
 
 def held(share: float, error: float, width: float, settled: float) -> list[str]:

@@ -32,7 +32,7 @@ HINGE = Hinge()
 BUDGET = ApproxDP(1.0, 1e-6)
 D = 100
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
-REPETITIONS = (8, 6, 4, 3, 2)
+REPETITIONS = (10, 10, 10, 10, 10)
 COLUMNS = (10, 100, 1_000)
 WIDE = 10_000
 """The number of users where queries are counted against d."""
@@ -258,6 +258,7 @@ def measured_table(rows: Sequence[Row]) -> str:
         cells.append(
             [
                 f"{row.n:,}",
+                str(len(row.excess)),
                 f"{row.smoothed.queries:,}",
                 f"{run.steps:,}",
                 pm(mean_and_error(row.excess), 4),
@@ -270,8 +271,8 @@ def measured_table(rows: Sequence[Row]) -> str:
         )
     sizes = [row.n for row in rows]
     ours, theirs = (slope(sizes, q) for q in zip(*((r.smoothed.queries, r.sgd.run.queries) for r in rows), strict=True))
-    cells.append(["slope", f"{ours:.2f}", "", "", f"{theirs:.2f}", "", "", "", ""])
-    head = ["users", "queries", "steps", "excess", "SGD: queries", "SGD: steps", "SGD: excess", "bounds"]
+    cells.append(["slope", "", f"{ours:.2f}", "", "", f"{theirs:.2f}", "", "", "", ""])
+    head = ["users", "runs", "queries", "steps", "excess", "SGD: queries", "SGD: steps", "SGD: excess", "bounds"]
     return table([*head, "SGD's queries over ours"], cells)
 
 
