@@ -1,13 +1,14 @@
-"""The error of statistics, beside one release of the same numbers, and how often limits cover.
+"""The error of statistics, beside one release of the same numbers by OpenDP, and how often limits cover.
 
 Run with `python -m benchmarks.statistics [--write]`. Charges of the simulated insurance data (`streamdp.datasets`) by
-region. Noise comes from seeded generators, which are for measuring only. Three minutes on one core.
+region. Noise of streamdp comes from seeded generators, which are for measuring only. Needs the extra
+`bench`. Four minutes on one core.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,9 +28,11 @@ DECLARED: dict[str, dict[str, Any]] = {
     "9th decile": {"quantile": 0.9, "of": "charges"},
     "mean by region": {"mean": "charges", "by": "region"},
     "people by region": {"count": "region"},
+    "histogram": {"histogram": "charges", "edges": [0, 5000, 10_000, 20_000, 40_000, HIGH]},
 }
 TRUST = ("process", "shuffler", "nobody")
 SIZES, DRAWS, COVERED = (10_000, 100_000), 20, 200
+SHARES = (0.01, 0.02, 0.04, 0.08, 0.16)
 
 
 @cache
@@ -42,6 +45,8 @@ def truth(name: str, frame: pl.DataFrame) -> np.ndarray:
     """What a statistic of records is, without noise."""
     charges, given = frame["charges"].clip(0, HIGH), DECLARED[name]
     groups = [charges.filter(frame["region"] == region) for region in REGIONS]
+    if "histogram" in given:
+        return np.histogram(charges, given["edges"])[0].astype(float)
     if "count" in given:
         return np.array([len(group) for group in groups], dtype=float)
     if "mean" in given:
@@ -58,11 +63,36 @@ def estimated(name: str, frame: pl.DataFrame, trust: str, epsilon: int, seed: in
     return found
 
 
-def once(name: str, n: int, epsilon: int) -> str:
-    """The error of Laplace noise on the same numbers of n records, in one release with pure epsilon."""
-    if name == "mean":
-        return f"{np.sqrt(2) * HIGH / (n * epsilon):.3g}"
-    return f"{np.sqrt(2) * 2 / epsilon:.3g}" if name == "people by region" else "-"
+@cache
+def once(name: str, n: int, epsilon: int) -> Callable[[], np.ndarray] | None:
+    """One release by OpenDP, with all records of the public number n in memory, pure epsilon, replace-one; or None."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib", "idealized-numerics")
+    given, frame = DECLARED[name], people(n)
+    charges = frame["charges"].clip(0, HIGH)
+    number = dp.vector_domain(dp.atom_domain(bounds=(0.0, float(HIGH)), nan=False), size=n), dp.symmetric_distance()
+    data: list[Any] = charges.to_list()
+    make: Callable[[float], Any]
+    if given == {"mean": "charges"}:
+        make = lambda scale: number >> dp.t.then_mean() >> dp.m.then_laplace(scale)  # noqa: E731
+    elif "quantile" in given:
+        plain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=n), dp.symmetric_distance()
+        candidates = np.linspace(0, HIGH, 1025).tolist()  # the edges of streamdp's bins
+        level = given["quantile"]
+        make = lambda scale: plain >> dp.m.then_private_quantile(dp.max_divergence(), candidates, level, scale)  # noqa: E731
+    elif "by" not in given:
+        text = dp.vector_domain(dp.atom_domain(T=str)), dp.symmetric_distance()
+        edges = given.get("edges")
+        cells = REGIONS if edges is None else [str(i) for i in range(len(edges) - 1)]
+        at = np.searchsorted(edges[1:-1], charges.to_numpy(), side="right") if edges else None
+        data = frame["region"].to_list() if at is None else [str(i) for i in at]
+        counts = text >> dp.t.then_count_by_categories(cells, null_category=False)
+        make = lambda scale: counts >> dp.m.then_laplace(scale)  # noqa: E731
+    else:
+        return None
+    release = make(dp.binary_search_param(make, d_in=2, d_out=float(epsilon)))
+    return lambda: np.atleast_1d(np.array(release(data), dtype=float))
 
 
 def values(found: Any) -> np.ndarray:
@@ -92,7 +122,25 @@ def error_rows() -> Iterator[Sequence[str]]:
                         continue
                     runs = [estimated(name, frame, trust, epsilon, seed) for seed in range(DRAWS)]
                     cells.append(spread([values(run.get()[name]) - true for run in runs]))
-                yield [name, f"{n:,}", str(epsilon), *cells, once(name, n, epsilon)]
+                release = once(name, n, epsilon)
+                cells.append("-" if release is None else spread([release() - true for _ in range(DRAWS)]))
+                yield [name, f"{n:,}", str(epsilon), *cells]
+
+
+def text_rows() -> Iterator[Sequence[str]]:
+    """How often a text of 8 bytes is found among texts that are all different, by its share of the records."""
+    for n in (50_000, 500_000):
+        for epsilon in (1, 4):
+            cells, rng = [], np.random.default_rng(1)
+            for share in SHARES:
+                found, rows = 0, rng.integers(97, 123, (n, 8))
+                rows[: round(share * n)] = np.frombuffer(b"tea\0\0\0\0\0", dtype=np.uint8)
+                for seed in range(DRAWS):
+                    hitters = stats.HeavyHitters(8, f"eps={epsilon}", seed=seed)
+                    hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+                    found += "tea" in hitters.get()
+                cells.append(f"{found} of {DRAWS}")
+            yield [f"{n:,}", str(epsilon), *cells]
 
 
 def coverage_rows() -> Iterator[Sequence[str]]:
@@ -105,7 +153,7 @@ def coverage_rows() -> Iterator[Sequence[str]]:
             inside, given_at_all = [], []
             for seed in range(COVERED):
                 frame = whole.sample(n, seed=seed)
-                true = truth(name, frame if "count" in given else whole)
+                true = truth(name, frame if "count" in given or "histogram" in given else whole)
                 found = estimated(name, frame, trust, 4, seed).interval()[name]
                 limits = np.array(list(found.values()) if isinstance(found, dict) else [found])
                 known = ~np.isnan(limits[:, 0])
@@ -118,7 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     warnings.simplefilter("ignore")
     parts = {
-        "errors": lambda: table(["statistic", "records", "eps", *TRUST, "Laplace, once"], error_rows()),
+        "errors": lambda: table(["statistic", "records", "eps", *TRUST, "OpenDP, once"], error_rows()),
+        "texts": lambda: table(["records", "eps", *(f"share {share:.0%}" for share in SHARES)], text_rows()),
         "coverage": lambda: table(["statistic", "trust", "covered", "given"], coverage_rows()),
     }
     command(__file__, parts, arguments)

@@ -18,7 +18,7 @@ from tests.support.servers import RunningBroker
 FOLDER = ROOT / "notebooks"
 RECORDS = "1000"
 """STREAMDP_RECORDS, which is the size of a notebook."""
-KAFKA = "07_kafka_checkpoint_resume"
+KAFKA, DASHBOARD = "07_kafka_checkpoint_resume", "10_dashboard"
 PRINTS = {
     "01_first_model": "eps = 4    error after 1,000 records",
     "02_ldp_sgd_figures": "| 10 | mu = 1, our defaults |",
@@ -28,9 +28,11 @@ PRINTS = {
     "06_subquadratic": "n = 1,000: smoothed",
     "09_service_and_devices": "a new call with five of them",
     KAFKA: "1,000 in the topic, 1,000 learned, 0 refused (over the cap), 0 not decoded",
+    DASHBOARD: "1,000 people, largest error",
     "08_audit_a_claim": "PrivUnit, eps = 1: spends at least",
 }
 """Each notebook, and what its last cells print."""
+ON_BROKER = (KAFKA, DASHBOARD)
 RUN = "01_first_model", "09_service_and_devices"
 """The campaign and `make figures` run all."""
 
@@ -57,7 +59,11 @@ def test_every_notebook_is_run() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in RUN else [pytest.mark.campaign]) for name in PRINTS if name != KAFKA],
+    [
+        pytest.param(name, marks=[] if name in RUN else [pytest.mark.campaign])
+        for name in PRINTS
+        if name not in ON_BROKER
+    ],
 )
 def test_a_notebook_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -69,12 +75,13 @@ def test_a_notebook_runs(
 
 
 @pytest.mark.campaign
-def test_the_notebook_of_a_killed_worker_counts_every_record_once(
-    broker: Broker | RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ON_BROKER)
+def test_a_notebook_of_a_topic_counts_every_record_once(
+    name: str, broker: Broker | RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMDP_RECORDS", RECORDS)
     monkeypatch.setenv("STREAMDP_KAFKA", broker.bootstrap)
-    assert PRINTS[KAFKA] in run(KAFKA, capsys)
+    assert PRINTS[name] in run(name, capsys)
 
 
 def test_what_notebooks_import_exists() -> None:
