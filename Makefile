@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills mutations kafka device-js docs dist clean
+.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs dist clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -124,6 +124,10 @@ validation: $(STAMP)
 
 newcomer: $(SPARK)
 	$(BIN)/python -m benchmarks.newcomer --write
+
+# The parts of benchmarks/drift.md that take a few minutes of a processor; without --only, all of it, which takes hours.
+drift: $(STAMP)
+	$(BIN)/python -m benchmarks.drift --write --only flip told losses river weekdays
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

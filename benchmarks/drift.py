@@ -1,7 +1,10 @@
 """Streams that change, with and without `change="follow"`. Run with `python -m benchmarks.drift [--write]`.
 
-Four columns and the noise are standard normal; theta has length 1, so that it explains half of the variance. The excess
-is |theta - theta*|^2, with the intercept, in units of the variance that the columns explain. No figure is a time.
+`make drift` writes the parts that take a few minutes of a processor, without arguments all are measured.
+
+Columns, four unless more are named, and the noise are standard normal; theta has length 1, so that it explains half of
+the variance. The excess is |theta - theta*|^2, with the intercept, in units of the variance that the columns explain.
+No figure is a time.
 """
 
 from __future__ import annotations
@@ -12,21 +15,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from river import linear_model
+import pandas as pd
+from river import linear_model, preprocessing
+from river.datasets import synth
 
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, table
 from benchmarks.shared.pictures import COLOURS, sheet
-from streamdp import LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
+from streamdp import (
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleRegressor,
+    Squared,
+    UserLevelLDPRegressor,
+    WindowedRegressor,
+)
 
 RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 3
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES, PICTURE = {"flip": [DOCS / "explanations" / "change.md"]}, DOCS / "images" / "flip.png"
+CHANGE = DOCS / "explanations" / "change.md"
+PAGES, PICTURE = {"flip": [CHANGE], "weekdays": [CHANGE]}, DOCS / "images" / "flip.png"
 NAMES = [f"x{j}" for j in range(COLUMNS)]
 
 
-def _unit(rng: np.random.Generator) -> np.ndarray:
-    theta = rng.normal(size=COLUMNS)
+def _unit(rng: np.random.Generator, p: int = COLUMNS) -> np.ndarray:
+    theta = rng.normal(size=p)
     return np.asarray(theta / np.linalg.norm(theta))
 
 
@@ -233,8 +249,236 @@ def flip(quick: bool) -> str:
     return table(head, [[name, *(f"{values[part].mean():.2f}" for part in parts)] for name, values in errors.items()])
 
 
+LEVELS: tuple[tuple[str, int, Callable[..., Any]], ...] = (
+    ("LDPASGD, eps=4", 1, lambda p, **o: LDPASGDRegressor(features=_names(p), budget="eps=4", **o)),
+    (
+        "UserLevelLDP, 4 records a user, eps=4",
+        4,
+        lambda p, **o: UserLevelLDPRegressor(features=_names(p), budget="eps=4", items_per_user=4, **o),
+    ),
+    ("PanPrivate, eps=1", 1, lambda p, **o: PanPrivateRegressor(features=_names(p), budget="eps=1,delta=1e-6", **o)),
+)
+
+
+def _names(p: int) -> list[str]:
+    return [f"x{j}" for j in range(p)]
+
+
+def told(quick: bool) -> str:
+    """How soon the excess is small after half of 100,000 records: following, told, ignoring, and River's model."""
+    runs, n, rows = 1 if quick else 3, 20_000 if quick else 100_000, []
+    for p in (4, 20):
+        for kind in ("flip", "one coefficient"):
+            streams = []
+            for seed in range(runs):
+                rng = np.random.default_rng(300 + seed)
+                theta = _unit(rng, p)
+                other = -theta if kind == "flip" else np.where(np.abs(theta) == np.abs(theta).max(), -theta, theta)
+                X = rng.normal(size=(n, p))
+                path = np.where(np.arange(n)[:, None] < n // 2, theta, other)
+                streams.append((X, np.sum(X * path, axis=1) + rng.normal(size=n), other))
+            for name, items, make in LEVELS:
+                found = {
+                    choice: [
+                        _back(partial(make, p, seed=seed), choice, items, *stream)
+                        for seed, stream in enumerate(streams)
+                    ]
+                    for choice in ("follow", "told", "ignore")
+                }
+                backs = {choice: np.mean(values) for choice, values in found.items()}
+                ratio = f"{backs['follow'] / max(backs['told'], CHUNK):.1f}"
+                rows.append([name, str(p), kind, *(f"{back:,.0f}" for back in backs.values()), ratio])
+            rows.append(["River, not private", str(p), kind, f"{_river_back(*streams[0]):,.0f}", "", "", ""])
+    return table(["learner", "columns", "change", "follow", "told", "ignore", "follow/told"], rows)
+
+
+def _back(make: Callable[..., Any], choice: str, items: int, X: np.ndarray, y: np.ndarray, theta: np.ndarray) -> float:
+    """The records after the change until the excess is at most .15; one that is told begins anew then."""
+    half = len(y) // 2
+    model = make(change="follow" if choice == "follow" else "ignore")
+    subjects: dict[str, Any] = {"subjects": np.arange(len(y)) // items} if items > 1 else {}
+    parts = [{"subjects": v[:half]} for v in subjects.values()] or [{}]
+    model.learn_arrays(X[:half], y[:half], **parts[0])
+    if choice == "told":
+        model = make(change="ignore")
+    for at in range(half, len(y), CHUNK):
+        if np.sum((model.theta[: len(theta)] - theta) ** 2) <= RECOVERED:
+            return float(at - half)
+        some = slice(at, at + CHUNK)
+        model.learn_arrays(X[some], y[some], **{name: v[some] for name, v in subjects.items()})
+    return float(len(y) - half)
+
+
+def _river_back(X: np.ndarray, y: np.ndarray, theta: np.ndarray) -> float:
+    model, half, names = linear_model.LinearRegression(), len(y) // 2, _names(X.shape[1])
+    for i, (row, target) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
+        if i >= half and sum((model.weights[n] - t) ** 2 for n, t in zip(names, theta, strict=True)) <= RECOVERED:
+            return float(i - half)
+        model.learn_one(dict(zip(names, row, strict=True)), target)
+    return float(half)
+
+
+def losses(quick: bool) -> str:
+    """Each loss of LDP-ASGD at eps=4: its error before a flip, in the records after it, and at the end."""
+    n, rows = 10_000 if quick else 60_000, []
+    made: dict[str, tuple[Any, dict[str, Any]]] = {
+        "huber": (LDPASGDRegressor, {}),
+        "quantile": (LDPASGDRegressor, {"loss": "quantile"}),
+        "squared, clip=2": (LDPASGDRegressor, {"loss": Squared(clip=2.0)}),
+        "logistic": (LDPASGDClassifier, {}),
+        "softmax, 3 classes": (LDPASGDClassifier, {"loss": "softmax", "classes": [0, 1, 2]}),
+        "hinge": (LDPASGDClassifier, {"loss": "hinge"}),
+    }
+    for name, (kind, options) in made.items():
+        for choice in ("ignore", "follow"):
+            rng = np.random.default_rng(400)
+            X, theta = rng.normal(size=(n, COLUMNS)), _unit(rng)
+            signal = np.where(np.arange(n) < n // 2, 1.0, -1.0) * (X @ theta)
+            y = signal + rng.normal(size=n)
+            if kind is LDPASGDClassifier:
+                signal *= 3
+                y = (rng.logistic(size=n) < signal).astype(float)
+                if "softmax" in name:
+                    y = np.digitize(signal + rng.logistic(size=n), [-1.0, 1.0]).astype(float)
+            model, errors = kind(features=NAMES, budget="eps=4", seed=1, change=choice, **options), []
+            for at in range(0, n, CHUNK):
+                some = slice(at, at + CHUNK)
+                if at:
+                    found = model.predict_arrays(X[some])
+                    errors.append(np.mean(np.abs(found - y[some]) if kind is LDPASGDRegressor else found != y[some]))
+                model.learn_arrays(X[some], y[some])
+            part = len(errors) // 12
+            half = len(errors) // 2
+            shown = errors[half - part : half], errors[half : half + part], errors[-part:]
+            rows.append([name, choice, *(f"{np.mean(e):.3f}" for e in shown), str(model.n_changes)])
+    return table(["loss", "change=", "before the flip", "first sixth after it", "last sixth", "changes noticed"], rows)
+
+
+def _generators(n: int) -> dict[str, tuple[Any, dict[str, Any], Any]]:
+    """River's streams of n records with changes: the stream, its columns, and the target's bounds or classes."""
+    ten, two = dict.fromkeys(range(10), (0.0, 1.0)), [0, 1]
+    loans = {
+        "salary": (2e4, 1.5e5), "commission": (0.0, 7.5e4), "age": (20.0, 80.0), "elevel": (0.0, 4.0),
+        "car": (1.0, 20.0), "zipcode": (0.0, 8.0), "hvalue": (0.0, 1.35e6), "hyears": (1.0, 30.0), "loan": (0.0, 5e5),
+    }  # fmt: skip
+
+    def meet(first: Any, second: Any) -> Any:
+        return synth.ConceptDriftStream(first, second, seed=1, position=n // 2, width=max(n // 50, 1))
+
+    places = n // 4, n // 2, 3 * n // 4
+    return {
+        "SEA, variant 0 to 2": (
+            meet(synth.SEA(variant=0, seed=1), synth.SEA(variant=2, seed=2)),
+            dict.fromkeys(range(3), (0.0, 10.0)),
+            two,
+        ),
+        "Hyperplane": (synth.Hyperplane(seed=1, mag_change=0.001, n_drift_features=5), ten, two),
+        "Agrawal, function 0 to 2": (
+            meet(synth.Agrawal(classification_function=0, seed=1), synth.Agrawal(classification_function=2, seed=2)),
+            loans,
+            two,
+        ),
+        "LED, 4 of 7 segments change": (
+            meet(
+                synth.LEDDrift(seed=1, irrelevant_features=True),
+                synth.LEDDrift(seed=2, irrelevant_features=True, n_drift_features=4),
+            ),
+            dict.fromkeys(range(24), (0.0, 1.0)),
+            list(range(10)),
+        ),
+        **{
+            f"Friedman, {kind}": (
+                synth.FriedmanDrift(
+                    drift_type=kind, position=places[: 3 if kind == "lea" else 2], transition_window=n // 20, seed=1
+                ),
+                ten,
+                (-5.0, 35.0),
+            )
+            for kind in ("lea", "gra", "gsg")
+        },
+    }
+
+
+def river(quick: bool) -> str:
+    """River's streams with changes: the error on the way of its own model, and of learners that follow or ignore."""
+    n, each, rows = 4000 if quick else 40_000, 500, []
+    for name, (stream, columns, target) in _generators(n).items():
+        records = list(stream.take(n))
+        features = {f"x{j}": bounds for j, bounds in columns.items()}
+        frame = pd.DataFrame([{f"x{j}": float(v) for j, v in x.items()} for x, _ in records])
+        y, numbers = np.array([float(value) for _, value in records]), isinstance(target, tuple)
+
+        def wrong(found: Any, truth: np.ndarray, numbers: bool = numbers) -> float:
+            return float(np.mean(np.abs(found - truth) if numbers else np.asarray(found, dtype=float) != truth))
+
+        own = linear_model.LinearRegression() if numbers else linear_model.LogisticRegression()
+        if len(target) > 2:
+            own = linear_model.SoftmaxRegression()
+        pipe, found = preprocessing.StandardScaler() | own, []
+        for x, value in zip(frame.to_dict("records"), y.tolist(), strict=True):
+            found.append(pipe.predict_one(x))
+            pipe.learn_one(x, value if numbers else int(value))
+        shown = [f"{wrong(np.array([0.0 if v is None else float(v) for v in found]), y):.3f}"]
+        common: dict[str, Any] = {"features": features, "seed": 1}
+        common |= {"target": target} if numbers else {"classes": [float(c) for c in target]}
+        kinds: list[tuple[Any, dict[str, Any]]] = [
+            (LDPASGDRegressor if numbers else LDPASGDClassifier, {"budget": "eps=4"}),
+            (PanPrivateRegressor if numbers else PanPrivateClassifier, {"budget": "eps=1,delta=1e-6"}),
+        ]
+        noticed = []
+        for kind, options in kinds:
+            more = {"loss": "softmax"} if len(target) > 2 else {}
+            if more and kind is PanPrivateClassifier:
+                shown += ["", ""]
+                continue
+            for choice in ("ignore", "follow"):
+                model, errors = kind(change=choice, **common, **options, **more), []
+                for at in range(0, n, each):
+                    some = slice(at, at + each)
+                    if at:
+                        errors.append(wrong(model.predict_many(frame[some]), y[some]))
+                    model.learn_many(frame[some], pd.Series(y[some]))
+                shown.append(f"{np.mean(errors):.3f}")
+            noticed.append(str(model.n_changes))
+        rows.append([name, *shown, " and ".join(noticed)])
+    head = ["stream", "River", "LDPASGD ignores", "follows", "PanPrivate ignores", "follows", "changes noticed"]
+    return table(head, rows)
+
+
+def weekdays(quick: bool) -> str:
+    """A target whose level depends on the weekday, for LDP-ASGD at eps=4, with and without the weekday as a column."""
+    n, each, rows = 14_000 if quick else 140_000, 1000, []
+    rng = np.random.default_rng(600)
+    x, day = rng.normal(size=n), (np.arange(n) // each % 7).astype(float)
+    y = 0.5 * x + np.where(day >= 5, 1.5, 0.0) + rng.normal(size=n)
+    for name, columns in (
+        ("none", {}),
+        ("cyclic: 7", {"day": {"cyclic": 7}}),
+        ("a category", {"day": list("0123456")}),
+    ):
+        for choice in ("ignore", "follow"):
+            frame = pd.DataFrame({"x": x} | ({"day": day} if columns else {}))
+            if isinstance(columns.get("day"), list):
+                frame["day"] = day.astype(int).astype(str)
+            model = LDPASGDRegressor(
+                features={"x": (-5, 5), **columns}, target=(-10, 10), budget="eps=4", seed=1, change=choice
+            )
+            errors = []
+            for at in range(0, n, CHUNK):
+                if at:
+                    errors.append(np.mean(np.abs(model.predict_many(frame[at : at + CHUNK]) - y[at : at + CHUNK])))
+                model.learn_many(frame[at : at + CHUNK], pd.Series(y[at : at + CHUNK]))
+            shown = f"{np.mean(errors[len(errors) // 2 :]):.3f}", str(model.n_changes)
+            rows.append([name, choice, *shown])
+    return table(["weekday", "change=", "absolute error, second half", "changes noticed"], rows)
+
+
 PARTS: dict[str, Callable[[bool], str]] = {
     "flip": flip,
+    "told": told,
+    "losses": losses,
+    "river": river,
+    "weekdays": weekdays,
     "intervals": intervals,
     "alarms": alarms,
     "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
