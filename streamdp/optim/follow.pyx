@@ -100,10 +100,20 @@ cdef inline void _take_square(Squares* squares, double value, double precision) 
     squares.largest = max(squares.largest, square)
 
 
-cdef inline double _ratio(const Squares* squares, Py_ssize_t m, double doubt) noexcept nogil:
-    """The larger ratio of squares to what they are at most, but for a probability of about exp(-doubt)."""
-    cdef double ratio = squares.total / (m + 2.0 * sqrt(m * doubt) + 2.0 * doubt)
-    return max(ratio, squares.largest / (2.0 * (doubt + log(m))))
+cdef struct Bounds:
+    # What the sum and the largest of squares z^2 are at most, but for a probability.
+    double total
+    double largest
+
+
+cdef inline Bounds _bounds(Py_ssize_t m, double logarithm, double doubt) noexcept nogil:
+    """Those of m squares, of which the logarithm is given, for a probability of about exp(-doubt)."""
+    return Bounds(m + 2.0 * sqrt(m * doubt) + 2.0 * doubt, 2.0 * (doubt + logarithm))
+
+
+cdef inline double _ratio(const Squares* squares, const Bounds* bounds) noexcept nogil:
+    """The larger ratio of squares to what they are at most."""
+    return max(squares.total / bounds.total, squares.largest / bounds.largest)
 
 
 cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_t tested) noexcept nogil:
@@ -136,8 +146,10 @@ cdef bint changed(Model* m) noexcept nogil:
     cdef double* total = row_of(m, SAVED)
     cdef double* last = total + n
     cdef const double* known = row_of(m, KNOWN)
-    cdef double h = m.spec[CURVATURE], w, before, share, a, b, far, slope, error, precision, doubt, ratio, most = 1.0, doubted = 1.0
+    cdef double h = m.spec[CURVATURE], w, before, share, a, b, far, slope, error, precision, ratio, most = 1.0, doubted = 1.0
+    cdef double logarithm = log(tested), alarms = log(_DELTA)
     cdef Squares by_sum, sure, likely
+    cdef Bounds bounds
     if tested < d:
         h /= max(m.average[d - 1] / m.units.table[m.units.p * TABLE + SCALE] if m.spec[AVERAGED] else m.theta[d - 1], _LEAST_SCALE)
     used = _used(m)
@@ -180,12 +192,12 @@ cdef bint changed(Model* m) noexcept nogil:
             precision *= 1.0 / (1.0 + share)
             _take_square(&sure, last[j] + far * min(max(_SHARE * slope - error, 0.0), 1.0), precision)
             _take_square(&likely, last[j] + far * min(max(slope - error, 0.0), 1.0), precision)
-        doubt = log(numbers[EVER] / (_DELTA * w)) + log(numbers[EVER] / w)
-        ratio = max(_ratio(&by_sum, tested, doubt), _ratio(&sure, tested, doubt))
+        bounds = _bounds(tested, logarithm, 2.0 * log(numbers[EVER] / w) - alarms)
+        ratio = max(_ratio(&by_sum, &bounds), _ratio(&sure, &bounds))
         if ratio > most:
             most, best = ratio, i
-        doubt = log(_DOUBTED * (w + before) / w)
-        ratio = max(_ratio(&by_sum, tested, doubt), _ratio(&likely, tested, doubt))
+        bounds = _bounds(tested, logarithm, log(_DOUBTED * (w + before) / w))
+        ratio = max(_ratio(&by_sum, &bounds), _ratio(&likely, &bounds))
         if w >= 4.0 * d and ratio > doubted:
             doubted, doubtful = ratio, i
     if best >= 0:
