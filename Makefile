@@ -127,7 +127,7 @@ newcomer: $(SPARK)
 
 # The parts of benchmarks/drift.md that take a few minutes of a processor; without --only, all of it, which takes hours.
 drift: $(STAMP)
-	$(BIN)/python -m benchmarks.drift --write --only flip losses river weekdays
+	$(BIN)/python -m benchmarks.drift --write --only flip told losses river weekdays
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

@@ -118,7 +118,7 @@ STEPS = (
     _module("studies.few_users", "--write"),
     _module("studies.printed", "--write"),
     *(_module(f"benchmarks.{name}", "--write") for name in ("trust", "shards", "statistics", "transforms")),
-    *_parts("benchmarks.drift", "flip", "losses", "river", "weekdays"),
+    *_parts("benchmarks.drift", "flip", "told", "losses", "river", "weekdays"),
     *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
     *(
         _notebook(path.stem, *(("--records", "300000") if path.stem.startswith("02") else ()))
