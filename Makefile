@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs dist clean
+.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs docs-outputs dist clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -144,9 +144,14 @@ user-level: $(STAMP)
 figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures
 
-# The documentation site, in docs/_build; a warning is an error. It describes streamdp.spark, too.
+# The documentation site, in docs/_build/html; a warning is an error. It describes streamdp.spark, too.
 docs: $(SPARK)
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	$(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs docs/_build/html
+
+# The outputs and pictures that pages of the documentation show: their blocks run, and what they print is written below them.
+docs-outputs: $(STAMP)
+	$(BIN)/python -m tests.support.outputs
+	$(BIN)/python -m tests.support.pages
 
 # The source package, and a wheel that is made of it for this machine, in dist. The wheel is tried without a compiler, and
 # what `.github/workflows/release.yml` would build for others is listed.

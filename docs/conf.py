@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +23,34 @@ SOURCE = "https://github.com/streamdp/streamdp/blob/main"
 project = "streamdp"
 author = "The streamdp authors"
 release = streamdp.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+nb_execution_mode = "off"  # notebooks are stored with their outputs
+nb_merge_streams = True
+copybutton_exclude = ".linenos, .gp, .go"
+copybutton_selector = "div:not(.highlight-none, .output) > div.highlight > pre"
 html_theme = "furo"
 html_title = f"streamdp {release}"
 html_show_sphinx = False
 html_show_copyright = False
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "source_repository": f"{SOURCE.partition('/blob/')[0]}/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 default_role = "py:obj"  # docstrings write names in single backticks
 myst_heading_anchors = 4
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 napoleon_google_docstring = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
@@ -53,7 +73,8 @@ def link_to_source(app: Any, name: str, source: list[str]) -> None:
             return match[0]
         return f"]({SOURCE}/{target.relative_to(ROOT).as_posix()}{match[2]})"
 
-    source[0] = LINK.sub(linked, source[0])
+    if not name.startswith("gallery/"):
+        source[0] = LINK.sub(linked, source[0])
 
 
 def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -95,9 +116,48 @@ def write_commands(app: Any) -> None:
     (DOCS / "reference" / "commands.md").write_text(text)
 
 
-def setup(app: Any) -> None:
+def write_gallery(app: Any) -> None:
+    """Copy the notebooks, and write a page of their titles, first sentences and pictures."""
+    folder = DOCS / "gallery"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(DOCS / "reference" / "generated", ignore_errors=True)
+    folder.mkdir()
+    cards, names = [], []
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        shutil.copy(path, folder)
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        title, _, text = "".join(cells[0]["source"]).partition("\n")
+        pictures = [
+            out["data"]["image/png"]
+            for cell in cells
+            for out in cell.get("outputs", [])
+            if "image/png" in out.get("data", {})
+        ]
+        (folder / f"{path.stem}.png").write_bytes(base64.b64decode(pictures[0]))
+        first = re.split(r"(?<=[.?])\s", text.strip())[0].replace("\n", " ")
+        cards.append(f"""::::{{grid-item-card}} {title.lstrip("# ")}
+:link: {path.stem}
+:link-type: doc
+:img-top: {path.stem}.png
+
+{first}
+::::""")
+        names.append(path.stem)
+    (folder / "index.md").write_text(
+        "# Notebooks\n\nEach is stored with its outputs, and runs in the folder `notebooks` of the repository.\n\n"
+        ":::::{grid} 1 2 2 3\n:gutter: 3\n\n"
+        + "\n".join(cards)
+        + "\n:::::\n\n```{toctree}\n:hidden:\n"
+        + "\n".join(names)
+        + "\n```\n"
+    )
+
+
+def setup(app: Any) -> dict[str, bool]:
     """Connect the functions above."""
-    app.connect("builder-inited", write_commands)
+    app.connect("builder-inited", write_commands, priority=100)
+    app.connect("builder-inited", write_gallery, priority=100)
     app.connect("source-read", link_to_source)
     app.connect("autodoc-process-docstring", escape, priority=1)
     app.connect("autodoc-process-signature", without_fields)
+    return {"parallel_read_safe": True}

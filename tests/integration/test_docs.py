@@ -10,16 +10,19 @@ import pytest
 from streamdp.config.job import make_config
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.yaml12 import Document
-from tests.support.documents import Shell, blocks
+from tests.support.documents import Shell, blocks, shown
+from tests.support.outputs import shape
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.name != "commands.md" and blocks(path.read_text())]
 PITFALLS, SERVICE = DOCS / "pitfalls.md", DOCS / "service.md"
+JOB = DOCS / "reference" / "job.md"
 SPARK, KAFKA = DOCS / "howto" / "spark.md", DOCS / "howto" / "kafka.md"
-RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA)]
-"""Pitfalls, Spark and Kafka are run by tests of their own; the service's page has a token and a fragment of a job."""
+RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA, JOB)]
+"""Pitfalls, Spark, Kafka and the job file have tests of their own; the service's page has a token."""
 SAID = {
+    "index": ["'smoker=yes': "],
     "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "epsilon = 1", "prediction"],
     "files": ['"learned": 5000'],
     "statistics": ["median charge yes", "mean age", "epsilon = 1", "'no'"],
@@ -64,6 +67,8 @@ def test_the_examples_of_a_page_run_as_they_stand(path: Path, tmp_path: Path, re
         out, err = zip(*(shell.run(block) for block in found), strict=True)
     for said in SAID[path.stem]:
         assert said in "".join(out) + "".join(err)
+    for printed, below in zip(out, shown(path.read_text()), strict=True):  # `make docs-outputs` writes them again
+        assert below is None or shape(below) == shape(printed)
 
 
 def test_the_example_of_tokens_is_a_setting_of_a_job() -> None:

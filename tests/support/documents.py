@@ -20,6 +20,9 @@ from tests.support.zygote import Forked
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
+OUTPUT = "none"
+"""The language of a block with the output of the block above it: see `tests.support.outputs`."""
+
 # A line that begins with #! may hold no space: the shell finds Python, which sees a string there.
 _CLIENT = """#!/bin/sh
 '''exec' "{python}" -IS "$0" "$@"
@@ -44,8 +47,19 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the blocks of a document that are no directives."""
-    return [Block(*found) for found in BLOCK.findall(text)]
+    """Return the blocks of a document that are no directives and no outputs."""
+    return [block for block in map(Block._make, BLOCK.findall(text)) if block.language != OUTPUT]
+
+
+def shown(text: str) -> list[str | None]:
+    """Return, for each block of `blocks`, the output that the document shows below it; None if it shows none."""
+    found = list(map(Block._make, BLOCK.findall(text)))
+    after = [*found[1:], Block("", "")]
+    return [
+        below.code if below.language == OUTPUT else None
+        for block, below in zip(found, after, strict=True)
+        if block.language != OUTPUT
+    ]
 
 
 class Shell:

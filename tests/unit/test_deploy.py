@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from streamdp.cli.main import app
@@ -42,6 +47,28 @@ def test_a_unit_writes_only_where_its_job_and_the_store_beside_it_lie(path: Path
     assert found["WorkingDirectory"] == f"/var/lib/{found['StateDirectory']}" == str(Path(words[2]).parent)
     assert int(found["LimitNOFILE"]) >= 65536
     assert int(found["TimeoutStopSec"]) > {"serve": 10, "run": 30}[words[1]]
+
+
+@pytest.mark.parametrize("path", UNITS, ids=[path.name for path in UNITS])
+def test_systemd_knows_the_settings_of_a_unit(path: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text().replace("/opt/streamdp/bin/streamdp", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Unknown" not in done.stderr
+
+
+def test_kubernetes_runs_the_image_as_it_is_described() -> None:
+    stateful, service = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    check_command(["streamdp", "serve", *container["args"]])
+    assert json.dumps(container["args"]) in IMAGE
+    assert f"WORKDIR {container['volumeMounts'][0]['mountPath']}\n" in IMAGE
+    assert f"EXPOSE {container['ports'][0]['containerPort']}\n" in IMAGE
+    assert service["spec"]["ports"][0]["targetPort"] == container["ports"][0]["name"]
+    assert stateful["spec"]["replicas"] == 1  # an SQLite store has one writer
 
 
 def test_the_image_runs_a_command_that_exists_with_extras_that_exist() -> None:

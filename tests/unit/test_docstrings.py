@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -93,6 +94,9 @@ def names_for_programs() -> frozenset[str]:
         source = text(ROOT / "docs" / "reference" / f"{page}.md")
         for kind, name in re.findall(r"^\.\. auto(\w+):: ([\w.]+)", source, re.MULTILINE):
             found |= set(vars(import_module(name))) if kind == "module" else {name.rpartition(".")[2]}
+        for name in re.findall(r"^   (streamdp\.[\w.]+)$", source, re.MULTILINE):  # an entry of autosummary
+            module_of_its_own = name.count(".") == 1 and find_spec(name) is not None
+            found |= set(vars(import_module(name))) if module_of_its_own else {name.rpartition(".")[2]}
     return frozenset(found)
 
 

@@ -1,0 +1,89 @@
+"""The site that `make docs` builds, in a real Chromium: nothing is cut, code can be copied, and the search finds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+from sphinx.cmd.build import build_main
+
+from tests.support.browser import chromium
+from tests.support.paths import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]  # a build takes a minute
+FOUND = {
+    "median": "howto/statistics",
+    "docker": "howto/deploy",
+    "drift": "explanations/change",
+    "epsilon": "choose_epsilon",
+}
+"""Words that a reader looks for, and the page that the search has among its first ten."""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Write nothing."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """The site and its address on loopback."""
+    folder = tmp_path_factory.mktemp("site")
+    assert build_main(["-W", "--keep-going", "-q", "-b", "html", str(ROOT / "docs"), str(folder)]) == 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_page_is_wider_than_its_window(site: tuple[Path, str], browser: Browser, width: int) -> None:
+    folder, address = site
+    page = browser.new_context(viewport={"width": width, "height": 800}).new_page()
+    page.route("**/*", lambda route: route.continue_() if address in route.request.url else route.abort())
+    wide = []
+    for path in sorted(folder.rglob("*.html")):
+        page.goto(f"{address}/{path.relative_to(folder)}", wait_until="domcontentloaded")
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            wide.append(str(path.relative_to(folder)))
+    assert wide == []
+
+
+@pytest.mark.parametrize("word", FOUND)
+def test_the_search_finds_what_a_reader_looks_for(site: tuple[Path, str], browser: Browser, word: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{site[1]}/search.html?q={word}")
+    expect(page.locator("#search-results li").first).to_be_visible()
+    expect(page.locator(".search-summary")).to_contain_text("found")
+    links = page.locator("#search-results li > a").evaluate_all("all => all.map((one) => one.href)")
+    assert any(FOUND[word] in link for link in links[:10]), links[:10]
+
+
+def test_code_can_be_copied_and_outputs_have_no_button(site: tuple[Path, str], browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(f"{site[1]}/tutorial.html")
+    expect(page.locator(".highlight-sh .copybtn").first).to_be_attached()
+    assert page.locator(".highlight-none").count() >= 4
+    assert page.locator(".highlight-none .copybtn").count() == 0
+
+
+def test_the_gallery_shows_a_picture_of_each_notebook(site: tuple[Path, str], browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(f"{site[1]}/gallery/index.html")
+    widths = page.locator(".sd-card-img-top").evaluate_all("all => all.map((one) => one.naturalWidth)")
+    assert len(widths) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    assert min(widths) > 100
