@@ -55,22 +55,19 @@ def first_picture() -> None:
     names: dict[str, object] = {}
     exec(compile(block.code, "the home page", "exec"), names)
     model = names["model"].model_  # type: ignore[attr-defined]
-    true = {"age": 10 * INSURANCE_SLOPES["age"]}
-    true |= {
-        f"{c}={level}": INSURANCE_SURCHARGES[c][level]
-        for c in ("smoker", "coverage")
-        for level in INSURANCE_SURCHARGES[c]
-    }
-    found = {name: value * (10 if name == "age" else 1) for name, value in model.weights.items() if name in true}
+    true = {name: 10 * slope for name, slope in INSURANCE_SLOPES.items()}
+    true["smoker=yes"] = INSURANCE_SURCHARGES["smoker"]["yes"]
+    units = {name: 10 if name in INSURANCE_SLOPES else 1 for name in true}
+    found = {name: value * units[name] for name, value in model.weights.items() if name in true}
     figure, ((axis,),) = sheet(1, 1, width=5, height=1.7)
     for row, (name, value) in enumerate(reversed(found.items())):
         axis.plot(
             true[name], row, "|", ms=22, mew=2, color=COLOURS[4], label="without privacy, true" if row == 0 else None
         )
         axis.plot(value, row, "o", ms=8, color=COLOURS[0], label="learned with eps = 1" if row == 0 else None)
-    axis.set_yticks(range(len(found)), ["ten years of age" if name == "age" else name for name in reversed(found)])
+    axis.set_yticks(range(len(found)), [f"{name}, ten units" if units[name] > 1 else name for name in reversed(found)])
     axis.set(xlabel="dollars a year", xlim=(0, 5_500), ylim=(-0.6, len(found) - 0.4))
-    axis.legend(loc="lower right", fontsize=8)
+    axis.legend(loc="center", fontsize=8)
     figure.savefig(ROOT / "docs" / "images" / "first.png", dpi=110)
 
 
