@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
@@ -53,27 +54,11 @@ def _reference_sample(loss: Loss, n: int, d: int, seed: int) -> tuple[np.ndarray
     return datasets.linear(n, d, seed=seed, sigma=_SIGMA)
 
 
-def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanism: str = "auto") -> np.ndarray:
-    """A^-1 S A^-1 on the reference model of d features, 1 to 200, by a fixed simulation of 400,000 records.
-
-    For more than 20 features it is of 8,000,000/d records. A is a central difference of the mean gradient over common
-    records. The columns of the reference model are exchangeable. So A is known from few directions: one in which all
-    coefficients change alike, one in which their sum stays, and those of the other parameters. S is the second moment
-    of the gradients at theta* plus the variance of the mechanism (see `mechanisms.mechanism_for`) at the budget of one
-    record, spread evenly over all directions.
-
-    The loss is `huber`, `logistic` or `quantile`, without `clip`; a name means the weight by norm. Raises `ConfigError`
-    if there is no reference model for the loss or d is out of range, `BudgetError` if the budget is not valid for the
-    mechanism.
-    """
+@lru_cache(maxsize=32)
+def _reference_moments(loss: Loss, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """A and E[gradient gradient'] at theta* of the reference model, which no budget changes."""
     from streamdp.optim import loops
 
-    named, budget = isinstance(loss, str), parse_budget(budget)
-    loss = loss_for(loss)
-    if named and loss.clip is None:
-        loss = replace(loss, weighting="norm")  # as the estimators do
-    if not 1 <= d <= _MAX_D:
-        raise ConfigError(f"d: expected 1 to {_MAX_D}, the limit of the simulation, got {d}")
     theta = _reference_theta(loss, d)
     X, y = _reference_sample(loss, min(_SAMPLES, _VALUES // d), d, seed=0)
     spec = loss.spec()
@@ -94,14 +79,38 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     hessian = (shared + shared.T) / 2 + (slopes[-1] @ across) * apart
     mean_gradient(theta)
     second = G.T @ G / len(G)
+    return hessian, second
+
+
+def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanism: str = "auto") -> np.ndarray:
+    """A^-1 S A^-1 on the reference model of d features, 1 to 200, by a fixed simulation of 400,000 records.
+
+    For more than 20 features it is of 8,000,000/d records. A is a central difference of the mean gradient over common
+    records. The columns of the reference model are exchangeable. So A is known from few directions: one in which all
+    coefficients change alike, one in which their sum stays, and those of the other parameters. S is the second moment
+    of the gradients at theta* plus the variance of the mechanism (see `mechanisms.mechanism_for`) at the budget of one
+    record, spread evenly over all directions.
+
+    The loss is `huber`, `logistic` or `quantile`, without `clip`; a name means the weight by norm. Raises `ConfigError`
+    if there is no reference model for the loss or d is out of range, `BudgetError` if the budget is not valid for the
+    mechanism.
+    """
+    named, budget = isinstance(loss, str), parse_budget(budget)
+    loss = loss_for(loss)
+    if named and loss.clip is None:
+        loss = replace(loss, weighting="norm")  # as the estimators do
+    if not 1 <= d <= _MAX_D:
+        raise ConfigError(f"d: expected 1 to {_MAX_D}, the limit of the simulation, got {d}")
+    hessian, second = _reference_moments(loss, d)
+    size = len(second)
     # The trace of E[noise noise'] is known for every mechanism. Additive noise is isotropic. PrivUnit has a little more
     # noise along g, which nearly averages out over the directions of g.
     kind = mechanism_for(mechanism, budget)
-    noise = kind(budget, loss.bound, loss.sensitivity).variance(len(theta))
+    noise = kind(budget, loss.bound, loss.sensitivity).variance(size)
     if kind.name == "privunit":  # E||noise||^2 = C0^2/m^2 - ||g||^2 at the length of each gradient
         noise += loss.bound**2 - float(np.trace(second))
     inverse = np.linalg.inv(hessian)
-    return inverse @ (second + np.eye(len(theta)) * noise / len(theta)) @ inverse
+    return inverse @ (second + np.eye(size) * noise / size) @ inverse
 
 
 def plan_error(loss: str | Loss, d: int, budget: Budget | str, records: int, mechanism: str = "auto") -> float:
