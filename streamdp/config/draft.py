@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import polars as pl
@@ -28,6 +29,8 @@ GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
 """Texts that often mean a missing value."""
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
+_DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S")
 _COMMAS = r"^[-+]?[0-9]{1,3}(?:(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?|(?:,[0-9]{3})+[.][0-9]+)$"
 _BOOLEANS = frozenset(("false", "true"))
 
@@ -55,6 +58,15 @@ class DraftColumn:
         values = self.present.str.strip_chars()
         return bool(len(values)) and values.str.contains(_COMMAS).all() and values.str.contains(",", literal=True).any()
 
+    @cached_property
+    def formats(self) -> list[str]:
+        """The formats of `strftime` that fit all values; none for ISO 8601, which needs no format."""
+        values = self.present.str.strip_chars()
+        if not values.head(1).str.contains(r"^[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(?: |$)").any():
+            return []
+        read = {f"{days}{clock}": pl.Datetime if clock else pl.Date for days in _DAYS for clock in _CLOCKS}
+        return [form for form, kind in read.items() if not values.str.strptime(kind, form, strict=False).has_nulls()]
+
     @property
     def has_gaps(self) -> bool:
         """Whether values are missing."""
@@ -69,7 +81,7 @@ class DraftColumn:
             return "number"
         if set(self.present.str.to_lowercase().unique().to_list()) <= _BOOLEANS:
             return "boolean"
-        if self.present.str.contains(_DATE).all():
+        if self.present.str.contains(_DATE).all() or self.formats:
             return "date"
         return "text"
 
@@ -166,11 +178,15 @@ def _feature(column: DraftColumn, public: bool) -> list[str]:
     if kind == "boolean":
         return [_line(name, "[false, true]", "categories", "category" if gaps else None)]
     if kind == "date":
-        hour, place = text(f"{column.name} hour"), f"{{column: {text(column.name)}, part:"
+        form, *others = column.formats or [""]
+        written = f"format: {json.dumps(form)}, " if form else ""
+        hour, place = text(f"{column.name} hour"), f"{{column: {text(column.name)}, {written}part:"
         clock = column.present.str.contains(":").any()
         days = "categories: [Mon, Tue, Wed, Thu, Fri, Sat, Sun]"
+        more = "".join(f"; format: {json.dumps(other)} fits, too" for other in others)
         return [
-            f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}  # or part: year, month, day, with bounds",
+            f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}"
+            f"  # or part: year, month, day, with bounds{more}",
             *([f"{hour}: {place} hour, bounds: [0, 23]}}"] if clock else []),
         ]
     if kind == "number":
