@@ -47,7 +47,7 @@ def init(
 
     It holds no value of data that are private.
     """
-    from streamdp.config.draft import draft, may_lack_header
+    from streamdp.config.draft import draft, may_lack_header, plain_numbers
     from streamdp.config.file import file_type
     from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
     from streamdp.database.durable import write_durably
@@ -67,7 +67,8 @@ def init(
         delimiter = delimiter_of(data, form) if source == "csv" else ","
     delimiter = ascii_delimiter(delimiter)
     columns = peek(data, source, delimiter, None if public else ROWS, form)
-    if commas := [column.name for column in columns if column.has_commas]:
+    commas = [column.name for column in columns if column.has_commas]
+    if commas and (source != "csv" or plain_numbers(columns) is None):
         warn(
             f"{', '.join(commas)}: numbers with commas are text here: set source.decimal: ',' and source.thousands to"
             " the mark between groups of digits, or source.thousands: ',' alone"

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -31,7 +31,7 @@ GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
 _DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S")
-_COMMAS = r"^[-+]?[0-9]{1,3}(?:(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?|(?:,[0-9]{3})+[.][0-9]+)$"
+_COMMAS = r"^[-+]?[0-9]{1,3}(?:(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?|(?:,[0-9]{3})+(?:[.][0-9]+)?)$"
 _BOOLEANS = frozenset(("false", "true"))
 
 
@@ -86,6 +86,37 @@ class DraftColumn:
         return "text"
 
 
+def plain_numbers(columns: Sequence[DraftColumn]) -> tuple[list[DraftColumn], str, str | None] | None:
+    """Return the columns with numbers as Python writes them, the decimal mark of the data, and that of thousands.
+
+    None if no column has commas in numbers, or if more than one reading fits, as for 1,234.
+    """
+    asked = [column for column in columns if column.has_commas or column.kind == "number"]
+    if not any(column.has_commas for column in asked):
+        return None
+    found = []
+    for decimal, thousands in ((".", ","), (",", None), (",", "."), (",", " "), (",", "'")):
+        groups = rf"[0-9]{{1,3}}(?:[{thousands}][0-9]{{3}})+|" if thousands else ""
+        fits = rf"^[-+]?(?:{groups}[0-9]+)(?:[{decimal}][0-9]+)?$"
+        if all(column.present.str.strip_chars().str.contains(fits).all() for column in asked):
+            found.append((decimal, thousands))
+    if not found or found[0] == (".", ",") != found[-1]:
+        return None
+    decimal, thousands = found[0]
+    plain = [
+        replace(
+            column,
+            values=column.values.str.replace_all(thousands or " ", "", literal=True).str.replace(
+                decimal, ".", literal=True
+            ),
+        )
+        if any(column is one for one in asked)
+        else column
+        for column in columns
+    ]
+    return plain, decimal, thousands
+
+
 def may_lack_header(columns: Sequence[DraftColumn]) -> bool:
     """Whether the name of a column is a number, so that the names may be the values of a record."""
     return any(re.fullmatch(r"[-+]?[0-9]*[.]?[0-9]+", column.name.strip()) for column in columns)
@@ -120,15 +151,16 @@ def draft(
             raise ConfigError(f"{option}: the data have no column {name!r}{hint}")
     if target is not None and target == subject:
         raise ConfigError("--subject: expected another column than --target")
+    plain, decimal, thousands = plain_numbers(columns) or (columns, ".", None)
+    by_name = {column.name: column for column in plain}
     lines = [*_head(path, public), f"job: {text(_stem(path))}", "source:", f"  type: {source}", f"  path: {text(path)}"]
-    if delimiter != ",":
-        lines.append(f"  delimiter: {json.dumps(delimiter)}")
-    if form is not None and form.encoding is not None:
-        lines.append(f"  encoding: {form.encoding}  # as the first bytes look")
-    if form is not None and form.comment is not None:
-        lines.append(f"  comment: {json.dumps(form.comment)}  # lines that begin with it are passed over")
+    lines += _form(delimiter, form)
+    if plain is not columns:
+        lines.append(f"  decimal: {json.dumps(decimal)}  # as numbers are written")
+    if thousands is not None:
+        lines.append(f"  thousands: {json.dumps(thousands)}")
     lines += ["schema:", "  features:  # delete the lines of columns that the model need not know"]
-    for column in columns:
+    for column in plain:
         if column.name not in (target, subject):
             lines += [f"    {line}" for line in _feature(column, public)]
     if gaps := sorted({gap for column in columns for gap in column.gaps}):
@@ -171,6 +203,17 @@ def _head(path: str, public: bool) -> list[str]:
         "#",
         *warning,
     ]
+
+
+def _form(delimiter: str, form: TextForm | None) -> list[str]:
+    lines = []
+    if delimiter != ",":
+        lines.append(f"  delimiter: {json.dumps(delimiter)}")
+    if form is not None and form.encoding is not None:
+        lines.append(f"  encoding: {form.encoding}  # as the first bytes look")
+    if form is not None and form.comment is not None:
+        lines.append(f"  comment: {json.dumps(form.comment)}  # lines that begin with it are passed over")
+    return lines
 
 
 def _feature(column: DraftColumn, public: bool) -> list[str]:

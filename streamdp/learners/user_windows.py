@@ -138,8 +138,8 @@ class Windows(Collector):
         self._distance = self.region.reach(start)
         self._curvature = Curvature(problem.loss, p + problem.intercept) if has_curvature(problem.loss) else None
         self._d = len(start)
-        self._kept = self._d + self.method.memory(self._task(1))
         self.bounds, self._scales = self._scaling_of(columns)
+        self._kept = self._d + self.method.memory(self._task(1))
         self._state = np.concatenate([start, np.zeros(self._kept - self._d), self._scales.start])
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
         the columns that are scaled, and 1 for those that are final. One array, so that no exception can part them."""
@@ -168,6 +168,7 @@ class Windows(Collector):
             distance=self._distance,
             spread=self.window.spread_for(loss.bound),
             curvature=self._curvature,
+            scaled=bool(len(self._scales)),
         )
 
     def _planned(self, users: int) -> Any:

@@ -19,8 +19,10 @@ entry of A has noise of variance
 
 Symmetric noise of this size has eigenvalues up to about nu = sqrt(2 q v), so those of A below nu are replaced by nu.
 The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newton step of the averages. If gbar' A^-1
-gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its own step with the curvature max(sbar,
-.05 / sigma, 2 sqrt v), to at most twice and at least half of its last value.
+gbar exceeds sigma (logistic: 1), the step is shortened to that. Rounds about the same records know A from their
+gradients, too (`secants`): then v is that of the eigenvector, and for Huber's loss .3 nu takes the place of nu. sigma
+makes its own step with the curvature max(sbar, .05 / sigma, 2 sqrt v), to at most twice and at least half of its last
+value.
 
 Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
 max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
@@ -61,6 +63,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
+from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import Steps, steps_of
@@ -76,6 +79,7 @@ _AFTER = 0.5  # after a change the first batch has this many N_0
 _PRIOR = 0.5
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _FORGOTTEN = 300.0
+_FLOOR = (1.0, 0.3)  # of nu, in rounds about the same records, for logistic and Huber's loss
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
@@ -97,7 +101,8 @@ class Newton(Growing):
     If `wide`, Huber's sigma may begin far too large, at half the width of the target's bounds. `scaled` (p,) says
     which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
     change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
-    devices know them from the job alone.
+    devices know them from the job alone. `shrinks`: whether columns have units of about their spread and the model an
+    intercept; so it is, too, if any are `scaled`.
     """
 
     def __init__(
@@ -111,6 +116,7 @@ class Newton(Growing):
         scaled: np.ndarray = _NO_COLUMNS,
         follow: bool = True,
         replans: bool = True,
+        shrinks: bool = False,
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
@@ -129,6 +135,8 @@ class Newton(Growing):
         self._upper = np.triu_indices(q)
         self.state[:d] = start
         self._wide, self._follow, self._replans = wide, follow, replans
+        self._shrinks = isinstance(curvature.loss, Huber) and (shrinks or bool(scaled.size))
+        self._secants = Secants()
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
         if more:
@@ -379,6 +387,10 @@ class Newton(Growing):
         sigma = float(point[-1]) if huber else 4.0
         unit = 1 / (curvature.factor * sigma)
         mean = total / size
+        if not again:
+            self._secants = Secants()
+        if deviation:
+            self._secants.add(point[: curvature.columns], mean[: curvature.columns], (size / deviation) ** 2)
         curved = state[d : curvature.size]
         curved += weight / (weights + weight) * (mean[d:] * unit - curved)
         state[curvature.size : curvature.size + 2] = weights + weight, noise + (weight * unit * deviation / size) ** 2
@@ -456,12 +468,17 @@ class Newton(Growing):
         found, gradient = change.means(total, d, huber)
         sigma = float(point[-1]) if huber else 1.0
         curved = state[d : curvature.size]
-        values, vectors = np.linalg.eigh(self._hessian(curved))
-        values = np.maximum(values, max(math.sqrt(2 * q * variance), 1e-9 * abs(values[-1]), 1e-12 / sigma))
+        hessian, rows, loud = self._hessian(curved), variance * np.eye(q), 1.0
+        if self._secants:
+            hessian, rows = self._secants.improved(hessian, variance)
+            loud = _FLOOR[huber]
+        values, vectors = np.linalg.eigh(hessian)
+        floors = loud * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))
+        values = np.maximum(values, np.maximum(floors, max(1e-9 * abs(values[-1]), 1e-12 / sigma)))
         along = vectors.T @ gradient[:q]
         decrement = float(np.sum(along**2 / values))
         found[:q] -= min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ (along / values))
-        if huber and self._scaled.size:
+        if self._shrinks:
             inverse = (vectors / values) @ vectors.T
             error = float(total[change.NOISE]) / float(total[change.WEIGHT]) ** 2 / sigma**2
             found[:q] = sigma * shrunk(found[:q] / sigma, error * inverse @ inverse)

@@ -36,7 +36,8 @@ class NewtonPlan:
     """A plan of a run for n users; public.
 
     Each round has a share of mu^2; they sum to 1. `information` is what the window counts as, the inverse variance of
-    its mean gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget.
+    its mean gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget. `scaled`
+    is that of the task.
     """
 
     curvature: Curvature
@@ -45,6 +46,7 @@ class NewtonPlan:
     noises: tuple[Gaussian, ...]
     information: float
     deviation: float
+    scaled: bool
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class NewtonSteps(Method):
         variance = min(curvature.variance, task.spread**2) / task.users
         deviation = _deviation(task, whole)
         noise = (deviation / task.users) ** 2 * task.d
-        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise), deviation)
+        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise), deviation, task.scaled)
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -103,7 +105,8 @@ class NewtonSteps(Method):
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`."""
-        steps = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, plan.deviation)
+        first = start[: plan.curvature.parameters]
+        steps = Newton(plan.curvature, first, users.project, plan.deviation, shrinks=plan.scaled)
         steps.state[:] = start
         for number, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
@@ -130,7 +133,9 @@ class NewtonSteps(Method):
         self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
         """As `Method.merge`: the sums of all, weighted by what they know."""
-        whole, *sequences = (Newton(_curvature(task), average, project, 0.0) for _ in (None, *states))
+        whole, *sequences = (
+            Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled) for _ in (None, *states)
+        )
         for steps, state in zip(sequences, states, strict=True):
             steps.state[:] = state
         whole.merge(sequences, average)

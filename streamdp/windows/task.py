@@ -27,7 +27,7 @@ class Task:
     accuracy depends on it. `smoothness` is beta of the loss; if it is inf, the method smooths the loss by the `radius`
     of `Users.gradients`. `convexity` is lambda >= 0 of the expected loss, `distance` the largest l2 distance of the
     optimum from the start. `curvature` is what a record adds to a sum of gradients and curvatures; None if the loss has
-    no bounded curvature.
+    no bounded curvature. `scaled`: whether columns have units of about their spread, and the model an intercept.
     """
 
     users: int
@@ -41,6 +41,7 @@ class Task:
     distance: float
     spread: float
     curvature: Curvature | None = None
+    scaled: bool = False
 
 
 def least(accepted: Callable[[int], bool], most: int = 10**12) -> int | None:

@@ -175,3 +175,51 @@ def test_at_a_terminal_trust_is_the_first_question(data: Path, typed: str, trust
     os.close(terminal)
     assert said.index("Who may see the raw records") < said.index("1 nobody") < said.index("4 shuffler")
     assert f"trust: {trust}" in (data / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("written", "format"),
+    [
+        (["31/01/2020 10:20", "01/02/2020 23:59"], "%d/%m/%Y %H:%M"),
+        (["01/31/2020", "02/01/2020"], "%m/%d/%Y"),
+        (["31.01.2020", "1.2.2020"], "%d.%m.%Y"),
+    ],
+)
+def test_dates_as_people_write_them_have_their_format(
+    tmp_path: Path, quick: Quick, written: list[str], format: str
+) -> None:
+    (tmp_path / "days.csv").write_text("day,y\n" + "".join(f"{day},1\n" for day in written))
+    quick.error(0, "init", "days.csv", "--target", "y")
+    features = Document((tmp_path / "job.yaml").read_text(), "job.yaml").data["schema"]["features"]
+    assert [declared["format"] for declared in features.values()] == [format] * (2 if "H" in format else 1)
+
+
+def test_a_date_that_two_formats_fit_names_both(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "days.csv").write_text("day,y\n01/02/2020,1\n03/04/2020,2\n")
+    quick.error(0, "init", "days.csv", "--target", "y")
+    text = (tmp_path / "job.yaml").read_text()
+    assert 'format: "%d/%m/%Y", part' in text
+    assert 'format: "%m/%d/%Y" fits, too' in text
+
+
+@pytest.mark.parametrize(
+    ("written", "source"),
+    [
+        (["1.234,5", "2,5"], {"decimal": ",", "thousands": "."}),
+        (["1234,5", "2,25"], {"decimal": ","}),
+        (["1,234.5", "1,000,000"], {"decimal": ".", "thousands": ","}),
+    ],
+)
+def test_numbers_with_commas_are_numbers(tmp_path: Path, quick: Quick, written: list[str], source: dict) -> None:
+    (tmp_path / "prices.csv").write_text("price;n;y\n" + "".join(f"{price};7;1\n" for price in written))
+    said = quick.error(0, "init", "prices.csv", "--target", "y")
+    assert "commas" not in said
+    text = (tmp_path / "job.yaml").read_text()
+    job = Document(text, "job.yaml").data
+    assert {key: job["source"][key] for key in ("decimal", "thousands") if key in job["source"]} == source
+    assert "price:  # a number" in text
+
+
+def test_numbers_that_two_marks_fit_stay_text_with_a_warning(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "prices.csv").write_text("price;y\n1,234;1\n2,345;2\n")
+    assert "commas are text" in quick.error(0, "init", "prices.csv", "--target", "y")
