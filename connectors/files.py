@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +17,9 @@ from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordblocks import Records
 from connectors.recordfile import RecordFile
 from connectors.recordlines import Lines
-from connectors.textform import TextForm
+from connectors.textform import TextForm, usual_numbers
 from streamdp.data.records import Batch, DeadLetter, Encoder
-from streamdp.errors import ConfigError, check_path
+from streamdp.errors import check_path
 
 
 class CSVSource(RecordFile):
@@ -58,7 +57,7 @@ class CSVSource(RecordFile):
         decimal: str = ".",
         thousands: str | None = None,
     ) -> None:
-        self._number = None if (decimal, thousands) == (".", None) else _written(decimal, thousands)
+        self._number = None if (decimal, thousands) == (".", None) else usual_numbers(decimal, thousands)
         path = check_path("path", path)
         self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, encoder.columns)
         super().__init__(
@@ -158,26 +157,6 @@ class CSVSource(RecordFile):
         )
         batch = self._encoder.encode(self._usual(frame), rows[kept], {})
         return replace(batch, dead=by_position([*batch.dead, *dead]))
-
-
-def _written(decimal: str, thousands: str | None) -> Callable[[str], pl.Expr]:
-    """Return how a column of text with numbers in this notation becomes one in the usual notation.
-
-    Other texts stay as they are. Raises `ConfigError` for marks that are no two different characters.
-    """
-    if decimal not in (".", ",") or thousands not in (None, ".", ",", " ", "'", "_") or decimal == thousands:
-        raise ConfigError("numbers: expected decimal . or , and another character of . , ' _ or a blank as thousands")
-    group = rf"[0-9]{{1,3}}(?:[{thousands}][0-9]{{3}})+|" if thousands else ""
-    pattern = rf"^\s*[+-]?(?:{group}[0-9]*)(?:[{decimal}][0-9]*)?(?:[eE][+-]?[0-9]+)?\s*$"
-
-    def usual(name: str) -> pl.Expr:
-        column = pl.col(name)
-        bare = column.str.replace_all(thousands, "", literal=True) if thousands else column
-        return (
-            pl.when(column.str.contains(pattern)).then(bare.str.replace(decimal, ".", literal=True)).otherwise(column)
-        )
-
-    return usual
 
 
 def _utf8(records: Records) -> np.ndarray:

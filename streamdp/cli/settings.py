@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import JobConfig
+
+_TEXT = frozenset(("encoding", "skip_lines", "comment", "decimal", "thousands"))
 
 
 def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> JobConfig:
@@ -49,6 +52,30 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     name = os.path.basename(os.path.abspath(what))  # also of the folder .
     settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)
     return make_config(settings)
+
+
+def text_form(path: str, assignments: Sequence[str]) -> FileSourceConfig:
+    """The form of the text of a CSV file at `path`, from `--set source.KEY=VALUE` in `assignments`.
+
+    Raises `ConfigError`; the message names the key.
+    """
+    from pydantic import ValidationError
+
+    from streamdp.config.file import FileSourceConfig
+    from streamdp.config.problems import first_problem
+
+    chosen: dict[str, Any] = {}
+    for assignment in assignments:
+        _assign(chosen, assignment)
+    given = chosen.pop("source", {})
+    if chosen or not given.keys() <= _TEXT:
+        raise ConfigError(
+            f"--set: expected one of source.{', source.'.join(sorted(_TEXT))}: only the text's form is set"
+        )
+    try:
+        return FileSourceConfig(path=path, **given)
+    except ValidationError as error:
+        raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AsJSON, Delimiter, JobName, StorePath, ascii_delimiter, need_stdin, say
+from streamdp.cli.common import AsJSON, Delimiter, JobName, StorePath, TextSettings, ascii_delimiter, need_stdin, say
 
 
 @app.command(epilog="Example: streamdp status late.db")
@@ -139,20 +139,23 @@ def predict(
     job: JobName = None,
     delimiter: Delimiter = ",",
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
+    assignments: TextSettings = None,
 ) -> None:
     """Add predictions to CSV rows.
 
     Rows come from standard input, and go to standard output.
     """
+    from streamdp.cli.settings import text_form
     from streamdp.serving.predict_csv import predict_csv
     from streamdp.serving.publish import committed
 
     need_stdin()
     delimiter = ascii_delimiter(delimiter)
+    form = text_form("-", assignments or ())
     model = committed(store, job)
     # Bytes that are not UTF-8 are copied unchanged.
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
-    bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column)
+    bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column, written=form)
     if bad:
         say(f"{bad} rows do not fit the schema and have no prediction")
 

@@ -15,6 +15,10 @@ from streamdp.errors import SourceError
 from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
     from connectors.filelist import FileList
     from connectors.letterfile import DeadLetterFile
     from connectors.recordfile import RecordFile
@@ -148,6 +152,15 @@ class FileSourceConfig(Settings):
         from connectors.textform import TextForm
 
         return TextForm(self.encoding, self.skip_lines, self.comment)
+
+    @property
+    def usual_numbers(self) -> Callable[[str], pl.Expr] | None:
+        """How a column of numbers in the file's notation becomes one in the usual one; None if it is that."""
+        if (self.decimal, self.thousands) == (".", None):
+            return None
+        from connectors.textform import usual_numbers
+
+        return usual_numbers(self.decimal, self.thousands)
 
     @property
     def paths(self) -> list[str]:

@@ -25,6 +25,7 @@ class Predictor:
         self._estimator = estimator
         self.classes = declared.target.classes  # of a classifier; None for a regression
         self.columns = self._schema.feature_columns  # the raw columns that it reads
+        self.numeric_columns = [name for name in self._schema.numeric_columns if name in self.columns]
         self.labels: list[str] = []  # the classes that it has probabilities for; empty if it has none
         if self.classes is not None and estimator.probabilistic:
             self.labels = self.classes

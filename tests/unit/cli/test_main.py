@@ -447,6 +447,27 @@ def test_fields_of_any_length_and_tabs(trained: Path) -> None:
     assert len(out.splitlines()[1].split("\t")) == 6
 
 
+def test_predict_reads_text_as_run_does(trained: Path) -> None:
+    plain = "delay,origin\n1.5,EWR\n-1000,EWR\n"
+    other = "# exported\ndelay;origin;Flughäfen\n1,5;EWR;é\n-1.000,0;EWR;é\n".encode("cp1252")
+    form = ["encoding=cp1252", "comment='#'", "decimal=','", "thousands=."]
+    options = [part for setting in form for part in ("--set", f"source.{setting}")]
+    _, expected, _ = streamdp(trained, "predict", "data.db", stdin=plain)
+    code, out, err = streamdp(trained, "predict", "data.db", "--delimiter", ";", *options, stdin=other)
+    assert (code, err) == (0, "")
+    assert [line.split(";")[-3:] for line in out.splitlines()[1:]] == [
+        line.split(",")[-3:] for line in expected.splitlines()[1:]
+    ]
+
+
+@pytest.mark.parametrize("setting", ["source.path=x", "model.eta=1", "source.encoding=klingon", "source.decimal=;"])
+def test_predict_takes_no_other_settings(trained: Path, setting: str) -> None:
+    code, _, err = streamdp(trained, "predict", "data.db", "--set", setting, stdin="delay,origin\n")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "source." in err
+
+
 def test_a_run_without_privacy_says_so_and_takes_a_tab(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text(rows(100).replace(",", "\t"))
     flags = [*FLAGS, "--set", "model.mechanism=none", "--set", r"source.delimiter=\t"]

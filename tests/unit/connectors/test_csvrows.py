@@ -17,6 +17,7 @@ import pytest
 from connectors import CSVSource
 from connectors.csvrows import CSVRow, CSVRows
 from streamdp.cli.kafka_job import _messages
+from streamdp.config.file import FileSourceConfig
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, StreamDPError
 from streamdp.serving import predict_csv as predict
@@ -185,6 +186,13 @@ def test_headers_that_lack_or_repeat_columns(tmp_path: Path, monkeypatch: pytest
         rows(str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="delimiter"):
         rows(write(tmp_path, HEADER), '"')
+
+
+def test_produce_sends_numbers_as_they_are_usually_written(tmp_path: Path) -> None:
+    path = write(tmp_path, "# é\nid;a;t\n1,5;1.234,5;1,5 %\n".encode("latin-1"))
+    written = FileSourceConfig(path=path, encoding="latin-1", comment="#", decimal=",", thousands=".")
+    sent = [(key, json.loads(value)) for key, value in _messages(path, "id", ";", written)]
+    assert sent == [(b"1,5", {"id": "1,5", "a": "1234.5", "t": "1,5 %"})]
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|", "."])
