@@ -102,7 +102,7 @@ class Newton(Growing):
     which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
     change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
     devices know them from the job alone. `shrinks`: whether columns have units of about their spread and the model an
-    intercept; so it is, too, if any are `scaled`.
+    intercept; so it is, too, if any are `scaled`. `secants` collect what sums of the same records say.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Newton(Growing):
         follow: bool = True,
         replans: bool = True,
         shrinks: bool = False,
+        secants: Secants | None = None,
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
@@ -136,7 +137,7 @@ class Newton(Growing):
         self.state[:d] = start
         self._wide, self._follow, self._replans = wide, follow, replans
         self._shrinks = isinstance(curvature.loss, Huber) and (shrinks or bool(scaled.size))
-        self._secants = Secants()
+        self._secants = secants
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
         if more:
@@ -387,9 +388,7 @@ class Newton(Growing):
         sigma = float(point[-1]) if huber else 4.0
         unit = 1 / (curvature.factor * sigma)
         mean = total / size
-        if not again:
-            self._secants = Secants()
-        if deviation:
+        if self._secants is not None and deviation:
             self._secants.add(point[: curvature.columns], mean[: curvature.columns], (size / deviation) ** 2)
         curved = state[d : curvature.size]
         curved += weight / (weights + weight) * (mean[d:] * unit - curved)

@@ -21,6 +21,7 @@ import numpy as np
 from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
+from streamdp.optim.secants import Secants
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
@@ -106,7 +107,7 @@ class NewtonSteps(Method):
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`."""
         first = start[: plan.curvature.parameters]
-        steps = Newton(plan.curvature, first, users.project, plan.deviation, shrinks=plan.scaled)
+        steps = Newton(plan.curvature, first, users.project, plan.deviation, shrinks=plan.scaled, secants=Secants())
         steps.state[:] = start
         for number, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
