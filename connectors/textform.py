@@ -62,7 +62,7 @@ class Converter:
 
 
 def usual_numbers(decimal: str, thousands: str | None) -> Callable[[str], pl.Expr]:
-    """Return how a column of text with numbers in this notation becomes one in the usual notation.
+    """Return how a column of text with numbers, with these marks `decimal` and `thousands`, becomes a usual one.
 
     Other texts stay as they are. Raises `ConfigError` for marks that are no two different characters.
     """
