@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from sphinx.util.inspect import stringify_signature
 from typer.cli import get_docs_for_click
 
 import streamdp
@@ -101,8 +103,12 @@ def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
 
 
 def without_fields(app: Any, what: str, name: str, thing: Any, options: Any, signature: Any, result: Any) -> Any:
-    """Settings are written in YAML: their classes have no signature."""
-    return ("", "") if name.startswith("streamdp.config.") else None
+    """Settings are written in YAML: their classes have no signature. Estimators have that of their constructor."""
+    if name.startswith("streamdp.config."):
+        return "", ""
+    if what == "class" and signature == "(*args, **given)":
+        return stringify_signature(inspect.signature(thing), show_annotation=False), None
+    return None
 
 
 def write_commands(app: Any) -> None:
