@@ -394,7 +394,8 @@ def test_a_service_is_killed_in_a_commit_and_another_takes_its_shard(
             return stack.enter_context(ServiceProcess(tmp_path, ports[name], **more))
 
         first, second = start("first", "0"), start("second", "0")
-        one, other = (stack.enter_context(httpx.Client(base_url=each.address, timeout=60)) for each in (first, second))
+        addresses = (first.address, second.address)
+        one, other = (stack.enter_context(httpx.Client(base_url=at, timeout=PATIENCE_S)) for at in addresses)
         assert learn(one, "before", *people[:5]).json()["learned"] == 5
         pool = stack.enter_context(ThreadPoolExecutor(1))
         with held(url, moment) as wait_for:
@@ -406,7 +407,7 @@ def test_a_service_is_killed_in_a_commit_and_another_takes_its_shard(
         assert (answer["learned"], answer["refused"]) == (5, 5)
         assert learned(other, "more", *people)["refused"] == 10
         third = start("first", "inf")
-        with httpx.Client(base_url=third.address, timeout=60) as http:
+        with httpx.Client(base_url=third.address, timeout=PATIENCE_S) as http:
             shows(http, 10)
             assert learned(http, "k", *people) == answer
             assert learned(http, "new", record(90))["learned"] == 1

@@ -91,7 +91,7 @@ def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:
             for caller in range(8):
                 pool.submit(call, caller)
             for _ in range(40):
-                assert begun.acquire(timeout=60)
+                assert begun.acquire(timeout=PATIENCE_S)
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
     learned, refused, dead = counted(tmp_path)
@@ -156,7 +156,7 @@ def test_a_silent_database_is_told_and_holds_nobody(tmp_path: Path, postgres: An
             (tmp_path / file).write_text(text)
         port = free_ports(tmp_path, ("service",))["service"]
         service = ServiceProcess(tmp_path, port, "late.yaml", "other.yaml", STREAMDP_SUBJECT_KEY="ab" * 32)
-        with httpx.Client(base_url=service.address, timeout=60) as http, ThreadPoolExecutor(1) as pool:
+        with httpx.Client(base_url=service.address, timeout=PATIENCE_S) as http, ThreadPoolExecutor(1) as pool:
 
             def learn(job_name: str, i: int) -> httpx.Response:
                 body = {"records": [record(i)]}

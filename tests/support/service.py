@@ -62,7 +62,7 @@ def client(
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            with httpx.Client(base_url=server.address, timeout=60) as found:
+            with httpx.Client(base_url=server.address, timeout=PATIENCE_S) as found:
                 found.app = app  # type: ignore[attr-defined]
                 try:
                     found.get("/healthz")  # waits for the start
