@@ -24,7 +24,7 @@ def plot(
     job: JobName = None,
     level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
 ) -> None:
-    """Draw the weights or statistics, what was learned, and measured errors."""
+    """Draw weights, statistics, counts and measured errors."""
     from streamdp.config.job import load_config
     from streamdp.serving.doubts import doubts
     from streamdp.serving.plots import draw, measured, write

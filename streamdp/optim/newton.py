@@ -389,7 +389,8 @@ class Newton(Growing):
         unit = 1 / (curvature.factor * sigma)
         mean = total / size
         if self._secants is not None and deviation:
-            self._secants.add(point[: curvature.columns], mean[: curvature.columns], (size / deviation) ** 2)
+            q = curvature.columns
+            self._secants.add(point[:q], mean[:q], (size / deviation) ** 2)
         curved = state[d : curvature.size]
         curved += weight / (weights + weight) * (mean[d:] * unit - curved)
         state[curvature.size : curvature.size + 2] = weights + weight, noise + (weight * unit * deviation / size) ** 2

@@ -10,12 +10,18 @@ posterior mean of the rows of A is
 and P is the covariance of a row. A direction in which the points moved far is known much better than by H: the noise of
 a gradient is that of d numbers, and that of H of d^2 / 2.
 
+A depends on the point a little, and on Huber's scale. So a gradient that is dg from the mean also has an error of
+.3 |dg|, spread over its coordinates: without it, gradients with little noise would overrule H, which is nearly exact
+then.
+
 Everything here is computed from noisy sums, so it is post-processing and spends nothing. It is about accuracy only.
 """
 
 from __future__ import annotations
 
 import numpy as np
+
+_ERROR = 0.3
 
 
 class Secants:
@@ -37,6 +43,7 @@ class Secants:
         weights = weights[:, None]
         points -= np.average(points, axis=0, weights=weights[:, 0])
         gradients -= np.average(gradients, axis=0, weights=weights[:, 0])
+        weights = 1 / (1 / weights + _ERROR**2 * np.mean(gradients**2, axis=1, keepdims=True))
         inverse = np.linalg.inv(np.eye(len(hessian)) + variance * (points * weights).T @ points)
         found = (hessian + variance * (gradients * weights).T @ points) @ inverse
         return (found + found.T) / 2, variance * inverse

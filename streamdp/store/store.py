@@ -122,7 +122,7 @@ class Store:
     >>> import tempfile
     >>> directory = tempfile.TemporaryDirectory()
     >>> with Store(directory.name + "/job.db", "trips", "1") as store:
-    ...     store.commit({"theta": [0.5]}, {"row": 7}, Counts(learned=7))
+    ...     committed = store.commit({"theta": [0.5]}, {"row": 7}, Counts(learned=7))
     >>> Store.snapshot(directory.name + "/job.db").position
     {'row': 7}
     """

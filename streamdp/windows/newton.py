@@ -133,13 +133,17 @@ class NewtonSteps(Method):
     def merge(
         self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        """As `Method.merge`: the sums of all, weighted by what they know."""
+        """As `Method.merge`: the sums of all, weighted by what they know; the answer stays the average of theirs.
+
+        A step of the averages would lack what the rounds of each part said about the Hessian (`secants`).
+        """
         whole, *sequences = (
             Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled) for _ in (None, *states)
         )
         for steps, state in zip(sequences, states, strict=True):
             steps.state[:] = state
         whole.merge(sequences, average)
+        whole.estimate[:] = average
         return whole.state
 
 

@@ -91,9 +91,11 @@ def test_the_examples_of_schemas_are_sources_of_jobs() -> None:
 
 
 LINK = re.compile(r"\]\(([^)#\s]+)")
+GENERATED = {DOCS / "gallery" / "index.md", DOCS / "reference" / "commands.md"}  # `make docs` writes and checks them
 
 
 @pytest.mark.parametrize("path", [*sorted(DOCS.rglob("*.md")), *ROOT.glob("*.md")], ids=lambda path: path.stem)
 def test_every_file_that_a_document_links_exists(path: Path) -> None:
     targets = [target for target in LINK.findall(path.read_text()) if "://" not in target]
-    assert not [target for target in targets if not (path.parent / target).exists()]
+    places = [(path.parent / target).resolve() for target in targets]
+    assert not [place for place in places if place not in GENERATED and not place.exists()]

@@ -132,6 +132,6 @@ time.sleep(60)
         server = int(parent.stdout.readline())
         assert parent.stdout.readline() == b"ended\n"
         state = Path(f"/proc/{server}/stat")
-        assert " (sleep) " in state.read_text()
+        wait_until(lambda: " (sleep) " in state.read_text())  # first it is the program that starts it
         parent.send_signal(signal.SIGKILL)
     wait_until(lambda: not os.path.exists(state) or ") Z " in state.read_text())

@@ -130,7 +130,7 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
         0,
         FINE,
     ),
-    "init sees commas in numbers": ({"people.csv": GERMAN}, "init people.csv -o x.yaml", 0, "set source.decimal: ','"),
+    "init sees commas in numbers": ({"people.csv": GERMAN}, "init people.csv -o x.yaml", 0, "wrote x.yaml"),
     "decimal and thousands alike": (
         {"job.yaml": source(", decimal: ',', thousands: ','")},
         "run job.yaml",

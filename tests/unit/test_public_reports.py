@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import yaml
 
 from connectors.avrorows import AvroDecoder
 from connectors.avroschemas import parsed
@@ -64,12 +65,13 @@ def test_a_token_that_no_header_may_have_is_named_at_once(token: str) -> None:
         assert "abc" not in str(caught.value)
 
 
-def test_numbers_with_a_decimal_comma_are_named(tmp_path: Path, quick: Quick) -> None:
+def test_numbers_with_a_decimal_comma_are_read(tmp_path: Path, quick: Quick) -> None:
     """pola-rs/polars#26685. With --public, each number became a class without a word."""
     (tmp_path / "eu.csv").write_text("age;pay;town;code\n23;1.234,5;Bonn;1,2,3\n54;60,25;Ulm;4,5\n33;7;Ulm;6\n")
-    code, _, err = quick("init", "eu.csv", "--public", "--target", "pay")
-    assert code == 0
-    assert "pay: numbers with commas are text here" in err
+    assert quick("init", "eu.csv", "--public", "--target", "pay")[0] == 0
+    written = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert (written["source"]["decimal"], written["source"]["thousands"]) == (",", ".")
+    assert written["schema"]["target"]["bounds"] == [0, 1240]  # rounded outwards
     (tmp_path / "us.csv").write_text("age,pay\n23,4.5\n54,60\n")
     assert "comma" not in quick("init", "us.csv", "-o", "us.yaml")[2]
 

@@ -49,10 +49,10 @@ def test_a_call_is_learned_again_after_another_job_has_spent(tmp_path: Path, mon
     commit, between = Store.commit_parts, []
     with client(*jobs(tmp_path, "a", "b")) as http:
 
-        def late(store: Store, *given: Any) -> None:
+        def late(store: Store, *given: Any) -> Any:
             if store.job == "a" and not between:
                 between.append(learn(http, "b", ["ann"] * 3, "kb").json())
-            commit(store, *given)
+            return commit(store, *given)
 
         monkeypatch.setattr(Store, "commit_parts", late)
         answer = learn(http, "a", ["ann", "ann", "bob", "ann"], "ka").json()
