@@ -292,7 +292,8 @@ def told(quick: bool) -> str:
                     for choice in ("follow", "told", "ignore")
                 }
                 backs = {choice: np.mean(values) for choice, values in found.items()}
-                ratio = f"{backs['follow'] / max(backs['told'], CHUNK):.1f}"
+                never = "" if backs["follow"] < n / 2 else "at least "
+                ratio = f"{never}{backs['follow'] / max(backs['told'], CHUNK):.1f}"
                 rows.append([name, str(p), kind, *(f"{back:,.0f}" for back in backs.values()), ratio])
             rows.append(["River, not private", str(p), kind, f"{_river_back(*streams[0]):,.0f}", "", "", ""])
     return table(["learner", "columns", "change", "follow", "told", "ignore", "follow/told"], rows)
