@@ -373,7 +373,11 @@ def draws(rows: int | None, times: int) -> str:
         print(" | ".join(lines[-1]), flush=True)
     head = ["data", "rows learned", "constant", "scikit-learn", "streamdp, median", "worst", "median / scikit-learn"]
     text = table([*head, "beats the constant", "its verdicts", "wrong ones", "seconds of processor a draw"], lines)
-    return f"{text}\n\n{counts['runs'] - counts['wrong']} of {counts['runs']} verdicts are not wrong."
+    given = counts["runs"] - counts["none"]
+    sentence = (
+        f"{given - counts['wrong']} of {given} verdicts are not wrong; {counts['not known']} of them are not known."
+    )
+    return f"{text}\n\n{sentence}"
 
 
 def _done(*arguments: str) -> str:
