@@ -12,13 +12,15 @@ import numpy as np
 from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
-from streamdp.optim.losses import Huber, without_shift
+from streamdp.optim.losses import Huber, Logistic, Softmax, without_shift
 from streamdp.privacy import samplers
 from streamdp.reading.intervals import UNPAIRED, path_intervals, records_to_settle
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
 
 LEAST_ALPHA, LEAST_EXPECTED = 0.5, 5.0
+RAREST = 0.05
+"""Limits of classes are given if each has at least this probability in the middle of the columns, by the answer."""
 
 
 def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +31,8 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
 
     `learner`: an averaged learner that has begun. `level`: the confidence, above 0 and below 1.
 
-    With steps that count records there are limits only after `LEAST_EXPECTED` expected relaxation times.
+    With steps that count records there are limits only after `LEAST_EXPECTED` expected relaxation times, and of classes
+    only if none is rarer than `RAREST`.
 
     Raises `NotAvailableError` before the second record, after `merged` and for alpha below 1/2 or 1, `ConfigError` for
     another level.
@@ -67,17 +70,34 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
         _signs(learner),
         level,
     )
-    if spec[loops.BY_RECORDS] and _expected_times(learner, theta) < LEAST_EXPECTED:
-        limits[:] = np.nan  # what seems to be settled seems so by chance: the walk is still on its way from the start
-    least = learner.least_records
-    if least is not None and seen < least:  # the steps are as long as theta: rare classes are far from normal then
-        limits[:] = np.nan
-    if arrays.blocks[follow.NUMBERS, follow.MIXED] > 0:  # the answer is not the average of this path alone
+    if _withheld(learner, theta):
         limits[:] = np.nan
     for block in (limits, times):  # how fast such coefficients move is not known
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
             block[start + np.array(arrays.units.unresolved, dtype=int)] = np.nan
     return limits, records_to_settle(times, seen, float(segments[:, -1].sum()), learner.steps.alpha)
+
+
+def _withheld(learner: LocalReports, theta: np.ndarray) -> bool:
+    """Whether no limits are given at all, for an answer (d,) in units."""
+    if learner.arrays.spec[loops.BY_RECORDS] and _expected_times(learner, theta) < LEAST_EXPECTED:
+        return True  # what seems to be settled seems so by chance: the walk is still on its way from the start
+    least = learner.least_records
+    if least is not None and int(learner.seen[0]) < least:  # the steps are as long as theta: the model is far away
+        return True
+    if _rarest(learner, theta) < RAREST:  # what is released is far from normal
+        return True
+    return bool(learner.arrays.blocks[follow.NUMBERS, follow.MIXED] > 0)  # the answer is not the average of this path
+
+
+def _rarest(learner: LocalReports, theta: np.ndarray) -> float:
+    """The probability of the rarest class in the middle of the columns, by theta (d,) in units; 1 if there is none."""
+    problem, p = learner.problem, learner.p
+    if not (problem.intercept and isinstance(problem.loss, Logistic | Softmax)):
+        return 1.0
+    scores = problem.blocks(theta, p)[:, p]
+    odds = np.append(scores, 0.0) if problem.outputs == 1 else scores
+    return float(np.exp(odds.min() - odds.max()) / np.sum(np.exp(odds - odds.max())))
 
 
 def _expected_times(learner: LocalReports, theta: np.ndarray) -> float:

@@ -505,3 +505,14 @@ def test_a_common_shift_of_all_classes_is_left_out() -> None:
         held += [*((found[:, :, 0] <= truth) & (truth <= found[:, :, 1]))[given]]
     assert len(held) > 20
     assert np.mean(held) > 0.9
+
+
+@pytest.mark.parametrize(("middle", "given"), [(0.0, True), (-5.3, False)])
+def test_a_rare_class_has_no_interval(middle: float, given: bool) -> None:
+    """With these words two or more parameters had limits before the rule, and they covered too seldom."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100_000, 3))
+    y = (rng.random(len(X)) < scipy.special.expit(X @ [1.0, -1.0, 0.5] + middle)).astype(float)
+    model = LDPASGDClassifier(features=["a", "b", "c"], budget="eps=4", seed=0)
+    model.learn_arrays(X, y)
+    assert bool(np.isfinite(model.interval()).any()) == given
