@@ -52,17 +52,7 @@ def held(share: float, error: float, width: float, settled: float) -> list[str]:
     return [f"{settled:.0%}", f"{100 * share:.1f} ± {100 * error:.1f} %", f"{width:.2f}"]
 
 
-HEAD = [
-    "loss",
-    "alpha",
-    "mu",
-    "records",
-    "plug-in covers",
-    "by theory right from",
-    "`interval`: given",
-    "covers",
-    "width",
-]
+HEAD = ["loss", "records", "draws", "alpha", "budget", "plug-in covers", "`interval` given", "covers", "width"]
 PARTS: dict[str, Callable[[bool], str]] = {
     "intervals": lambda quick: table(HEAD, rows({20_000: 4} if quick else SIZES)),
 }
