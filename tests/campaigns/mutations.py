@@ -53,6 +53,8 @@ DESK, REPORTS_TESTS = "streamdp/protocol/report_desk.py", "tests/unit/protocol/t
 DEVICE_JS, JS_TESTS = "streamdp/service/static/streamdp.js", "tests/statistical/test_js_device.py"
 CALLS, CALLS_TESTS = "connectors/http.py", "tests/unit/service/test_learning.py"
 
+MOST_SECONDS = 900
+"""Tests of a fault that take longer have noticed it: some faults repeat a call without end."""
 MUTATIONS = [
     # -- local privacy
     Mutation(
@@ -435,7 +437,12 @@ def noticed_by(folder: Path, tests: str) -> tuple[str, int]:
         "not campaign",
         *tests.split(),
     ]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"tests that do not end within {MOST_SECONDS} s", 1
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
     if done.returncode not in (0, 1) and found is None:
         raise SystemExit(f"pytest {tests} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
