@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.support.paths import ROOT
 
@@ -437,10 +438,9 @@ def noticed_by(folder: Path, tests: str) -> tuple[str, int]:
         "not campaign",
         *tests.split(),
     ]
+    run = partial(subprocess.run, cwd=folder, env=environment, capture_output=True, text=True)
     try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS
-        )
+        done = run(command, timeout=MOST_SECONDS)
     except subprocess.TimeoutExpired:
         return f"tests that do not end within {MOST_SECONDS} s", 1
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
