@@ -237,11 +237,6 @@ class Batches(Learner):
     # -- boundaries --------------------------------------------------------------------------------------------------
 
     @property
-    def pending(self) -> int:
-        """See `Learner.pending`."""
-        return self.open.taken
-
-    @property
     def to_boundary(self) -> int:
         """How many rows are missing from the open batch; 0 if none is open."""
         return self.batch - self.open.taken if self.open.taken else 0
@@ -264,13 +259,6 @@ class Batches(Learner):
     def full(self) -> int:
         """See `Learner.full`."""
         return self.batch
-
-    @property
-    def room(self) -> int:
-        """How many rows the open batch still takes; a full one ends first."""
-        while self.open.taken >= self.batch:
-            self._finish()
-        return self.batch - self.open.taken
 
     def close(self) -> None:
         """End the open batch with the rows that it has."""

@@ -71,7 +71,7 @@ class GatheredPart(Learner):
 
     @property
     def room(self) -> int:
-        """See `Batches.room`."""
+        """See `Learner.room`."""
         while self.open.taken >= self.batch:
             self._before += self._inner.batch_steps.batch
             self._inner.batch_steps.skip()

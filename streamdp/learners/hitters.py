@@ -88,9 +88,9 @@ class Hitters:
         cells = np.where(at < length, self._bucket(hashed) * _BYTES + symbols, self._cell(hashed))
         lines = (words[:, 1] >> np.uint64(50)).astype(np.int64)
         reported = self._oracle.randomised(_parity(lines & cells), np.ascontiguousarray(words[:, 2:4]))
-        added = np.zeros_like(self._sums)
-        np.add.at(added, (at, lines), 1 - 2 * reported)
-        self._sums = self._sums + added
+        sums = self._sums.copy()
+        np.add.at(sums, (at, lines), 1 - 2 * reported)
+        self._sums = sums
         self._reports = self._reports + np.bincount(at, minlength=length + 1)
 
     @staticmethod
@@ -103,7 +103,7 @@ class Hitters:
 
     def found(self) -> tuple[list[str], Frequencies]:
         """The texts, the most frequent first, and their frequencies."""
-        length, shares = len(self._columns), np.zeros(self._sums.shape)
+        length = len(self._columns)
         shares = _transformed(self._sums) / (np.maximum(self._reports, 1)[:, None] * self._oracle.keep)
         tables = shares[:length].reshape(length, _BUCKETS, _BYTES)
         several = max(int(self._reports[-1]), 1)

@@ -180,8 +180,8 @@ class Learner(ABC):
 
     @property
     def pending(self) -> int:
-        """Rows in memory that must not leave it yet."""
-        return 0
+        """Rows in memory that must not leave it yet; here those of the open batch."""
+        return 0 if self.open is None else self.open.taken
 
     @property
     def full(self) -> int:
@@ -191,7 +191,9 @@ class Learner(ABC):
     @property
     def room(self) -> int:
         """How many rows the open batch still takes, if there is `open`; a full one ends first."""
-        raise NotImplementedError
+        while self.pending >= self.full:
+            self.close()
+        return self.full - self.pending
 
     def come_to(self, y: np.ndarray) -> int:
         """How many of the next rows, by their targets y, join the open batch, if there is `open`.

@@ -72,23 +72,11 @@ class Series(Learner):
     # -- batches -----------------------------------------------------------------------------------------------------
 
     @property
-    def pending(self) -> int:
-        """See `Learner.pending`."""
-        return 0 if self.open is None else self.open.taken
-
-    @property
     def full(self) -> int:
         """See `Learner.full`: the size of the batches of the latest window."""
         latest: Any = self.windows[max(self.windows)] if self.windows else self._any
         found: int = latest.full
         return found
-
-    @property
-    def room(self) -> int:
-        """How many rows the open batches still take together; full ones end first."""
-        if self.pending >= self.full:
-            self.close()
-        return self.full - self.pending
 
     @property
     def to_boundary(self) -> int:

@@ -204,18 +204,6 @@ class Sums(Learner):
         return self._batch_size or max(FIRST_BATCH, before // GROWTH)
 
     @property
-    def pending(self) -> int:
-        """See `Learner.pending`."""
-        return self.open.taken
-
-    @property
-    def room(self) -> int:
-        """How many rows the open batch still takes; a full one ends first."""
-        if self.open.taken >= self.full:
-            self.close()
-        return self.full - self.open.taken
-
-    @property
     def to_boundary(self) -> int:
         """See `Learner.to_boundary`."""
         return self.full - self.open.taken if self.open.taken else 0
