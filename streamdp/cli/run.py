@@ -242,7 +242,7 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
     store = shlex.quote(config.store_path)
     shown = f"streamdp weights {store}; streamdp statement {store}; streamdp plot {store}"
     if config.statistics is not None:
-        shown = f"streamdp stats {store}; streamdp statement {store}"
+        shown = f"streamdp stats {store}; " + (shown if config.has_model else f"streamdp statement {store}")
     return RunnerDisplay(
         lambda: source.share,
         {"spends": f"a record: {config.model.budget}{cap}"},

@@ -117,10 +117,9 @@ def stats(
     from streamdp.serving.publish import committed
 
     model = committed(store, job)
-    if model.definition.statistics is None:
+    if (statistics := model.estimator.estimated) is None:
         raise NotAvailableError("this job has a model and no statistics: `streamdp weights STORE` shows it")
-    estimator: Any = model.estimator
-    rows = estimator.rows(level)
+    rows = statistics.rows(level)
     if as_json:
         _print_json(rows)
         return

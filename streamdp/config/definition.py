@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from hashlib import blake2b
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from river.base import Classifier
 
+from streamdp import estimators
 from streamdp.config.model import ModelConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
-from streamdp.config.trust import STATISTICS
+from streamdp.config.trust import STATISTICS, trust_of
 from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
 from streamdp.ledger.periods import DAY, Cap, RenewingCap, allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 
 CapText = Annotated[str, BeforeValidator(lambda value: str(parse_cap(value)))]
+_OWN_WORDS = 2**64
+"""What is added to a seed: statistics beside a model have random words of their own."""
 SEEDS_ALLOWED = "STREAMDP_TEST_SEEDS"
 """The environment variable without which a job has no seed; the test suite sets it to 1."""
 
@@ -66,11 +71,11 @@ class Definition(Settings):
     schema
         The declared public schema.
     model
-        The estimator and its parameters. With `statistics`, only `trust`, `budget`, `batch_size`
+        The estimator and its parameters. With `statistics` and no target, only `trust`, `budget`, `batch_size`
         and `every`.
     statistics
-        What to estimate in place of a model, by name, such as `{quantile: 0.5, of: charges, by: region}`; see
-        `Statistics`. Then the schema has no target.
+        What to estimate, by name, such as `{quantile: 0.5, of: charges, by: region}`; see `Statistics`. If the schema
+        has a target, a model is learned from the same records in the same budget.
     cap
         What a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days, late 7
         days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
@@ -87,11 +92,7 @@ class Definition(Settings):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         name, kind = self.model.estimator, self.model.kind
-        if (name == STATISTICS) != (self.statistics is not None):
-            raise MisfitError("statistics", f"expected statistics with {STATISTICS}, and with no other estimator")
-        if bool(self.schema_.target.column) != (self.statistics is None):
-            need = "expected a target" if self.statistics is None else "statistics have no target: leave it out"
-            raise MisfitError("schema", need)
+        self._fit_together()
         classifier = issubclass(kind, Classifier)
         if classifier != (self.schema_.target.classes is not None):
             need = "a schema.target with classes" if classifier else "a schema.target without classes"
@@ -115,6 +116,18 @@ class Definition(Settings):
         self._check_cap(estimator.record_budget)
         return self
 
+    def _fit_together(self) -> None:
+        """Refuse what is neither statistics, nor a model, nor both."""
+        if not self.schema_.target.column and self.statistics is None:
+            raise MisfitError("schema", "expected a target")
+        if (self.model.estimator == STATISTICS) == self.has_model:
+            raise MisfitError("statistics", f"expected {STATISTICS} without a target, and another estimator with one")
+        if self.model.share is not None and not (self.has_model and self.statistics):
+            raise MisfitError("model", "share is for a model with statistics beside it: leave it out")
+        if self.has_model and self.statistics and self.schema_.budget is not None:
+            need = "budgets of single records are not divided between a model and statistics: leave schema.budget out"
+            raise MisfitError("statistics", need)
+
     def _check_seed(self) -> None:
         """Refuse a seed outside of tests: its noise can be computed, so the model would protect no record."""
         if self.model.seed is not None and os.environ.get(SEEDS_ALLOWED) != "1":
@@ -135,6 +148,11 @@ class Definition(Settings):
                 raise MisfitError("cap", f"{self.cap} is below {name} {spent}: no record would fit")
 
     @property
+    def has_model(self) -> bool:
+        """Whether a model is learned, and not only statistics."""
+        return bool(self.schema_.target.column)
+
+    @property
     def cap_budget(self) -> Cap | None:
         """The cap as a value. None if there is no cap."""
         return None if self.cap is None else parse_cap(self.cap)
@@ -146,7 +164,7 @@ class Definition(Settings):
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
         fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation, "statistics": self.statistics}
-        if self.statistics is None:
+        if self.has_model:
             model = model.model_copy(update={"trust": None})  # the estimator says it
         plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
         return plain.model_dump_json(by_alias=True, exclude_none=True)
@@ -159,7 +177,8 @@ class Definition(Settings):
         becomes private.
         """
         budget = parse_budget(self.model.budget)
-        kind = str(with_amount(budget, 1.0) if self.model.kind.learns.per_record_budgets else budget)
+        own = self.model.kind.learns.per_record_budgets and self.statistics is None
+        kind = str(with_amount(budget, 1.0) if own else budget)
         seed = None if self.model.seed is None else 0
         text = self._text(self.model.model_copy(update={"budget": kind, "seed": seed}))
         return blake2b(text.encode(), digest_size=16, person=b"streamdp-job").hexdigest()
@@ -250,14 +269,23 @@ class Definition(Settings):
         Raises `ConfigError` and `BudgetError` for parameters out of range.
         """
         model = self.model
+        if not self.has_model:
+            given = model.parameters(signature(estimators.Statistics).parameters.keys())
+            declared, trust = self.schema_.declared(), cast(Any, model.trust)
+            return estimators.Statistics(self.statistics or {}, declared, model.budget, trust, ledger, **given)
+        if self.statistics is None:
+            return self._build_model(ledger, model.budget)
+        beside = self._beside(self.statistics)
+        estimator = self._build_model(ledger, beside.of_model)
+        estimator.estimate_beside(beside)
+        return estimator
+
+    def _build_model(self, ledger: Ledger | None, budget: Budget | str) -> Estimator:
+        """The model, whose records spend a budget on it."""
+        model = self.model
         build: Any = model.kind
         known = signature(build).parameters.keys()
         given = model.parameters(known)
-        if self.statistics is not None:
-            statistics: Estimator = build(
-                self.statistics, self.schema_.declared(), model.budget, model.trust, ledger, **given
-            )
-            return statistics
         if model.loss is not None:
             given["loss"] = build_loss(model.loss)
         if model.domain is not None:
@@ -277,8 +305,23 @@ class Definition(Settings):
                 raise ConfigError(f"{model.estimator} has no validation: its users report under LDP")
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
-        estimator: Estimator = build(budget=model.budget, features=features, ledger=ledger, **given)
+        estimator: Estimator = build(budget=budget, features=features, ledger=ledger, **given)
         return estimator
+
+    def _beside(self, declared: Mapping[str, Mapping[str, Any]]) -> Beside:
+        """The statistics beside the model; the target may be one of their columns."""
+        features, target = self.schema_.declared(), self.schema_.target
+        columns: Any = None
+        if target.column not in features and target.transform is None and (target.classes or target.bounds):
+            features[target.column] = target.classes or target.bounds
+            low, high = target.declared() or (0.0, 0.0)
+            columns = len(target.classes) if target.classes else ((low + high) / 2, (high - low) / 2)
+        seed = None if self.model.seed is None else self.model.seed + _OWN_WORDS
+        trust: Any = trust_of(self.model.estimator)
+        if trust == "window":
+            raise ConfigError("statistics beside a model need trust: process, nobody or shuffler, and no window")
+        statistics = estimators.Statistics(declared, features, self.model.budget, trust, seed=seed)
+        return Beside(statistics, 1.0 if self.model.share is None else self.model.share, columns)
 
 
 class StoredDefinition(Definition):

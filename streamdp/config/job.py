@@ -27,7 +27,7 @@ from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.config.trust import completed
+from streamdp.config.trust import STATISTICS, completed
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
@@ -72,7 +72,7 @@ class CommitConfig(Settings):
 def _any_record(job: dict[str, Any]) -> bool:
     """Whether the state may be committed after any record: not if it is a sum of batches."""
     model = job.get("model")
-    return job.get("statistics") is None or (isinstance(model, dict) and model.get("trust") == "nobody")
+    return not isinstance(model, dict) or model.get("estimator") != STATISTICS or model.get("trust") == "nobody"
 
 
 def _kind_of_source(value: Any) -> str:
@@ -146,10 +146,9 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _answers_requests(self) -> Self:
         if isinstance(self.source, CallsConfig):
-            if self.statistics is not None:
-                if isinstance(self.source, ReportsSourceConfig):
-                    raise MisfitError("statistics", "devices' reports are for models: use a source of type: http")
-            elif not issubclass(self.model.kind.learns, LocalReports):
+            if self.statistics is not None and isinstance(self.source, ReportsSourceConfig):
+                raise MisfitError("statistics", "devices' reports are for models: use a source of type: http")
+            if self.has_model and not issubclass(self.model.kind.learns, LocalReports):
                 need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
@@ -179,6 +178,8 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _shuffles(self) -> Self:
         if isinstance(self.source, ShuffleSourceConfig):
+            if self.statistics is not None:
+                raise MisfitError("statistics", "the messages of a separate shuffler are for models: leave them out")
             if not self.model.kind.learns.shuffled:
                 need = "a source of type: shuffle needs a Shuffle* estimator"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from streamdp import estimators
 from streamdp.config.settings import Settings
@@ -72,6 +73,8 @@ class ModelConfig(Settings):
         below 1 / n if the job declares `expected_records`.
     domain
         The set of allowed parameters theta.
+    share
+        With `statistics` beside the model, its share of the budget relative to theirs; default 1.
     seed
         For tests only: a model with a seed is not private. A job with a seed is refused unless the environment has
         `STREAMDP_TEST_SEEDS=1`.
@@ -91,6 +94,7 @@ class ModelConfig(Settings):
     scaling: Literal["private", "declared", "none"] | None = None
     domain: DomainConfig | None = None
     intercept: bool | None = None
+    share: float | None = Field(default=None, gt=0, lt=math.inf)
     seed: int | None = None
     horizon: int | None = None
     batch_size: int | None = None
@@ -137,7 +141,7 @@ class ModelConfig(Settings):
 
         Raises `ConfigError` for one that it lacks.
         """
-        others = ("trust", "estimator", "loss", "budget", "domain")
+        others = ("trust", "estimator", "loss", "budget", "domain", "share")
         given = {key: value for key, value in self if value is not None and key not in others}
         if foreign := sorted(given.keys() - known):
             raise ConfigError(f"{self.estimator} has no {foreign[0]}")

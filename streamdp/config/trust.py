@@ -56,7 +56,8 @@ def trust_of(estimator: str) -> Trust:
 def usual_trust(settings: Mapping[str, Any]) -> Trust:
     """Return who sees the raw records of a job, by its settings, if the job does not say so.
 
-    An operator holds a file or a table anyway; but records that answer beside being learned are in no window. LDP
+    An operator holds a file or a table anyway; but records that answer, or are in statistics, beside being learned are
+    in no window. LDP
     estimators alone allow a budget of each record, and commits after any record, which requests of the service wait
     for. They are also better if pan-private learning has no Newton steps, and for three classes or more, by the figures
     of `benchmarks.trust`.
@@ -64,7 +65,8 @@ def usual_trust(settings: Mapping[str, Any]) -> Trust:
     source, schema = _mapping(settings, "source"), _mapping(settings, "schema")
     kind = source.get("format") if source.get("type") == "spark" else source.get("type")
     classes = _mapping(schema, "target").get("classes")
-    trust: Trust = "window" if _mapping(settings, "validation").get("budget") is None else "process"
+    window = _mapping(settings, "validation").get("budget") is None and settings.get("statistics") is None
+    trust: Trust = "window" if window else "process"
     if kind == "kafka":
         trust = "nobody" if source.get("content") == "reports" else "process"
     elif kind == "shuffle":
@@ -123,14 +125,14 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
         return job
     model = job["model"] = dict(model)
     schema, source = _mapping(job, "schema"), _mapping(job, "source")
-    if job.get("statistics") is not None:
+    if job.get("statistics") is not None and not _mapping(schema, "target").get("column"):
         return _with_statistics(job, model)
     if model.get("estimator") is None:
         trust = usual_trust(job) if model.get("trust") is None else model["trust"]
         if trust not in ANSWERS:
             return job
         model["estimator"] = chosen(trust, classes=_mapping(schema, "target").get("classes") is not None)
-    if model["estimator"] not in ESTIMATORS:
+    if model["estimator"] not in ESTIMATORS or model["estimator"] == STATISTICS:
         return job
     kind: type[Estimator] = getattr(estimators, model["estimator"])
     _add_delta(job, model, kind, trust_of(model["estimator"]))

@@ -35,6 +35,7 @@ from streamdp.errors import (
     check_whole,
 )
 from streamdp.estimators.admission import Admission
+from streamdp.estimators.beside import Beside
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
@@ -97,6 +98,8 @@ class Estimator(river_base.Estimator):
     intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | Mapping[str, Any] | None = None
+    _beside: Beside | None = None
+    """The statistics of the same records; None: there are none."""
     _prediction: Prediction | None = None
     """What predicts; None before the features are known."""
     _index: dict[Any, float] | None = None
@@ -231,6 +234,8 @@ class Estimator(river_base.Estimator):
                 raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
             clone = super().clone(None if new_params is None else dict(new_params))
             self._admission.share_clones(clone._admission)  # noqa: SLF001 - the same class
+            if self._beside is not None:
+                clone.estimate_beside(self._beside.clone())
             return clone
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
@@ -351,7 +356,9 @@ class Estimator(river_base.Estimator):
     def _learn_faster(self) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner = self._features, self.learner
-        plain = self._validation is None and not isinstance(self.target, Mapping)  # no log of it
+        plain = (
+            self._validation is None and self._beside is None and not isinstance(self.target, Mapping)
+        )  # no log of it
         if plain and features is not None and features.packer is not None:
             if (kernel := learner.record_kernel()) is None:
                 return
@@ -505,12 +512,36 @@ class Estimator(river_base.Estimator):
 
     @property
     def record_budget(self) -> Budget:
-        """All that a record without a budget of its own spends: on what is learned, and on its answer."""
+        """All that a record without a budget of its own spends: on the model, its answer, and the statistics."""
         return self._admission.spend
+
+    def estimate_beside(self, beside: Beside) -> None:
+        """Estimate statistics of the records that are learned from now on.
+
+        Parameters
+        ----------
+        beside
+            The statistics, which take their part of the budget.
+
+        Raises `ConfigError` for an estimator that collects records by person, and with `validation`.
+        """
+        if isinstance(self.learner, Collector):
+            need = "statistics beside a model need a learner of single records"
+            raise ConfigError(f"{need}, and {type(self).__name__} holds the records of a person")
+        if self._validation is not None:
+            raise ConfigError("validation: with statistics beside the model no records answer; leave one of them out")
+        self._beside, self._admission.spend = beside, beside.spend
+
+    @property
+    def estimated(self) -> Any:
+        """The statistics beside the model, as an estimator to be read; None: there are none."""
+        return None if self._beside is None else self._beside.statistics
 
     def _ask_or_learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Ask and learn clean rows whose spends are counted; the budgets are as for `Learner.learn`."""
-        if self._validation is None:
+        if self._beside is not None and budget is None and amounts is None:
+            self._beside.learn(self.learner, X, y)
+        elif self._validation is None:  # a record with a budget of its own is learned by the model alone
             self.learner.learn(X, y, budget, amounts)
         else:
             self._validation.learn(self.learner, self._predicting("learn"), X, y, budget, amounts)
@@ -538,6 +569,8 @@ class Estimator(river_base.Estimator):
 
         It follows from the generator that is in use, not from the parameters, which may be changed.
         """
+        if self._beside is not None and not self._beside.statistics.private:
+            return False
         return self._rng.private and not self._admission.tainted and self.learner.private
 
     @property
@@ -584,6 +617,8 @@ class Estimator(river_base.Estimator):
                 self.learner.close()
                 if self._validation is not None and self._validation.holds_out:
                     self._validation.end_block(self.learner, self._predicting("close_batch"))
+                if self._beside is not None:
+                    self._beside.learner.close()
 
     @property
     def least_records(self) -> int | None:
@@ -682,6 +717,7 @@ class Estimator(river_base.Estimator):
             self._admission.spent, bool(bounds), validation is not None and not validation.own
         )
         caveats += [] if validation is None else validation.caveats()
+        caveats += [] if self._beside is None else self._beside.caveats(self.learner)
         notes = [note for note in (self.change_note, too_few(self)) if note is not None]
         caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
         caveats.append(
@@ -804,6 +840,7 @@ class Estimator(river_base.Estimator):
             "intercept": bool(self.intercept),
             "columns": self._features.constants(),
             **({} if self._validation is None else {"validation": repr(self._validation)}),
+            **({} if self._beside is None else {"beside": repr(self._beside)}),
             **self.learner.model(),
         }
 
@@ -824,6 +861,7 @@ class Estimator(river_base.Estimator):
                 **self.model_dict(),
                 **self.learner.learned(),
                 **({} if self._validation is None else {"answers": self._validation.state()}),
+                **({} if self._beside is None else {"statistics of records": self._beside.state()}),
                 **self._counts(),
                 "spent": [str(budget) for budget in self._admission.spent],
                 "private": self.private,
@@ -844,6 +882,8 @@ class Estimator(river_base.Estimator):
         from streamdp.estimators.saving import save
 
         with self._rng.lock:
+            if self._beside is not None:
+                raise ConfigError("save: a model with statistics beside it is kept by a Store")
             save(check_path("save", path), type(self).__name__, self._get_params(), self.state_dict())
 
     def _repr_html_(self) -> str:
@@ -878,6 +918,8 @@ class Estimator(river_base.Estimator):
                 raise ConfigError("state: expected what state_dict returns") from None
             if self._features is not None:
                 self.learner.discard()
+            if self._beside is not None:
+                self._beside.learner.discard()
             # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
             loaded = new._attributes_of(self)
             loaded["_admission"].keep_clones(self._admission)
@@ -913,6 +955,8 @@ class Estimator(river_base.Estimator):
         self._set_counts(counts)
         if self._validation is not None:
             self._validation.load(state["answers"])
+        if self._beside is not None:
+            self._beside.load(state["statistics of records"])
 
     def merged(self, *others: Self) -> Self:
         """Return a new estimator, the average of this one and others, for learners of disjoint records.
@@ -963,6 +1007,8 @@ class Estimator(river_base.Estimator):
         self._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})
         if self._validation is not None:
             self._validation.take_sum([part._validation for part in parts if part._validation is not None])  # noqa: SLF001
+        if self._beside is not None:
+            self._beside.take_sum([part._beside for part in parts if part._beside is not None])  # noqa: SLF001
 
     def _agreed(self) -> dict[str, Any]:
         """What estimators must share to be merged."""

@@ -418,6 +418,11 @@ class Statistics(Estimator):
         starts = {window: datetime.fromtimestamp(window * (self._length or 0), UTC) for window in self.learner.windows}
         return {f"{starts[window]:%Y-%m-%dT%H:%M:%SZ}": one for window, one in self.learner.windows.items()}
 
+    @property
+    def estimated(self) -> Statistics:
+        """The statistics: this."""
+        return self
+
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """Return all numbers as a table: `statistic`, `group`, `item`, `value`, `low` and `high`; None: not known.
 

@@ -178,6 +178,8 @@ class Sums(Learner):
         super().__init__(problem, budget, rng)
         self.open = OpenBatch()
         self._kind, self._batch_size = kind, batch_size
+        self.batch_of_model: int | None = None
+        """The size of the batches of a model that learns the same records, which end together with its own."""
         self._factors = [(block, math.sqrt(share) / block.norm) for block, share in blocks]
         self._size = sum(block.size for block, _ in blocks)
         distance = math.sqrt(sum((factor * block.distance) ** 2 for block, factor in self._factors))
@@ -201,7 +203,7 @@ class Sums(Learner):
     def full(self) -> int:
         """See `Learner.full`."""
         before = int(self.seen[0]) - self.open.taken
-        return self._batch_size or max(FIRST_BATCH, before // GROWTH)
+        return self.batch_of_model or self._batch_size or max(FIRST_BATCH, before // GROWTH)
 
     @property
     def to_boundary(self) -> int:

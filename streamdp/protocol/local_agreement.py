@@ -190,8 +190,9 @@ class Agreement(Wire):
     def of(cls, job: str, definition: Definition) -> Agreement:
         """The agreement of a `job`. Raises `ConfigError` if the model has no local half on the wire, or no noise."""
         learner: Any = definition.build_estimator()
-        if not isinstance(learner.learner, LocalReports):
-            raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: expected LDPSGD* or LDPASGD*")
+        if not isinstance(learner.learner, LocalReports) or definition.statistics is not None:
+            need = "expected LDPSGD* or LDPASGD*, and no statistics"
+            raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: {need}")
         schema, target = definition.schema_, definition.schema_.target
         built = definition.build_schema()
         if built.blanks or target.decimal is not None or target.transform is not None:

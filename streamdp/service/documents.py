@@ -82,8 +82,7 @@ def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:
 
 def statistic_rows(model: Model) -> list[dict[str, Any]]:
     """The numbers of a model's statistics."""
-    estimator: Any = model.estimator
-    rows: list[dict[str, Any]] = estimator.rows()
+    rows: list[dict[str, Any]] = model.estimator.estimated.rows()
     return rows
 
 

@@ -76,9 +76,9 @@ def _event(job: Job) -> bytes:
         if job.measures is not None:
             document["measure"] = job.measures
         document |= documents.shown_of_stream(job)
-        if job.model.definition.statistics is None:
+        if job.model.definition.has_model:
             document["weights"] = documents.weight_rows(job.model)
-        else:
+        if job.model.definition.statistics is not None:
             document["statistics"] = documents.statistic_rows(job.model)
         event = b"id: %d\nevent: commit\ndata: %s\n\n" % (job.snapshot.seq, orjson.dumps(document))
         job.event = job.snapshot.seq, event

@@ -35,7 +35,7 @@ async def model(request: Request, job: JobName) -> Response:
 async def weights(request: Request, job: JobName) -> Response:
     """The weights in original units, with 95 % intervals where the estimator has them."""
     found = job_for(request, job, "read").model
-    if found.definition.statistics is not None:
+    if not found.definition.has_model:
         raise ProblemError(404, "no-weights", f"this job has statistics and no model: GET /v1/models/{job}/statistics")
     return documents.answer({"version": found.snapshot.seq, "weights": documents.weight_rows(found)})
 

@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 async def predict(request: Request, job: JobName) -> Response:
     """Predict records. All must fit the schema. With ids, the token needs the scope `learn`, too: labels will come."""
     found = job_for(request, job, "predict")
-    if found.config.statistics is not None:
+    if not found.config.has_model:
         raise ProblemError(404, "no-model", f"this job has statistics: GET /v1/models/{job}/statistics")
     body = await read_json(request)
     X, ids = await work_on(body, read_predictions, found.features, body)

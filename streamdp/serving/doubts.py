@@ -33,9 +33,9 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         found.append(wide)
     if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
         found.append(few)
-    if getattr(estimator, "statistics", None) is not None:
-        return [*found, *_unknown(estimator.rows())]
-    if counts.learned:
+    if (statistics := getattr(estimator, "estimated", None)) is not None:
+        found += _unknown(statistics.rows())
+    if counts.learned and statistics is not estimator:
         shown = weights(estimator)
         needed = needs(estimator, shown)
         found += needed

@@ -59,7 +59,7 @@ def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[i
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("pictures need the extra plots: pip install 'streamdp[plots]'") from None
-    if model.definition.statistics is not None:
+    if not model.definition.has_model:
         return _series(model, level)
     found = weights(model.estimator, level)
     shown = [w for w in found if not w.name.startswith("(")] or found

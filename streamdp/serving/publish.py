@@ -125,9 +125,9 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
         "guarantee": str(model.estimator.guarantee),
         "statement": model.statement(),
     }
-    if model.definition.statistics is not None:
-        out["statistics"] = estimator.rows()
-    else:
+    if estimator.estimated is not None:
+        out["statistics"] = estimator.estimated.rows()
+    if model.definition.has_model:
         out["weights"] = [
             {key: value for key, value in asdict(weight).items() if value is not None}
             for weight in weights(model.estimator)

@@ -134,14 +134,14 @@ function commit(event, job) {
   }
   if (measure) measures(version, measure);
   if (validation) validated(validation);
-  at("numbers-title").textContent = statistics ? "Statistics" : "Weights";
+  at("numbers-title").textContent = [statistics && "Statistics", weights && "Weights"].filter(Boolean).join(" and ");
   const last = statistics?.at(-1)?.window; // of windows of time, the latest one
-  fill(at("weights"), statistics ? statistics.filter((s) => s.window === last).map((s) => [
+  fill(at("weights"), [...(statistics ?? []).filter((s) => s.window === last).map((s) => [
     [s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).join(" "), s.value ?? "not known yet", interval(s.low, s.high),
-  ]) : weights.map((w) => [
+  ]), ...(weights ?? []).map((w) => [
     [w.class ? `${w.name} (${w.class})` : w.name, w.unit], w.value,
     w.settles_at ? `not settled before about ${format(w.settles_at)} records` : interval(w.low, w.high),
-  ]));
+  ])]);
   document.title = `${job}: version ${version}`;
 }
 

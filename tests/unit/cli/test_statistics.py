@@ -70,7 +70,75 @@ def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quic
             assert "statistics" in ask.json()["detail"]
 
 
-def test_two_kills_lose_and_repeat_no_record(folder: Path) -> None:
+BESIDE = JOB.replace("south]}\n", "south]}\n  target: {column: cost, bounds: [0, 200]}\n").replace(
+    "charge}\n", "charge}\n  cost: {mean: cost, by: region}\n"
+)
+"""A model and statistics of the same records, also of the target."""
+
+
+def with_costs(folder: Path) -> None:
+    """Add the target: twice the charge, and noise."""
+    rng = np.random.default_rng(1)
+    lines = (folder / "people.csv").read_text().splitlines()
+    costs = [
+        f"{line},{2 * float(line.split(',')[0]) + noise:.2f}" if line[0] != "x" else f"{line},1"
+        for line, noise in zip(lines[1:], rng.normal(0, 3, ROWS), strict=True)
+    ]
+    (folder / "people.csv").write_text("\n".join(["charge,region,cost", *costs]) + "\n")
+
+
+@pytest.mark.parametrize("trust", ["process", "nobody"])
+def test_a_model_and_statistics_learn_the_same_records_and_are_shown_everywhere(
+    folder: Path, quick: Quick, trust: str
+) -> None:
+    with_costs(folder)
+    (folder / "job.yaml").write_text(BESIDE.replace("budget: eps=1", f"budget: eps=4, share: 2, trust: {trust}"))
+    code, out, err = quick("run", "job.yaml")
+    assert (code, '"learned": 19998' in out) == (0, True), err
+    rows = json.loads(quick.output("stats", "charges.db", "--json"))
+    named = {(row["statistic"], row["group"], row["item"]): row for row in rows}
+    assert named["median", None, None]["value"] == pytest.approx(16.8, abs=2)
+    assert named["cost", "north", None]["value"] == pytest.approx(40, abs=6)  # of the target
+    people = named["people", None, "north"]["value"] + named["people", None, "south"]["value"]
+    assert people == pytest.approx(19_998, abs=1500)  # of all records, also of those that the model learned
+    weights = {
+        weight["name"]: weight["value"] for weight in json.loads(quick.output("weights", "charges.db", "--json"))
+    }
+    assert weights["charge"] == pytest.approx(2, abs=0.4)
+    published = json.loads((folder / "found.json").read_text())
+    assert published["statistics"] == rows
+    assert [weight["value"] for weight in published["weights"]] == list(weights.values())
+    assert "statistics" in quick.output("statement", "charges.db")
+    with client(load_config(folder / "job.yaml")) as http:
+        assert http.get("/v1/models/charges/statistics").json()["statistics"] == rows
+        assert len(http.get("/v1/models/charges/weights").json()["weights"]) == len(weights)
+        asked = {"records": [{"charge": 10, "region": "north"}]}
+        assert http.post("/v1/models/charges/predict", json=asked).json()["predictions"][0] == pytest.approx(20, abs=8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("model: {", "validation: {share: 0.1}\nmodel: {", "leave one of them out"),
+        ("model: {", "model: {trust: window, items_per_user: 1, ", "need trust: process"),
+        ("model: {", "model: {every: 1 day, ", "has no every"),
+        ("model: {", "model: {estimator: Statistics, ", "another estimator with one"),
+        ("  target:", "  budget: eps\n  target:", "schema.budget"),
+        ("model: {", "model: {estimator: UserLevelLDPRegressor, ", "schema.subject"),
+        ("200]}", "200], transform: log}", "bounds above 0"),
+        ("of: charge}", "of: costs}", "declared feature"),
+    ],
+)
+def test_a_wrong_job_of_a_model_and_statistics_is_refused_in_words(folder: Path, old: str, new: str, said: str) -> None:
+    (folder / "job.yaml").write_text(BESIDE.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=said):
+        load_config(folder / "job.yaml")
+
+
+@pytest.mark.parametrize("text", [JOB, BESIDE])
+def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
+    with_costs(folder)
+    (folder / "job.yaml").write_text(text)
     out = folder / "out.jsonl"
     for commits in (1, 2):
         with out.open("wb") as file:
@@ -93,7 +161,7 @@ def test_two_kills_lose_and_repeat_no_record(folder: Path) -> None:
         ("statistics:\n", "model2:\n", "model2"),
         ("quantile: 0.5", "quantile: 2", r"in \(0, 1\)"),
         ("of: charge", "of: charges", "declared feature"),
-        ("south]}\n", "south]}\n  target: {column: y}\n", "no target"),
+        ("budget: eps=1", "share: 2", "share is for a model"),
         ("budget: eps=1", "trust: everybody", "trust"),
         ("budget: eps=1", "eta: 2", "Statistics has no eta"),
         ("budget: eps=1", "estimator: PanPrivateRegressor", "statistics"),

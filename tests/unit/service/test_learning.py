@@ -425,6 +425,20 @@ def test_a_service_learns_statistics_from_records(trust: str, tmp_path: Path) ->
     assert stored(tmp_path) == (1200, 1, 1)
 
 
+def test_a_service_learns_a_model_and_statistics_from_records(tmp_path: Path) -> None:
+    """Both are shown; a device cannot report, because its report would be about the model alone."""
+    beside = {"statistics": {"flights": {"count": "origin"}, "late": {"proportion": "late"}}}
+    with client(job(tmp_path, **beside)) as http:
+        assert learn(http, [record(i) for i in range(600)]).json()["learned"] == 600
+        rows = http.get("/v1/models/late/statistics").json()["statistics"]
+        assert {row["statistic"] for row in rows} == {"flights", "late"}
+        assert http.get("/v1/models/late/weights").status_code == 200
+        with http.stream("GET", "/v1/models/late/events") as events:
+            line = next(line for line in events.iter_lines() if line.startswith("data: "))
+        assert {"weights", "statistics"} <= json.loads(line[6:]).keys()
+        assert http.get("/v1/models/late/randomizer").status_code == 409
+
+
 def test_records_of_a_model_need_their_target(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         answer = learn(http, [record(1), person(2)])

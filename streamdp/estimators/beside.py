@@ -1,0 +1,157 @@
+"""Statistics of the records that a model learns, in one budget with it.
+
+If nobody may see raw records, each record is drawn to the model or to the statistics, and spends its whole budget
+there. Otherwise both sum the same batches, each with its own noise, and the budget is divided between them.
+
+Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.data.floats import finite_array
+from streamdp.errors import ConfigError
+from streamdp.learners.learner import Learner
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+
+
+def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
+    """Return what a record spends on the model, and what on the statistics.
+
+    Parameters
+    ----------
+    budget
+        What it spends in all.
+    share
+        The share of the model, in (0, 1).
+    trust
+        Who sees raw records, as for `Statistics`.
+
+    >>> divided(GaussianDP(1.0), 0.36, "process")
+    (GaussianDP(mu=0.6), GaussianDP(mu=0.8))
+    """
+    if trust == "nobody":
+        return budget, budget
+    if trust == "shuffler":  # its noise is not normal: epsilon and delta are divided
+        assert isinstance(budget, ApproxDP)
+        both = [ApproxDP(budget.epsilon * part, budget.delta * part) for part in (share, 1 - share)]
+        return both[0], both[1]
+    mu = (GaussianDP.from_approx(budget) if isinstance(budget, ApproxDP) else budget).mu  # type: ignore[union-attr]
+    return GaussianDP(mu * math.sqrt(share)), GaussianDP(mu * math.sqrt(1 - share))
+
+
+class Beside:
+    """The statistics beside a model.
+
+    Parameters
+    ----------
+    statistics
+        A `Statistics`, with a budget that is divided between them and the model; they learn nothing by themselves.
+    share
+        The share of the model, relative to those of the statistics.
+    target
+        How a target becomes further columns of the statistics: (middle, half) of its bounds, or the number of its
+        classes; None: it does not.
+
+    Attributes
+    ----------
+    statistics
+        The statistics, with their part of the budget.
+    spend, of_model
+        What a record spends in all, and on the model.
+    """
+
+    def __init__(self, statistics: Any, share: float, target: tuple[float, float] | int | None) -> None:
+        self._given = statistics, share, target
+        self.spend, self._target = statistics.record_budget, target
+        self._share = share / (share + sum(one.share for one in statistics.declared))
+        self.of_model, mine = divided(self.spend, self._share, statistics.trust)
+        self.statistics = statistics.clone({"budget": mine})
+
+    def __repr__(self) -> str:
+        return repr((self._share, self.statistics.model_dict()))
+
+    def clone(self) -> Self:
+        """Return one that has learned nothing."""
+        return type(self)(*self._given)
+
+    @property
+    def learner(self) -> Any:
+        """What learns the statistics."""
+        return self.statistics.learner
+
+    def learn(self, learner: Learner, X: np.ndarray, y: np.ndarray) -> None:
+        """Let the `learner` of the model and the statistics learn clean rows X, y whose spends are counted."""
+        columns = self._columns(X, y)
+        try:
+            if learner.open is None:
+                self._draw(learner, columns, X, y)
+                return
+            while len(X):
+                if not learner.pending:
+                    self.learner.close()  # an exception may have come before it
+                room = learner.room
+                self.learner.batch_of_model = learner.full
+                learner.learn(X[:room], y[:room], None, None)
+                self.learner.learn(columns[:room], y[:room], None, None)
+                if not learner.pending:
+                    self.learner.close()
+                X, y, columns = X[room:], y[room:], columns[room:]
+        finally:
+            columns[:] = 0
+
+    def _columns(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The columns of the statistics, as a new array."""
+        if self._target is None:
+            return X.copy()
+        if isinstance(self._target, int):
+            return np.column_stack([X, y[:, None] == np.arange(1, self._target)])
+        middle, half = self._target
+        return np.column_stack([X, np.clip((y - middle) / half, -1, 1)])
+
+    def _draw(self, learner: Learner, columns: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
+        """Let each record be learned by one of both, which does not depend on the record."""
+        words = self.learner.rng.draw(len(X))
+        drawn = (words >> np.uint64(11)) * 2.0**-53 >= self._share
+        # Before they are learned: an interruption may lose records, but never a count. Both know the number of all.
+        learner.seen[0] += np.count_nonzero(drawn)
+        self.learner.seen[0] += np.count_nonzero(~drawn)
+        if drawn.any():
+            self.learner.learn(columns[drawn], y[drawn], None, None)
+        if not drawn.all():
+            learner.learn(X[~drawn], y[~drawn], None, None)
+
+    def caveats(self, learner: Learner) -> list[str]:
+        """How the budget is shared; a note for the statement."""
+        if learner.open is None:
+            return [
+                f"each record was drawn to the model, with a probability of {self._share:.3g}, or to the statistics, "
+                "by chance and not by what it says, and spent its whole budget there"
+            ]
+        mine = self.statistics.record_budget
+        return [f"of the spend above, {learner.budget} is the model's and {mine} that of the statistics, which compose"]
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What was learned of the statistics, as plain values and new arrays."""
+        return {"records": np.array([self.learner.weight]), **self.learner.learned()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned. Raises `ConfigError` for numbers out of range."""
+        records = finite_array(state, "records", (1,))
+        if records[0] < 0:
+            raise ConfigError("state: expected a number of records")
+        self.learner.read(state)
+        self.learner.seen[0] = int(records[0])
+
+    def take_sum(self, parts: Sequence[Self]) -> None:
+        """Take over what others have learned, of disjoint records."""
+        learners = [part.learner for part in parts]
+        self.learner.merge(learners, lambda arrays: np.sum(arrays, axis=0))
+        self.learner.seen[0] = sum(int(one.weight) for one in learners)
