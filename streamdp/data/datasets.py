@@ -36,13 +36,7 @@ def _generator(seed: Any, **sizes: Any) -> np.random.Generator:
 
 
 def linear_theta(d: int) -> np.ndarray:
-    """Return the true coefficients of `linear` and `logistic`: (d + 1,) ones, the intercept first.
-
-    Parameters
-    ----------
-    d
-        The number of features.
-    """
+    """Return the true coefficients of `linear` and `logistic` with `d` features: (d + 1,) ones, the intercept first."""
     check_whole("d", d, 0, _MOST)
     return np.ones(d + 1)
 
@@ -50,17 +44,10 @@ def linear_theta(d: int) -> np.ndarray:
 def linear(n: int, d: int, *, seed: int, sigma: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
     """Draw n records of y = 1 + sum(x) + noise with x ~ N(0, I_d) and noise ~ N(0, sigma^2).
 
-    Parameters
-    ----------
-    n, d
-        Numbers of records and features, both at least 1.
-    seed
-        The seed of the generator. The same seed gives the same data.
-    sigma
-        Standard deviation of the noise, in units of y, at least 0. The paper uses 2.
-
-    Returns X (n, d), without the column of ones (estimators add the intercept), and y (n,), both float64 and
-    unbounded. Raises `ConfigError` for another argument. Source: section 5.1 of the LDP-SGD paper.
+    The numbers `n` of records and `d` of features are at least 1, and `sigma`, in units of y, is at least 0; the paper
+    uses 2. The same `seed` gives the same data. Returns X (n, d), without the column of ones (estimators add the
+    intercept), and y (n,), both float64 and unbounded. Raises `ConfigError` for another argument.
+    Source: section 5.1 of the LDP-SGD paper.
 
     >>> X, y = linear(1000, 5, seed=1)
     >>> X.shape, y.shape
@@ -75,15 +62,10 @@ def linear(n: int, d: int, *, seed: int, sigma: float = 2.0) -> tuple[np.ndarray
 
 
 def logistic(n: int, d: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw n records with x ~ N(0, I_d) and y ~ Bernoulli(p), log(p / (1 - p)) = 1 + sum(x).
+    """Draw `n` records with x ~ N(0, I_d) and y ~ Bernoulli(p), log(p / (1 - p)) = 1 + sum(x).
 
-    Parameters
-    ----------
-    n, d, seed
-        As in `linear`.
-
-    Returns X (n, d), without the column of ones, and y (n,), float64 in {0, 1}. Source: section 5.3 of the LDP-SGD
-    paper.
+    `d` and `seed` are as in `linear`. Returns X (n, d), without the column of ones, and y (n,), float64 in {0, 1}.
+    Source: section 5.3 of the LDP-SGD paper.
 
     >>> X, y = logistic(1000, 5, seed=1)
     >>> sorted(set(y.tolist()))
@@ -152,14 +134,8 @@ def insurance(n: int = 1_000_000, *, seed: int) -> pl.DataFrame:
     `INSURANCE_BASE` + slopes + surcharges + noise of standard deviation `INSURANCE_NOISE_SD`, rounded to cents and
     clipped to its bounds. Thus a linear model on one-hot columns is the true model, with R^2 about 0.95.
 
-    Returns a polars DataFrame of n rows: age and children are integers, bmi and charges floats, the others strings.
-
-    Parameters
-    ----------
-    n
-        The number of records, at least 1.
-    seed
-        The seed of the generator. The same seed gives the same data.
+    Returns a polars DataFrame of `n` rows, at least 1: age and children are integers, bmi and charges floats, the
+    others strings. The same `seed` gives the same data.
 
     >>> insurance(3, seed=1).shape
     (3, 12)
@@ -275,17 +251,10 @@ def flights() -> pl.DataFrame:
 
 
 def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) -> int:
-    """Write the flights of some months to a CSV file, and return their number.
+    """Write the flights of some `months` (None: all; numbers from 1 to 12) to a CSV file, and return their number.
 
-    The order is that of `flights`. A missing value is an empty field. `TRAINING_MONTHS` and `HOLDOUT_MONTHS` are the
-    two files of the demo.
-
-    Parameters
-    ----------
-    path
-        The file, which is replaced if it exists.
-    months
-        Numbers from 1 to 12; None for all.
+    The file at `path` is replaced if it exists. The order is that of `flights`. A missing value is an empty field.
+    `TRAINING_MONTHS` and `HOLDOUT_MONTHS` are the two files of the demo.
 
     Raises `ConfigError` for a month that does not exist, before anything is written.
     """

@@ -49,26 +49,14 @@ class BoundsScaler(base.MiniBatchTransformer):
         yield {"bounds": {"feature": (0.0, 1.0)}}
 
     def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
-        """Return a new dict with the bounded features scaled.
-
-        Parameters
-        ----------
-        x
-            The features of a record by name.
-        """
+        """Return a new dict of the features `x`, by name, with the bounded features scaled."""
         out = dict(check_record(x))
         for name in scale_floats(out, self._checked):
             out[name] = scale_number(number(f"column {name!r}", out[name]), *self._checked[name])
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return a new DataFrame with the bounded features scaled.
-
-        Parameters
-        ----------
-        X
-            The features of records as columns.
-        """
+        """Return a new DataFrame of the columns `X`, with the bounded features scaled."""
         _check_frame(X)
         return X.assign(
             **{
@@ -108,13 +96,7 @@ class CategoryEncoder(base.MiniBatchTransformer):
         yield {"categories": {"feature": ["a", "b"]}}
 
     def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
-        """Return a new dict with 0/1 features in place of the declared ones.
-
-        Parameters
-        ----------
-        x
-            The features of a record by name.
-        """
+        """Return a new dict of the features `x`, by name, with 0/1 features in place of the declared ones."""
         out = {name: value for name, value in check_record(x).items() if name not in self._checked}
         for name, listed in self._checked.items():
             if name in x:
@@ -124,13 +106,7 @@ class CategoryEncoder(base.MiniBatchTransformer):
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return a new DataFrame with 0/1 columns in place of the declared ones.
-
-        Parameters
-        ----------
-        X
-            The features of records as columns.
-        """
+        """Return a new DataFrame of the columns `X`, with 0/1 columns in place of the declared ones."""
         _check_frame(X)
         out = X.drop(columns=[n for n in self._checked if n in X.columns])
         for name, listed in self._checked.items():

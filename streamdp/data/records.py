@@ -179,13 +179,7 @@ class Batch:
         return len(self.y)
 
     def take(self, rows: np.ndarray | slice) -> Batch:
-        """Return the batch with some of its records, and with all of its dead letters.
-
-        Parameters
-        ----------
-        rows
-            A mask (n,), or a slice.
-        """
+        """Return the batch with some `rows`, a mask (n,) or a slice, and with all of its dead letters."""
         subjects, budgets, timestamps, times = self.subjects, self.budgets, self.timestamps, self.times
         if subjects is not None:
             subjects = [subjects[i] for i in np.arange(len(self))[rows].tolist()]
@@ -233,15 +227,9 @@ class Encoder(Protocol):
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """Encode n raw records. Records that cannot be encoded go to `Batch.dead`.
 
-        Parameters
-        ----------
-        frame
-            n rows with every name of `columns`: String (null or "" is missing), or Float64 (null is missing) for a
-            numeric column.
-        positions
-            (n,) int64, the row or offset of each record.
-        position
-            The source's position after the last record.
+        `frame` has n rows with every name of `columns`: String (null or "" is missing), or Float64 (null is missing)
+        for a numeric column. `positions` (n,) int64 is the row or offset of each record, and `position` the source's
+        position after the last one.
         """
 
 
@@ -258,33 +246,16 @@ class Source(Protocol):
         """Whether the stream has ended and all its records were polled."""
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
-        """Return the next records; an empty batch if none came in time.
+        """Return at most `max_records` next records, including dead letters; at least 1.
 
-        Parameters
-        ----------
-        max_records
-            The most records to return, including dead letters; at least 1.
-        timeout_s
-            How long to wait for the first record, in seconds.
+        The batch is empty if none came in `timeout_s` seconds.
         """
 
     def seek(self, position: Position) -> None:
-        """Continue at a position.
-
-        Parameters
-        ----------
-        position
-            A position that the same source gave, in this run or an earlier one.
-        """
+        """Continue at a `position` that the same source gave, in this run or an earlier one."""
 
     def commit(self, position: Position) -> None:
-        """Note that the store has committed a position. A source may commit it to its broker.
-
-        Parameters
-        ----------
-        position
-            The committed position.
-        """
+        """Note that the store has committed a `position`. A source may commit it to its broker."""
 
     def close(self) -> None:
         """Release files and connections."""
@@ -294,34 +265,17 @@ class RebalanceListener(Protocol):
     """What to do with shards that are taken away. `ShardedSource.poll` calls it."""
 
     def revoked(self, shards: set[Shard]) -> None:
-        """Commit what was learned from these shards: they go to other workers in an orderly way.
-
-        Parameters
-        ----------
-        shards
-            The shards, which are still assigned to this worker.
-        """
+        """Commit what was learned from `shards`: they are still assigned to this worker, and go to other ones."""
 
     def lost(self, shards: set[Shard]) -> None:
-        """Discard what was learned from these shards: other workers already have them.
-
-        Parameters
-        ----------
-        shards
-            The shards, which are no longer assigned to this worker.
-        """
+        """Discard what was learned from `shards`: other workers already have them."""
 
 
 class ShardedSource(Protocol):
     """A stream in shards that the workers of a group divide. `connectors.kafka.KafkaSource` implements it."""
 
     def subscribe(self, listener: RebalanceListener) -> None:
-        """Join the group.
-
-        Parameters
-        ----------
-        listener
-            Is called when shards are taken away.
+        """Join the group. The `listener` is called when shards are taken away.
 
         Raises `SourceUnavailableError` if the broker does not answer; then it may be called again.
         """
@@ -343,49 +297,21 @@ class ShardedSource(Protocol):
         """
 
     def start(self, shard: Shard, position: Position | None) -> Position | None:
-        """Read a shard from a position, for the first time or after a rollback.
+        """Read a `shard` from a `position` (None: its start), for the first time or after a rollback.
 
         Returns the position at which reading continues; None, without any effect, if the shard is no longer assigned.
-
-        Parameters
-        ----------
-        shard
-            The shard.
-        position
-            The position; None for the start of the shard.
         """
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
-        """Return the next raw records by shard; none if none came in time.
-
-        Parameters
-        ----------
-        max_records
-            The most records to return.
-        timeout_s
-            How long to wait for the first record, in seconds.
-        """
+        """Return at most `max_records` next raw records by shard; none if none came in `timeout_s` seconds."""
 
     def decode(self, shard: Shard, raw: Sequence[Any]) -> Batch:
-        """Return the records and dead letters of raw records. May run in another thread than `poll`.
-
-        Parameters
-        ----------
-        shard
-            The shard of the records.
-        raw
-            What `poll` returned for it.
-        """
+        """Return the records and dead letters of `raw`, which `poll` returned for a `shard`; also in another thread."""
 
     def advance(self, shard: Shard, position: Position) -> Position:
-        """The position at which the next record may be, if the source knows that there is none before it.
+        """The position at which the next record of a `shard` may be, if the source knows that there is none before it.
 
-        Parameters
-        ----------
-        shard
-            A shard that was started.
-        position
-            Where its learner is. If `poll` has returned records after it, the same position is returned.
+        The learner of the shard is at `position`; if `poll` has returned records after it, the same one is returned.
         """
 
     def pause(self) -> None:
@@ -395,13 +321,7 @@ class ShardedSource(Protocol):
         """End `pause`."""
 
     def commit(self, positions: Mapping[Shard, Position]) -> None:
-        """Note that the store has committed positions. A source may commit it to its broker.
-
-        Parameters
-        ----------
-        positions
-            The committed position of each shard.
-        """
+        """Note that the store has committed `positions`, by shard. A source may commit them to its broker."""
 
     def close(self) -> None:
         """Leave the group."""

@@ -4,12 +4,8 @@
 operating system, which is dropped as soon as the buffer is full. The loops overwrite the words they use with zero. A
 copy, a pickle or a forked child has a generator with an empty buffer: no two generators share a word.
 
-The first word of a buffer is the position of the first unused word. The loops that use the words move it. So an
-exception such as Ctrl-C leaves the position after the last used word; in addition, a word that is zero (used) is
-refused as noise. Threads that share a generator take its `lock`. `SeededEntropy` is for tests; an estimator that uses
-it says "not private" in its statement.
-
-Why noise on a grid is safe in floating point, and what remains: docs/proofs/noise.md.
+The first word of a buffer is the position of the first unused word; the loops that use the words move it. Threads that
+share a generator take its `lock`. Why this, and noise on a grid, is safe: docs/proofs/noise.md.
 """
 
 from __future__ import annotations

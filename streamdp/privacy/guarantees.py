@@ -54,14 +54,7 @@ def _text(value: float) -> str:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class PureDP:
-    """(epsilon, 0)-differential privacy.
-
-    Parameters
-    ----------
-    epsilon
-        Positive and finite.
-
-    Raises `BudgetError` if epsilon is out of range.
+    """(epsilon, 0)-differential privacy. Raises `BudgetError` unless `epsilon` is positive and finite.
 
     >>> PureDP(1.0)
     PureDP(epsilon=1.0)
@@ -85,16 +78,9 @@ class PureDP:
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP:
-    """(epsilon, delta)-differential privacy.
+    """(epsilon, delta)-differential privacy. Use `PureDP` for delta = 0.
 
-    Parameters
-    ----------
-    epsilon
-        Positive and finite.
-    delta
-        0 < delta < 1. Use `PureDP` for delta = 0.
-
-    Raises `BudgetError` if epsilon or delta is out of range.
+    Raises `BudgetError` unless `epsilon` is positive and finite, and 0 < `delta` < 1.
 
     >>> str(ApproxDP(1.0, 1e-6))
     'eps=1,delta=1e-06'
@@ -118,14 +104,8 @@ class ApproxDP:
 class GaussianDP:
     """mu-Gaussian differential privacy.
 
-    Source: Dong, Roth, Su, "Gaussian differential privacy", 2022, Definition 4 and Corollary 1.
-
-    Parameters
-    ----------
-    mu
-        Positive and finite.
-
-    Raises `BudgetError` if mu is out of range.
+    Raises `BudgetError` unless `mu` is positive and finite. Source: Dong, Roth, Su, "Gaussian differential privacy",
+    2022, Definition 4 and Corollary 1.
 
     >>> str(GaussianDP(0.5))
     'mu=0.5'
@@ -145,26 +125,16 @@ class GaussianDP:
         return f"mu={_text(self.mu)}"
 
     def delta(self, epsilon: float) -> float:
-        """The smallest delta in [0, 1] such that mu-GDP implies (epsilon, delta)-DP.
+        """The smallest delta in [0, 1] such that mu-GDP implies (epsilon, delta)-DP, for an `epsilon` of at least 0.
 
         delta_mu(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) (Dong, Roth, Su 2022, Corollary 1).
-
-        Parameters
-        ----------
-        epsilon
-            At least 0.
         """
         return gdp_delta(self.mu, epsilon)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon >= 0 such that mu-GDP implies (epsilon, delta)-DP.
 
-        Parameters
-        ----------
-        delta
-            1e-300 <= delta < 1.
-
-        Raises `BudgetError` if delta is not finite, or below 1e-300, where doubles lose digits.
+        Raises `BudgetError` for a `delta` that is not finite, or below 1e-300, where doubles lose digits.
         """
         delta = _positive("delta", delta)
         if delta < _LEAST_DELTA:
@@ -175,26 +145,12 @@ class GaussianDP:
         return float(scipy.optimize.brentq(lambda e: gdp_delta(self.mu, e) - delta, 0.0, high + 1.0, xtol=1e-13))
 
     def to_approx(self, delta: float) -> ApproxDP:
-        """The (epsilon, delta) guarantee that mu-GDP implies at this delta.
-
-        Parameters
-        ----------
-        delta
-            0 < delta < 1.
-
-        Raises `BudgetError` if delta is out of range.
-        """
+        """The (epsilon, delta) guarantee that mu-GDP implies at this `delta`, with the errors of `epsilon`."""
         return ApproxDP(max(self.epsilon(delta), 5e-324), delta)
 
     @staticmethod
     def from_approx(guarantee: ApproxDP) -> GaussianDP:
-        """The largest mu whose mu-GDP implies the given (epsilon, delta)-DP.
-
-        Parameters
-        ----------
-        guarantee
-            The (epsilon, delta) to be implied.
-        """
+        """The largest mu whose mu-GDP implies the (epsilon, delta)-DP of `guarantee`."""
         low, high = 1e-12, 1.0
         while gdp_delta(low, guarantee.epsilon) > guarantee.delta:
             low /= 2
@@ -210,16 +166,9 @@ class GaussianDP:
 
     @staticmethod
     def from_pure(guarantee: PureDP) -> GaussianDP:
-        """The smallest mu such that epsilon-DP implies mu-GDP: mu = -2 Phi^-1(1 / (1 + e^eps)).
+        """The smallest mu such that the epsilon-DP of `guarantee` implies mu-GDP: mu = -2 Phi^-1(1 / (1 + e^eps)).
 
-        Proof. The trade-off curve of epsilon-DP consists of two chords that meet at ((1+e^eps)^-1, (1+e^eps)^-1). The
-        curve G_mu is convex, has the same end points as the chords, and passes through this corner for this mu. So it
-        lies below the chords. The curve of a smaller mu lies above the corner.
-
-        Parameters
-        ----------
-        guarantee
-            The epsilon-DP that implies the result.
+        Proof: docs/proofs/noise.md, as for a noisy bit.
         """
         logarithm = scipy.special.log_expit(-guarantee.epsilon)  # e^eps may overflow
         return GaussianDP(float(-2 * scipy.special.ndtri_exp(logarithm)))
@@ -243,14 +192,9 @@ FORMS = {PureDP: "eps=E", ApproxDP: "eps=E,delta=D", GaussianDP: "mu=M"}
 
 
 def parse_budget(text: str | Budget) -> Budget:
-    """Read a budget from text.
+    """Read a budget from `text`: `eps=1`, `eps=1,delta=1e-6` or `mu=0.5`; `epsilon` is another name of `eps`.
 
-    Parameters
-    ----------
-    text
-        `eps=1`, `eps=1,delta=1e-6` or `mu=0.5`; `epsilon` is another name of `eps`. A budget is returned unchanged.
-
-    Raises `BudgetError` for anything else.
+    A budget is returned unchanged. Raises `BudgetError` for anything else.
 
     >>> parse_budget("eps=1,delta=1e-6")
     ApproxDP(epsilon=1.0, delta=1e-06)
@@ -335,20 +279,11 @@ class Guarantee:
         * GaussianDP(mu): `GaussianDpEvent(1 / mu)`
         * several budgets: `ComposedDpEvent` of their events. Their composition covers each of them.
 
-        Claim. Under REPLACE_ONE, no accountant returns less than what the guarantee implies.
-
-        PureDP. Every epsilon-DP mechanism is a post-processing of the binary randomized response that is true with
-        probability e^epsilon / (1 + e^epsilon) (Kairouz, Oh, Viswanath 2015), so this event is exact. Its first number
-        is the probability of a uniform answer, which is twice that of a false one. LaplaceDpEvent would be too
-        little: Laplace noise does not dominate every epsilon-DP mechanism. Two uses understate epsilon. REPLACE_SPECIAL
-        compares the response with a uniform one. `PLDAccountant.compose(event, count)` of dp-accounting 0.6.0 ignores
-        the count of this event: call it once for each event, or compose `ComposedDpEvent([event] * count)`.
-
-        GaussianDP. mu already covers the replacement of a record: N(0, 1) against N(mu, 1). All accountants read the
-        event so, except for PLDAccountant with REPLACE_ONE. It takes the event's number relative to the norm of one
-        contribution and doubles the distance, so its epsilon is that of 2 mu: too large, but safe. `GaussianDpEvent(2 /
-        mu)` would be exact there and unsafe in RdpAccountant, which does not double. For the exact epsilon of
-        GaussianDP budgets alone, use PLDAccountant with REPLACE_SPECIAL, or `GaussianDP.epsilon`.
+        Under REPLACE_ONE, no accountant returns less than what the guarantee implies; why: docs/proofs/noise.md. Two
+        uses of the event of PureDP understate epsilon: REPLACE_SPECIAL, and `PLDAccountant.compose(event, count)` of
+        dp-accounting 0.6.0, which ignores the count: compose `ComposedDpEvent([event] * count)`. For GaussianDP,
+        PLDAccountant with REPLACE_ONE returns the epsilon of 2 mu: too large, but safe. For the exact one of GaussianDP
+        budgets alone, use REPLACE_SPECIAL, or `GaussianDP.epsilon`.
 
         Raises `NotAvailableError` if there is an ApproxDP budget: dp-accounting has no event for it. Add its epsilon
         and delta to those of the other events (basic composition).

@@ -3,16 +3,7 @@
 A malicious sender can send any report that passes. Each of them may be an honest one, so it moves the model no further
 than one honest report may.
 
-Additive noise. The numbers are multiples of the grid. The norms are limited so that an honest report passes with a
-probability of at least 1 - 1e-26. With t = 60 and noise Z of scale s on d coordinates:
-
-* Gaussian: P(||Z||_2 > s (sqrt(d) + sqrt(2 t))) <= e^-t, because the norm is a Lipschitz function of Z.
-* Laplace: ||Z||_1 / s is a sum of d exponential variates, so P(||Z||_1 > s (d + sqrt(2 d t) + t)) <= e^-t.
-
-Source: Boucheron, Lugosi, Massart, "Concentration inequalities", 2013, Theorem 5.6 and section 2.4.
-
-PrivUnit. An answer is a unit vector rounded to multiples of 2^-16 and then multiplied by one scale. So the numbers are
-whole multiples of a cell, and the norm of these whole numbers differs from 2^16 by at most sqrt(d)/2.
+An honest report passes with a probability of at least 1 - 1e-26. The limits and their proof: docs/proofs/devices.md.
 """
 
 from __future__ import annotations

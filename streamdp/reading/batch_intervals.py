@@ -1,23 +1,10 @@
 """Confidence intervals of averaged Newton steps, from the noisy sums that batches released.
 
-A block of `change` has the mean query point p_j and the mean gradient g_j of some batches, with the total W = sum of
-the weights W_j. With the Hessian A the answer is t = pbar - A^-1 gbar, and
-
-    r_j = g_j - A (p_j - t)
-
-is what a block deviates from it; the weighted sum of all r_j is 0. Its variance is phi A s_j + n_j I less what the
-total takes of it: s_j = sum omega^2 / b / W_j^2 from the spread of gradients, whose covariance is phi A in a
-generalised linear model, and n_j = sum (omega z / b)^2 / W_j^2 from the noise, which is known. phi is not known: it
-depends on the weights of long records and, in regression, on the residuals. It is found from all blocks and parameters
-together by the method of moments, with a usual value as a prior. So
-
-    cov t = phi s A^-1 + n A^-2,   s and n of the total,
-
-and n is larger by the variance of an entry of A's noise times |pbar - t|^2.
-
-The limits are those of Student's law with as many degrees of freedom as phi's part of the variance was found from.
-There are none if A is hidden by its own noise, and from fewer than four blocks, as after `merged`. It spends
-nothing, as post-processing; it is an approximation, whose coverage is measured (docs/proofs/intervals.md).
+A block of `change` has the mean query point p_j and the mean gradient g_j of some batches. With the Hessian A the
+answer is t = pbar - A^-1 gbar, and a block deviates from it by r_j = g_j - A (p_j - t). Then cov t = phi s A^-1 + n
+A^-2: s is the sum of omega^2 / b / W^2, from the spread of gradients, and n that of (omega z / b)^2 / W^2, from the
+noise. phi is found from all r_j by the method of moments, with a usual value as a prior, and the limits are those of
+Student's law. It spends nothing; it is an approximation, whose coverage is measured: docs/proofs/intervals.md.
 """
 
 from __future__ import annotations

@@ -1,33 +1,9 @@
 """Averages of released batches, and the test by which a change of the stream is noticed in them.
 
 A batch gives a query point p, a noisy mean gradient g at it, and a number omega, its weight. Kept are the weighted sums
-of both in blocks: four of one batch, four of two, four of four, and so on, the newest last. Their total is an average
-over all batches that count. If the stream changes, the blocks before the change are dropped.
-
-Test. For each way to divide the blocks into the first ones (1) and the last ones (2), with no more information in the
-last ones, a Newton step carries the gradient of the first ones to the query point of the last ones:
-
-    D = gbar_2 - gbar_1 - A (pbar_2 - pbar_1).
-
-If the stream stays as it is, D is about 0, with a variance of at most
-
-    v_j (s_1 + s_2) + n_1 + n_2,   s = sum omega^2 / b / W^2,   n = sum (omega z / b)^2 / W^2,   W = sum omega
-
-on each coordinate: b are the records of a batch, z is the deviation of its noise, and v_j bounds the variance of a
-record's gradient. With z_j^2 = D_j^2 over that, m coordinates, and the share f of the last ones in all records,
-
-    L = ln(1 / delta) + 2 ln(1 / f):   sum of z_j^2 > m + 2 sqrt(m L) + 2 L,   or   max of z_j^2 > 2 (L + ln m)
-
-is a change: the bounds are those of chi^2 (Laurent, Massart 2000, Lemma 1) and of a normal law, at a probability of
-exp(-L) each. There are about as many divisions of a share near f as 1 / f, and the blocks are looked at anew each time
-the stream has grown by a share of the last ones, so the weights 2 ln(1 / f) pay for all looks within one doubling of
-the stream. The division at which the larger of the two ratios is largest is taken.
-
-The first steps of a learner are long, and the Hessian is not the same along them. So before the first change, |D_j| has
-to pass |A (pbar_2 - pbar_1)|_j as well, and for Huber's scale also the loss that this way explains.
-
-Claim: the test and all that follows from it spend nothing. Proof: docs/proofs/curvature.md.
-LDP learners look for changes in single reports: docs/proofs/change.md.
+of both in blocks: four of one batch, four of two, four of four, and so on, the newest last. If the stream changes, the
+blocks before the change are dropped. Claim: the test and all that follows from it spend nothing. The test, its bounds
+and the proof: docs/proofs/curvature.md. LDP learners look for changes in single reports: docs/proofs/change.md.
 """
 
 from __future__ import annotations

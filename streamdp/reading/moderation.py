@@ -1,22 +1,8 @@
 """Probabilities that allow for the noise of theta.
 
-With noise of the covariance V in theta, the linear predictor z of x has the variance v = x'Vx, and the probability is
-the mean of sigmoid(z + noise), which is nearly sigmoid(z/sqrt(1 + pi v/8)). The more probable class stays the same.
-
-V. In the units that are learned, with the steps F (T + T_0)^-alpha of `steps` in the clock of information, each of the
-d coordinates is taken for
-
-    dtheta = -F (T + T_0)^-alpha (h (theta - theta*) dT + C0/sqrt(d) dW),
-
-and the average weighs theta by sqrt(T) dT. Steps and noise are public: a report has the second moment C0^2/tau, the
-same in all directions. The curvature is not: h = .15 C0/sqrt(d) is that of columns of spread 1 that are not correlated,
-with the weight C0/|x| = sqrt(2/d), where sigmoid(z) (1 - sigmoid(z)) is .15 in the mean. So V is the identity times a
-number that depends on F C0/sqrt(d), alpha, T_0 and T. Left out: columns that were scaled late have longer steps.
-
-Source: MacKay, "The evidence framework applied to classification networks", Neural Computation 1992, section 4.
-
-Privacy. V follows from public numbers and the scales, so the probabilities are post-processing of what is
-released: docs/proofs/local_reports.md.
+If theta has noise of the covariance V, the linear predictor z of x has the variance v = x'Vx, and the probability is
+the mean of sigmoid(z + noise), which is nearly sigmoid(z/sqrt(1 + pi v/8)). The more probable class stays the same. V
+follows from public numbers and the scales, so this is post-processing: docs/proofs/local_reports.md has its model.
 """
 
 from __future__ import annotations

@@ -1,20 +1,10 @@
-"""The centre and the spread of a target within declared bounds, from noisy sums of batches with all slopes 0.
+"""The centre m and the spread s of a target within declared bounds, from noisy sums of batches with all slopes 0.
 
-While all slopes are 0, the gradients of Huber's loss at the intercept b and the scale sigma give the means of a and of
-a^2, a = clip((y - b) / sigma, -c, c). For a normal target with centre m and spread s both have closed forms in (m - b)
-/ sigma and s / sigma (`moments`). With n records and z the deviation of the noise of a sum, they are known to
-sqrt(z^2 + n) / n and sqrt(4 z^2 + n) / n.
+Kept are a normal law of m and independent probabilities of the spreads h 2^(-k/2), h being half the width of the
+bounds. A batch gives noisy means of a and a^2, a = clip((y - b) / sigma, -c, c), and multiplies both by its likelihood.
+Newton's steps begin at the b and sigma where the search ends; no target has to be normal.
 
-Kept are, with the width 2 h of the bounds, a normal law of m, which begins at the middle of the bounds with deviation h
-/ sqrt3, and independent probabilities of the spreads h 2^(-k/2), k = 0, 1, ..., equal at first. A batch multiplies
-both by its likelihood; m and s are then taken for independent again, m for normal. The next batch is taken at b = E m
-and sigma^2 = Var m + exp(2 E ln s). So while m is unknown a batch narrows it by about the factor sqrt(z^2 + n) / n,
-however wide the bounds are, and not by the root of it, as the mean of a^2 alone would. If nearly all targets are on one
-side, the law of m is widened instead, and no spread is ever excluded: what is wrong is found again. The search ends
-when the deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target
-has to be normal.
-
-Claim: the search spends nothing beyond its batches. Proof and source: docs/proofs/curvature.md.
+Claim: the search spends nothing beyond its batches. Model, proof and source: docs/proofs/curvature.md.
 """
 
 from __future__ import annotations

@@ -1,20 +1,8 @@
 """Units of columns that follow from the curvature which was released: (x - centre) * slope.
 
-Columns with declared bounds lie in [-1, 1]. If the bounds are far wider than the values, a column is almost constant:
-its coefficient hardly moves the gradients, and the noise hides its curvature. Columns with a spread of about 1 are
-learned best. The averages that `newton` keeps have the entries A_jj, A_j0 and A_00 of the curvature, 0 being the
-intercept. With delta = sqrt(v) / A_00, about the deviation of the noise of such a ratio,
-
-    m = A_j0 / A_00,   s = sqrt(max(0, A_jj / A_00 - m^2) + 2 delta)
-
-are about the centre and the spread of column j in its present units, over the records that count. 2 delta keeps a
-column from being scaled by noise. A column begins with centre 0 and scale 3^(-1/2), the spread of evenly spread values
-in [-1, 1]. If s < FULL for some column, all columns with s < ALSO get the centre and the scale that were found, and the
-averages begin anew at the last answer; FULL < ALSO, so that few changes are enough. Scales only fall. The numbers were
-found on real and simulated data (`python -m benchmarks.raw_targets`); they matter for accuracy only.
-
-Claim: learning in these units has the guarantee of learning without them, and costs no budget. Proof:
-docs/proofs/curvature.md.
+If the declared bounds are far wider than the values, noise hides the curvature of a column, so it gets the centre and
+the scale that the averages of `newton` show. The rule is for accuracy only. Claim: learning in these units has the
+guarantee of learning without them, and costs no budget. Rule and proof: docs/proofs/curvature.md.
 """
 
 from __future__ import annotations

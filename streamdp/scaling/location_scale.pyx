@@ -1,23 +1,7 @@
-"""The centre and the spread of a column from noisy bits: a posterior on a grid, compiled.
+"""The centre m and the spread s of a column from noisy bits: a posterior on a grid, compiled.
 
-Model. A column has values in [-1, 1], with an unknown centre m and spread s. For a question "is x in [a, b)?" the
-probability of yes is
-
-    f = .025 + .95 (F((b - m)/s) - F((a - m)/s)),   F(z) = (1 + tanh(.85 z))/2,
-
-F being near the normal distribution function, with .025 for values that are not normal. The bit is answered by
-randomised response, which is truthful with probability keep: so a bit "yes" has the probability keep f + (1 - keep)(1 -
-f). Centres are on a grid of 193 in [-1, 1], spreads on 13: 2^-6, 2^-5.5, ..., 1. For a target the prior is uniform on
-both. For a column its weight is max(1 - m^2, .3)^2/(1 + k^2), k being the number of steps of the spread from 2^-1.5:
-bounds are expected at about three spreads around the values, with a heavy tail for bounds that are wider. A posterior
-is kept as logarithms of likelihoods, without the prior, so the evidence of disjoint records adds up.
-
-Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which
-is evidence about the centre; otherwise "|x - med| < z sqrt(v + V)", which is evidence about the spread. z is 1.15 for a
-target. For a column it is .75: next to a spread that is as expected, a noisy bit then has 13 % less information, and it
-distinguishes a column that is far narrower, which answers yes, from one that is not by a difference of .43 in place of .22.
-
-Nothing here is exact for data that are not normal; it serves to scale columns, and privacy does not depend on it.
+A posterior is kept as logarithms of likelihoods, without the prior, so the evidence of disjoint records adds up. The
+model of a value, the priors, and which question is asked next: docs/proofs/local_reports.md. It is for accuracy only.
 Weights are floats of 32 bits: they round the logarithm of a probability by about 1e-7, and a noisy bit changes it by
 about 2 keep - 1.
 """

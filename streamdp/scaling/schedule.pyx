@@ -1,23 +1,7 @@
-"""Which question the next record answers.
+"""Which question the next record answers: with a noisy gradient, or with one noisy bit about columns.
 
-A record answers one question with its whole budget: either with a noisy gradient, or with one noisy bit about columns.
-By the bits, columns and target are centred and scaled (`location_scale` has the model of a column), and confidence
-intervals know which columns are correlated (`pair_bits`). Which question it is depends on the number of the record, on
-public budgets and on earlier answers only. About the class, if there are two, the learner asks first (`odds`).
-
-Schedule. The information of a bit is (2 p - 1)^2, p being the probability of a true answer. With u the information that
-all records so far would have given as bits, b that of the bits about columns, c columns to scale, and e the largest
-error of a scale, the next record answers with a bit
-
-* about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
-  than .22 (`unit_table`);
-* else about the column with this error, if b < .15 min(1, e/.08) (u - 30 c);
-* else about a pair of columns, if the bits about pairs have less than .04 u and the information of gradients is at least at
-  `SHORTEST`; otherwise with a gradient.
-
-The error is Var ln s + (E ln r - E ln s)^2: the expected square of ln(scale/s) for the scale that `unit_table` would choose,
-r^2 = s^2 + (m - E m)^2; and what `tails` adds. Few records learn better in units that are not known: a bit about each
-column would take more than it gives (`benchmarks/learning.md`, the price).
+It depends on the number of the record, on public budgets and on earlier answers only. About the class, if there are
+two, the learner asks first (`odds`). The rule, with the constants below: docs/proofs/local_reports.md.
 """
 
 from libc.math cimport INFINITY, floor

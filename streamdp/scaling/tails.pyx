@@ -1,27 +1,8 @@
 """Noisy bits about the tail of a column: values far from most others, such as the ones of a rare event.
 
-The normal model of `location_scale` finds the spread s of the bulk. If one value in twenty is fifty s away, a column in
-units of s has a root mean square of eleven, its coefficient carries eleven times the noise into predictions, and its
-rare records lose their weight. So a column is scaled by its root mean square, tail included.
-
-Model. Besides the normal part, a share q of the values lies at the distance t from the median; or there is no tail. q
-is .01, .03, .1 or .3. t is sqrt2 R, R = 1, 1/2, 1/4 and 1/8 of half the width of the bounds, or the largest distance
-that bounds allow if that is less. Only R of at least four spreads of the bulk are tails. Question: is x in [med - R,
-med + R)? The answer is no with the probability .003 + q if t > R, and .003 otherwise. With w the posterior,
-
-    r^2 = exp(2 E ln r0) + sum w q t^2,   r0 being the r of the normal part.
-
-The prior of a tail is .9 if the centre lies within 1.5 spreads of a bound, as in counts, amounts and columns of zeros
-and ones, because a normal distribution does not end there; otherwise it is .0003, so that columns with bounds that are
-far too wide cost no more than without tails. Given a tail, all q and R have the same prior. So a column of which little
-is known is not scaled down to its bulk: a scale that is too large costs less than one that is too small.
-
-Which question. The variance of ln r by w, over 1 + I/30, I being the information of the bits about the tail, adds to
-the error of the scale by which columns take turns (`schedule`): a tail so small that bits cannot find it must not take
-the bits of other columns. If it is above the error without tails, the next bit is about the tail, with the R whose
-answer has the largest covariance with ln r.
-
-This is for accuracy only: what is asked follows from released bits, and the answer is one randomised bit as any other.
+A column is scaled by its root mean square, tail included. A share q of its values may lie at the distance t = sqrt2 R
+from the median; r^2 = exp(2 E ln r0) + sum w q t^2, w being the posterior of the tails and r0 the r of the normal part.
+The model, its prior and which question is asked: docs/proofs/local_reports.md. It is for accuracy only.
 """
 
 from libc.math cimport exp, fabs, isfinite, log, sqrt

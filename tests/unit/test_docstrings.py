@@ -121,7 +121,8 @@ def is_described_by_its_class(annotation: ast.expr | None) -> bool:
 def undescribed(path: Path) -> list[str]:
     """Parameters without a description.
 
-    Those of internal functions need none if their class says what they are, or if a sentence names them.
+    They have an entry, or a sentence names them in backticks. Those of internal functions need none if their class says
+    what they are, or if a sentence names them.
     """
     missing = []
     classes = {node.name: node for node in tree(path).body if isinstance(node, ast.ClassDef)}
@@ -146,7 +147,7 @@ def undescribed(path: Path) -> list[str]:
         }
         internal = name.partition(".")[0] not in names_for_programs()
         clear = {a.arg for a in every if a is not None and internal and is_described_by_its_class(a.annotation)}
-        told = {n for n in names if internal and re.search(rf"\b{n}\b", text)}
+        told = {n for n in names if re.search(rf"\b{n}\b" if internal else rf"`{n}`", text)}
         missing += [f"{name}: {n}" for n in names if n not in described | clear | told]
     return missing
 

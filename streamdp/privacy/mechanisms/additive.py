@@ -1,15 +1,8 @@
 """Additive noise: Laplace and Gaussian.
 
-Rounding. Additive noise protects the gradients after rounding. Two gradients at distance s are at most
-
-    reach(s) = (1 + 2^-40) s + sqrt(d) h
-
-apart after rounding: 2^-40 covers the floating-point arithmetic of the gradients, and rounding to the grid of multiples
-of h moves each of two vectors by at most h/2 in each of d coordinates. The noise is calibrated to reach(S).
-
-Privacy map. `Mechanism.guarantee` answers which budget holds if two gradients are up to s apart instead of S. The noise
-is fixed, so for additive noise the budget changes by the factor reach(s) / reach(S): the epsilon of Laplace noise and
-the mu of Gaussian noise are proportional to the distance after rounding.
+Two gradients at distance s are at most reach(s) = (1 + 2^-40) s + sqrt(d) h apart after rounding to a grid of multiples
+of h. The noise is calibrated to reach(S). Privacy map: if two gradients are up to s apart in place of S, the epsilon of
+Laplace noise and the mu of Gaussian noise change by the factor reach(s) / reach(S). Proofs: docs/proofs/noise.md.
 """
 
 from __future__ import annotations
@@ -81,14 +74,7 @@ class Laplace(Mechanism):
 
     Claim. The answers are epsilon-DP. Their total variance is 2 d b^2.
 
-    Proof. The densities of the answers for two vectors g and g' have the log ratio sum_j (|a_j - g'_j| - |a_j - g_j|) /
-    b at the answer a, at most ||g - g'||_1 / b. At l2 distance S the l1 distance is at most sqrt(d) S, with equality if
-    all coordinates differ by the same amount. So the log ratio is at most sqrt(d) S / b = epsilon.
-
-    Privacy map. At l2 distance s the log ratio is at most sqrt(d) s / b = epsilon s / S. With the rounding this is
-    epsilon reach(s) / reach(S).
-
-    Source: Shi et al. 2025, Example 1; Dwork et al. 2006.
+    Proof: docs/proofs/noise.md. Source: Shi et al. 2025, Example 1; Dwork et al. 2006.
 
     >>> round(Laplace(PureDP(1)).variance(6), 2)
     288.0
@@ -117,14 +103,7 @@ class Gaussian(Mechanism):
     Claim. The answers are mu-GDP. For an (epsilon, delta) budget, mu is the largest one whose delta_mu(epsilon) is at
     most delta, so the noise is the least that suffices, at every epsilon.
 
-    Proof. The noise has the same law in every direction. So the answers for two vectors at distance s differ as N(0, 1)
-    and N(s / sigma, 1) along the line through both vectors, and not at all across it. This is (s / sigma)-GDP, at most
-    mu. mu-GDP implies (epsilon, delta_mu(epsilon))-DP with the exact curve of `GaussianDP.delta` (Balle and Wang 2018,
-    Theorem 8; Dong, Roth, Su 2022, Corollary 1). The classical variance 2 S^2 ln(1.25/delta) / epsilon^2 of Shi et al.
-    2025, Example 2 holds only for epsilon <= 1 and is larger.
-
-    Privacy map. At distance s the answers are (mu s / S)-GDP, with the rounding mu' = mu reach(s) / reach(S). For an
-    (epsilon, delta) budget, it is the epsilon at which delta_mu'(epsilon) equals the same delta.
+    Proof: docs/proofs/noise.md. Source: Balle and Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 1.
 
     >>> round(Gaussian(ApproxDP(1, 1e-5)).variance(6), 1)
     334.0

@@ -26,23 +26,11 @@ class PrivUnit(Mechanism):
 
     Claim. The result is epsilon-DP and unbiased for g, and E||noise||^2 = C0^2/m^2 - ||g||^2.
 
-    Proof. For all u, the densities of V lie within a factor (p/q) / ((1-p)/(1-q)) = e^epsilon, which is epsilon-DP. The
-    random sign makes the density an average of two such densities, and averages of numbers in [a, a e^epsilon] stay in
-    [a, a e^epsilon]. E V = m u for a given u, and C0 E u = g; so the result is unbiased. Its norm is always C0 / m,
-    which gives the variance. gamma is chosen to maximise m.
+    It holds for all gradients of norm at most C0: the sensitivity S is not used, and one above 2 C0 is refused. If the
+    rounding of doubles is counted, there is a delta of about d 2^-32 (1 + e^epsilon) besides: see `arithmetic_delta`.
 
-    Privacy map. The guarantee is epsilon for all gradients of norm at most C0. These are at most 2 C0 apart, so a
-    larger sensitivity is refused. The planned sensitivity S is not used.
-
-    Alternative. A further coordinate that fills the norm up to C0 costs one dimension; the random sign costs none.
-
-    Arithmetic. The proof is about real numbers. Computed in doubles, the answer differs from the ideal one with a
-    probability eta of about d 2^-32, or 2^-29 for d = 2 (see `entropy`). If the arithmetic counts as part of the
-    mechanism, the answer is (epsilon, (1 + e^epsilon) eta)-DP: with P~ for the computed answers and P for the ideal
-    ones, and P' for another gradient, P~(A) <= P(A) + eta <= e^epsilon P'(A) + eta <= e^epsilon (P~'(A) + eta) + eta.
-
-    Source: Bhowmick et al. 2018, Algorithm 1. The choice of p and gamma is that of Asi, Feldman, Talwar 2022
-    (PrivUnitG shows that it is near optimal).
+    Proof: docs/proofs/noise.md. Source: Bhowmick et al. 2018, Algorithm 1. The choice of p and gamma is that of Asi,
+    Feldman, Talwar 2022 (PrivUnitG shows that it is near optimal).
 
     >>> round(PrivUnit(PureDP(1)).variance(6), 1)
     34.5
@@ -58,15 +46,7 @@ class PrivUnit(Mechanism):
         return self.budget
 
     def variance(self, d: int, norm: float | None = None) -> float:
-        """E||noise||^2 for a gradient of this norm.
-
-        Parameters
-        ----------
-        d
-            The number of coordinates, at least 1.
-        norm
-            In [0, `bound`]; `bound` if None. A shorter gradient has more noise.
-        """
+        """E||noise||^2 on `d` coordinates for a gradient of this `norm`; None: `bound`, which has the least noise."""
         norm = self.bound if norm is None else norm
         return float((self.bound * _cap(amount(self.budget), d)[0]) ** 2 - norm**2)
 

@@ -1,18 +1,8 @@
 """Randomised response: one bit about a record, answered truthfully with a probability that its budget sets.
 
-Claim. The noisy bit keeps the budget of its record, for any two records and any question that does not depend on them.
-
-Proof. The answer is the true bit with probability p, else the other one.
-
-* epsilon: p = e^epsilon / (1 + e^epsilon). Both answers have probabilities p or 1 - p, whose ratio is e^epsilon. An
-  (epsilon, delta) budget is kept with a delta of 0.
-* mu: p = Phi(mu / 2). The trade-off function of the two laws is linear between (0, 1), (1 - p, 1 - p) and (1, 0).
-  G_mu(1 - p) = Phi(Phi^-1(p) - mu) = Phi(-mu / 2) = 1 - p, so G_mu meets the three points. It is convex, so it lies
-  below the chords: mu-GDP.
-
-p is reduced by a relative 2^-50, more than the error of its arithmetic, and is at most 1 - 2^-50.
-
-Source: Warner 1965; Dong, Roth, Su 2022 for the trade-off functions.
+The answer is the true bit with the probability e^epsilon / (1 + e^epsilon) or Phi(mu / 2), less a relative 2^-50.
+Claim: the noisy bit keeps the budget of its record, for any two records and any question that does not depend on them.
+Proof: docs/proofs/noise.md. Source: Warner 1965; Dong, Roth, Su 2022 for the trade-off functions.
 """
 
 from __future__ import annotations
