@@ -184,30 +184,15 @@ class Definition(Settings):
         return blake2b(text.encode(), digest_size=16, person=b"streamdp-job").hexdigest()
 
     def promise(self, learned: int) -> Promise:
-        """The present promise.
-
-        Parameters
-        ----------
-        learned
-            The number of records learned so far.
-        """
+        """The present promise, after so many `learned` records."""
         return Promise(learned=learned, budget=self.model.budget, cap=self.cap)
 
     def continued(self, stored: str, learned: int, accept: bool, new_model: bool = False, *, losses: int = 0) -> Terms:
         """Return the terms on which a job goes on that may have another budget, cap or model than before.
 
-        Parameters
-        ----------
-        stored
-            The text in the job's store.
-        learned
-            How many records the job has learned.
-        accept
-            Whether a larger budget or cap than the last one is accepted.
-        new_model
-            Whether a new model may replace one with another schema or other parameters.
-        losses
-            How often a loss of commits was accepted.
+        `stored` is the text in its store, after so many `learned` records. `accept`: a larger budget or cap than the
+        last one is accepted; `new_model`: a new model may replace one with another schema or other parameters. `losses`
+        is how often a loss of commits was accepted.
 
         Raises `ConfigError` for a larger budget or cap that is not accepted.
         """
@@ -239,13 +224,7 @@ class Definition(Settings):
         return Terms(kept.fingerprint(), kept.text(), kept.said_of_former() if learned else "")
 
     def quality(self, estimator: Any) -> Quality | None:
-        """What private answers say about a model, in the unit of the target column; None without `validation`.
-
-        Parameters
-        ----------
-        estimator
-            An estimator of the job.
-        """
+        """What private answers say about an `estimator`, in the target's unit; None without `validation`."""
         found: Quality | None = None if self.validation is None else estimator.quality
         return None if found is None else found.scaled(self.schema_.target.scale or 1.0)
 
@@ -259,12 +238,7 @@ class Definition(Settings):
         return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else ahead)
 
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:
-        """Build the estimator, which has learned nothing.
-
-        Parameters
-        ----------
-        ledger
-            The ledger that counts the spends of subjects. None: spends are not counted.
+        """Build the estimator, which has learned nothing; the `ledger` (None: nothing) counts the spends of subjects.
 
         Raises `ConfigError` and `BudgetError` for parameters out of range.
         """

@@ -88,12 +88,7 @@ class ReportsSourceConfig(CallsConfig, KafkaClientConfig):
     topic: str = Field(min_length=1)
 
     def build_topic(self, position: Position) -> ReportTopic:
-        """Open the topic. Needs the extra `kafka`.
-
-        Parameters
-        ----------
-        position
-            Where to begin (see `ReportTopic`).
+        """Open the topic at a `position` (see `ReportTopic`). Needs the extra `kafka`.
 
         Raises the errors of `ReportTopic`, and `ConfigError` if no brokers are named.
         """

@@ -215,14 +215,8 @@ class KafkaSourceConfig(KafkaClientConfig):
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
         """Connect to the brokers.
 
-        Parameters
-        ----------
-        job
-            The name of the job, for the default name of the group.
-        encoder
-            Converts raw columns to numbers.
-        key_is_subject
-            Whether the message's key is the subject of the record.
+        The name of the `job` is for the default name of the group. The `encoder` converts raw columns to numbers, and
+        with `key_is_subject` the message's key is the subject of the record.
 
         Raises the errors of `connectors.kafka.KafkaSource` and of `connectors.avrorows.AvroDecoder`.
         """

@@ -132,15 +132,7 @@ class ModelConfig(Settings):
         return value
 
     def parameters(self, known: Collection[str]) -> dict[str, Any]:
-        """The parameters of the constructor that are given.
-
-        Parameters
-        ----------
-        known
-            The names of all its parameters.
-
-        Raises `ConfigError` for one that it lacks.
-        """
+        """The parameters of the constructor that are given. Raises `ConfigError` for one that is not `known` to it."""
         others = ("trust", "estimator", "loss", "budget", "domain", "share")
         given = {key: value for key, value in self if value is not None and key not in others}
         if foreign := sorted(given.keys() - known):

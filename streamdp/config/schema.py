@@ -291,14 +291,9 @@ class SchemaConfig(Settings):
         return {piece.name: d.baseline for d in declared if d.baseline is not None for piece in d.pieces}
 
     def build(self, limits: tuple[float, float] | None = None) -> Schema:
-        """The schema.
+        """The schema. Raises `SchemaError` for declarations that contradict each other.
 
-        Parameters
-        ----------
-        limits
-            How far a record's time may be before and after the present, in seconds. None: any.
-
-        Raises `SchemaError` for declarations that contradict each other.
+        `limits`: how far a record's time may be before and after the present, in seconds. None: any.
         """
         from streamdp.data.schema import Schema
         from streamdp.data.times import TimeColumn

@@ -35,14 +35,9 @@ class ValidationConfig(Settings):
         return self
 
     def given(self, scale: float, bounds: tuple[float, float] | None) -> dict[str, Any]:
-        """What estimators take as `validation`.
+        """What estimators take as `validation`, for a target of this `scale`.
 
-        Parameters
-        ----------
-        scale
-            The scale of the target.
-        bounds
-            The bounds of a target that an estimator without bounds learns. None: it needs none.
+        `bounds` are those of a target that an estimator without bounds learns. None: it needs none.
         """
         bound = self.bound
         if bound is None and bounds is not None:

@@ -97,16 +97,9 @@ class Ledger:
 
     @classmethod
     def over(cls, rows: PagedRows, cap: Cap, key: bytes) -> Ledger:
-        """Return the ledger of a store's database. The store commits the spends.
+        """Return the ledger of a store's database, with the subject key `key`. The store commits the spends.
 
-        Parameters
-        ----------
-        rows
-            The rows of subjects.
-        cap
-            The cap.
-        key
-            The subject key.
+        The `rows` of subjects are those of the `cap`.
         """
         ledger = cls.__new__(cls)
         cls._begin(ledger, cap, key, rows, None)
@@ -127,17 +120,10 @@ class Ledger:
         self.n_refused = self._committed_refused = self._n_waiting = 0
 
     def set_cap(self, subject: Subject, cap: Budget | str | None) -> None:
-        """Give a subject its own cap. The next commit writes it, with the spends.
+        """Give a `subject` its own cap. The next commit writes it, with the spends.
 
-        A subject that has already spent more than its new cap is refused from now on.
-
-        Parameters
-        ----------
-        subject
-            The subject.
-        cap
-            A cap of the same kind as the ledger's, or its text. None gives the subject the ledger's cap again. If the
-            ledger's cap renews, this is the subject's total.
+        `cap` is of the same kind as the ledger's, or its text; if the ledger's renews, it is the subject's total. None
+        gives the subject the ledger's cap again. A subject that has spent more is refused from now on.
 
         Raises `BudgetError` for a malformed cap, one of another kind, and for a ledger whose cap renews and has no
         total; and the other errors of `admit_many`.
@@ -153,12 +139,7 @@ class Ledger:
             self._n_waiting += 1
 
     def cap_of(self, subject: Subject) -> Budget:
-        """Return the cap that holds for a subject, over all time.
-
-        Parameters
-        ----------
-        subject
-            The subject.
+        """Return the cap that holds for a `subject`, over all time.
 
         Raises `BudgetError` for a ledger whose cap renews and has no total.
         """
@@ -167,14 +148,9 @@ class Ledger:
         return cap_of_numbers(most, most_delta) if most else cap
 
     def admit(self, subject: Subject | None, budget: Budget) -> bool:
-        """Return whether a subject may spend a budget. If so, the budget is spent. See `admit_many`.
+        """Return whether a `subject` (None: a record without one) may spend a `budget`. If so, it is spent.
 
-        Parameters
-        ----------
-        subject
-            The subject; None for a record without one.
-        budget
-            What the record spends.
+        See `admit_many`.
         """
         return bool(self.admit_many([subject], budget)[0])
 
@@ -183,15 +159,9 @@ class Ledger:
     ) -> np.ndarray:
         """Admit records in order and return (n,) bool. A refused record spends nothing; a later smaller one may fit.
 
-        Parameters
-        ----------
-        subjects
-            The subjects of n records; None for a record without one.
-        budget
-            What a record spends if it has no amount.
-        amounts
-            (n,) float64: the epsilon or mu of each record, of the budget's kind and with its delta. NaN for a record
-            without one. None if no record has one.
+        `subjects` are those of n records, None for a record without one. `amounts` (n,) float64 is the epsilon or mu of
+        each record, of the kind of `budget` and with its delta. A record without one (NaN, or None for all) spends the
+        budget.
 
         Raises `BudgetError` for a kind that the cap cannot count and for amounts that are not positive and finite,
         `SchemaError` for a subject that is not text, bytes or a whole number, and `StoreError` if the database cannot
@@ -220,12 +190,9 @@ class Ledger:
         return admitted
 
     def timely(self, subjects: Sequence[Subject | None]) -> np.ndarray:
-        """Return which records have a time that the cap allows, (n,) bool: each must, also one that is not charged.
+        """Return which records, of n `subjects`, have a time that the cap allows, (n,) bool.
 
-        Parameters
-        ----------
-        subjects
-            The subjects of n records.
+        Each must, also one that is not charged.
         """
         return places.timely(self.cap, subjects, self.moments.now())
 
@@ -237,10 +204,7 @@ class Ledger:
     def begin_commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
 
-        Parameters
-        ----------
-        committed_at
-            The time of the last commit, also of another job.
+        The last commit, also of another job, was `committed_at`.
 
         Raises `LedgerConflictError` if a record was admitted in a period of which that commit may have deleted the row.
         """
@@ -250,14 +214,9 @@ class Ledger:
         return found
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
-        """Read some spends, so that admitting next, in one or several calls, cannot fail because of the database.
+        """Read the spends of `subjects`, so that admitting them next, in order, cannot fail because of the database.
 
-        Parameters
-        ----------
-        subjects
-            The subjects of the next records, in order; None for a record without one.
-
-        Raises the errors of `admit_many`.
+        They may be admitted in several calls. Raises the errors of `admit_many`.
         """
         self._rows.check_process()
         with self.lock:
@@ -267,14 +226,9 @@ class Ledger:
             self._n_prepared = len(subjects)
 
     def export_rows(self, subjects: Sequence[Subject], key: bytes) -> Loan:
-        """Return the rows of subjects, with which another process admits their records (see `loans`).
+        """Return the rows of `subjects`, with which another process admits their records (see `loans`).
 
-        Parameters
-        ----------
-        subjects
-            The subjects.
-        key
-            32 to 64 secret bytes for the hashes of the loan; not the subject key.
+        `key`: 32 to 64 secret bytes for the hashes of the loan; not the subject key.
 
         Raises `NotAvailableError` for a cap that renews; the errors of `admit_many`.
         """
@@ -320,14 +274,9 @@ class Ledger:
         return self._rows.n_pending
 
     def spent(self, subject: Subject, time: float | None = None) -> Spend:
-        """Return what a subject has spent, including admissions that are not committed yet.
+        """Return what a `subject` has spent, including admissions that are not committed yet.
 
-        Parameters
-        ----------
-        subject
-            The subject.
-        time
-            With a cap that renews: a time in the period in question, in seconds since 1970 (UTC). None: over all time.
+        With a cap that renews, `time` is in the period in question, in seconds since 1970 (UTC). None: over all time.
 
         Raises `BudgetError` without a time, for a ledger whose cap renews and has no total.
         """
@@ -360,14 +309,9 @@ class Ledger:
             self.mark_committed()
 
     def write_pending(self, connection: Connection, oldest: int = 0) -> None:
-        """Write what has changed since the last commit, inside the caller's transaction.
+        """Write what has changed since the last commit, inside the caller's transaction of the `connection`.
 
-        Parameters
-        ----------
-        connection
-            The database of the ledger.
-        oldest
-            From `begin_commit`: rows of periods before this one are deleted. 0: none.
+        Rows of periods before `oldest`, from `begin_commit`, are deleted; 0: none.
 
         Raises `LedgerConflictError` if another job or worker has spent from a subject since its row was read, and both
         spends together exceed the cap; and `StoreMismatchError` if the database has another cap now.
@@ -377,10 +321,7 @@ class Ledger:
     def mark_committed(self, at: float = 0.0) -> None:
         """Note that the transaction of `write_pending` is on disk: nothing is pending any more.
 
-        Parameters
-        ----------
-        at
-            What `begin_commit` returned, if that is on disk, too.
+        `at`: what `begin_commit` returned, if that is on disk, too.
         """
         self.moments.committed_at = max(at, self.moments.committed_at)
         self._committed_refused, self._n_waiting = self.n_refused, 0

@@ -30,16 +30,10 @@ _BYTES = 16 << 20
 
 
 class Device:
-    """One person's device, with one record. Threads may share it.
+    """One person's device, with one record of the job of an `agreement`. Threads may share it.
 
-    Parameters
-    ----------
-    agreement
-        The agreement of the job.
-    answered
-        Whether the record has answered before. Store it durably, with the record.
-    note
-        Stores durably that the record has answered. `answer` calls it before it makes the message.
+    `answered` says whether the record has answered before. `note` stores durably, with the record, that it has;
+    `answer` calls it before it makes the message.
 
     >>> from streamdp import ShuffleClassifier
     >>> from streamdp.protocol.shuffle_wire import write_announcement
@@ -60,12 +54,8 @@ class Device:
     def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> tuple[bytes, bytes]:
         """The message to send to the shuffler: its key and its value. A record answers once.
 
-        Parameters
-        ----------
-        announcement
-            The learner's announcement of a batch.
-        x, y
-            The record: features by name, and a number (for classifiers the class's index).
+        It answers the learner's `announcement` of a batch for the features `x` by name, and the number `y` (for
+        classifiers the class's index).
 
         Raises `NotAvailableError` if the record has answered before, and the errors of `Agreement.accept` and
         `ShuffleRandomizer.messages`.
