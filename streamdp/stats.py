@@ -246,7 +246,7 @@ class HeavyHitters(_Single):
         Parameters
         ----------
         x
-            The text, of which the first `length` bytes in UTF-8 are reported.
+            The text, of which as many characters are reported as fit `length` bytes of UTF-8.
         by
             Not used.
         subject
@@ -256,5 +256,6 @@ class HeavyHitters(_Single):
         """
         if not isinstance(x, str):
             raise SchemaError(f"expected text, got {type(x).__name__}")
-        text = x.encode("utf-8", "replace")[: self.length].ljust(self.length, b"\0")
+        whole = x.encode("utf-8", "replace")[: self.length].decode(errors="ignore")
+        text = whole.encode().ljust(self.length, b"\0")
         self.estimator.learn_one(dict(zip(self._names, text, strict=True)), subject=subject)

@@ -20,6 +20,9 @@ else:
 UNITS = {"iso": 0.0, "seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6}
 """Text in ISO 8601, or numbers since 1970 (UTC), with how many of them are a second."""
 
+YEAR_10000 = 253_402_300_800.0
+"""Its first second since 1970 (UTC). Such a time has no text in ISO 8601."""
+
 _OFFSET = r"[+-][0-9]{2}(:?[0-9]{2})?$"
 
 

@@ -271,6 +271,12 @@ class SchemaFeatures(Features):
             raw[name] = column
         return self._schema.encode_features(pl.DataFrame(raw))
 
+    def makes(self, X: np.ndarray) -> bool:
+        """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""
+        several = [X[:, j : j + len(feature.pieces)] for _, j, feature in self._texts]
+        single = all(np.isin(levels, (0, 1)).all() and np.all(levels.sum(axis=1) <= 1) for levels in several)
+        return single and bool(np.all(np.abs(X) <= 1))
+
 
 def _numbers(values: list[Any]) -> Any:
     """Numbers, or their text, as they are; truth values and decimals as floats; null for None and pandas' NA."""

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streamdp.data.columns import scale_to_bounds
+from streamdp.data.times import YEAR_10000
 from streamdp.data.transforms import CURVES
 from streamdp.errors import (
     BudgetError,
@@ -370,13 +371,22 @@ class Statistics(Estimator):
     def _encode_target(self, y: Any) -> float:
         if self._length is None or y is None:
             return 0.0
-        if not (is_number(y) and 0 <= y < 1e12):
+        if not (is_number(y) and 0 <= y < YEAR_10000):
             raise SchemaError("y: expected the time of the record, in seconds since 1970")
         return float(y)
 
     def _check_targets(self, y: np.ndarray) -> None:
-        if self._length is not None and not np.all((y >= 0) & (y < 1e12)):
+        if self._length is not None and not np.all((y >= 0) & (y < YEAR_10000)):
             raise SchemaError("y: expected the times of the records, in seconds since 1970")
+
+    def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Nothing clips a column after this, and the noise is for columns of the schema."""
+        super()._check_rows(X, y)
+        assert isinstance(self._features, SchemaFeatures), "features are declared by a mapping"
+        if not self._features.makes(X):
+            raise SchemaError(
+                "X: expected the columns of the schema: numbers in [-1, 1], and one 1 at most by category"
+            )
 
     # -- what was released -------------------------------------------------------------------------------------------
 

@@ -243,6 +243,23 @@ def test_no_vector_is_longer_and_no_two_are_farther_apart_than_is_said(block: An
     np.testing.assert_allclose(block.total(X, scale) / scale, vectors.sum(axis=0), atol=201 / scale)
 
 
+@pytest.mark.parametrize("trust", ["process", "shuffler", "nobody"])
+@pytest.mark.parametrize(
+    "row", [[0, 0, 0, 5], [1 + 1e-9] * 4, [0, 1, 1, 0], [0, 7, 0, 0], [0, 0.5, 0, 0], [0, -1, 0, 0]]
+)
+def test_columns_that_no_record_has_are_refused(row: list[float], trust: Any) -> None:
+    """They were added as they are, so that one row moved a sum by more than its noise is for."""
+    model = stats.Statistics(
+        {"m": {"mean": "x", "by": "g"}}, {"x": (0, 9), "g": ["a", "b", "c"], "z": (0, 1)}, trust=trust
+    )
+    assert model.feature_names == ("x", "g=b", "g=c", "z")
+    with pytest.raises(SchemaError, match="columns of the schema"):
+        model.learn_arrays(np.array([row], dtype=float), np.zeros(1))
+    assert model.n_seen == 0
+    model.learn_arrays(np.array([[1.0, 0, 1, -1]]), np.zeros(1))
+    assert model.n_seen == 1
+
+
 def test_the_square_root_of_running_totals_has_small_rows_and_columns() -> None:
     R = square_root(512)
     np.testing.assert_allclose(R @ R, np.tril(np.ones((512, 512))), atol=1e-12)
@@ -381,6 +398,17 @@ def test_a_wrong_length_or_time_is_refused(every: Any) -> None:
         stats.Statistics(BY_DAY, FEATURES, every=every)
 
 
+def test_a_time_without_a_date_is_refused() -> None:
+    """One such record was learned, and then nothing could be shown any more."""
+    model = dated("process")
+    row = people(1).to_dict("records")[0]
+    for time in (253_402_300_800, 9.9e11):
+        with pytest.raises(SchemaError, match="time of the record"):
+            model.learn_one(row, time)
+    model.learn_one(row, 253_402_300_799)
+    assert list(model.get()) == ["9999-12-31T00:00:00Z"]
+
+
 def test_only_the_latest_windows_are_kept() -> None:
     model = dated("nobody", budget="eps=8")
     model.learn_arrays(np.zeros((1000, 4)), np.arange(1000) * DAY + 1.0)
@@ -438,6 +466,15 @@ def test_the_most_frequent_texts_of_an_open_domain_are_found(tmp_path: Any) -> N
     again = streamdp.load(tmp_path / "texts.json")
     assert again.get()["statistic"] == found
     assert hitters.estimator.merged(again).get()["statistic"]["tea"] == pytest.approx(2 * found["tea"])
+
+
+def test_a_character_that_does_not_fit_is_left_out() -> None:
+    """Half a character was reported, so texts that look the same were different ones, of which the last was shown."""
+    hitters = stats.HeavyHitters(4, "eps=6", seed=1)
+    for i in range(10_000):
+        hitters.update(("abcé", "abc", "abcö")[i % 3])
+    assert list(hitters.get()) == ["abc"]
+    assert hitters.get()["abc"] == pytest.approx(10_000, rel=0.1)
 
 
 def test_few_records_and_wrong_values_give_no_text() -> None:
