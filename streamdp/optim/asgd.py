@@ -22,7 +22,7 @@ Change. A batch is a report with the information of all of its reports, and whet
 as in LDP-ASGD (docs/proofs/change.md). If it has, T falls to the information since, the average begins anew, and so do
 the sizes of batches. Nothing is mixed into the answer before.
 
-Source: Shi et al. 2025, eq. 3.3; the information and the batches are streamdp's.
+Source: Shi et al. 2025, section 3; the information and the batches are streamdp's.
 """
 
 from __future__ import annotations

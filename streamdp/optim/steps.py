@@ -28,7 +28,7 @@ The parameter `clock` says what measures progress:
 * "records". eta i^-alpha, whatever the noise (Shi et al. 2025, eq. 3.2).
 
 Average. With "information" the average weighs iterate i by tau_i sqrt(T_i), so that it forgets the start; equal weights
-are better by an eighth in the limit, and worse before. With "records" all iterates weigh the same, as in eq. 3.3.
+are better by an eighth in the limit, and worse before. With "records" all iterates weigh the same, as in the paper.
 """
 
 from __future__ import annotations

@@ -9,6 +9,22 @@ import pytest
 from scipy.stats import binom
 
 
+def test_cheu_3_1_fails_on_a_coarse_grid() -> None:
+    """One user, Delta = g = 1 and epsilon = 15: the sum 0 has more than delta, and the neighbour never has it."""
+    epsilon, delta = 15, 0.01
+    share = 90 * math.log(2 / delta) / epsilon**2
+    bits = math.floor(2 * share) + 1
+    assert share / bits < 1 / 2
+    assert binom.pmf(0, bits, share / bits) > 6 * delta
+
+
+def test_cheu_3_3_fails_with_the_divergence_in_one_direction() -> None:
+    """A_j(X) is 0, and A_j(X') is 0 with probability e^-epsilon: all d together differ by d epsilon."""
+    d, epsilon, gamma = 1000, 0.1, 1e-6
+    claimed = d * epsilon * math.expm1(epsilon) + 2 * epsilon * math.sqrt(-math.log(gamma) * d)
+    assert math.log1p(-gamma) + d * epsilon > 2 * claimed
+
+
 @pytest.mark.parametrize("d", [1, 5, 40, 200])
 @pytest.mark.parametrize("gamma", [1e-2, 1e-6, 1e-9])
 def test_cheu_3_3_holds_for_randomised_responses(d: int, gamma: float) -> None:
@@ -72,3 +88,15 @@ def test_asi_liu_4_9_holds_up_to_two(records: int) -> None:
         ratios.append(abs(ends[0] - ends[1]) / (1 / math.sqrt(steps) + 1 / records))
     assert max(ratios) < 2
     assert ratios[-1] > 1
+
+
+def test_asi_liu_3_7_has_too_few_users() -> None:
+    """One query of users who are all near each other. The proposition allows 2 gamma for a run that halts."""
+    gamma = 0.01
+
+    def halts(times_epsilon: float) -> float:
+        z, A, B = times_epsilon / 5, 8, 4  # Laplace noise of the query and of the threshold, for epsilon / 2
+        return (A**2 * math.exp(-z / A) - B**2 * math.exp(-z / B)) / (2 * (A**2 - B**2))
+
+    assert halts(8 * math.log(1 / gamma)) > 20 * gamma
+    assert halts(80 * math.log(2 / gamma)) <= 2 * gamma

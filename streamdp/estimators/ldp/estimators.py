@@ -1,7 +1,7 @@
 """LDP-SGD and LDP-ASGD: noise on every record's answer, a budget for every record.
 
 LDP-SGD answers with the last iterate; LDP-ASGD with an average of all, which is better and has confidence intervals.
-Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6.
+Source: Shi, Xie, Jiang, Kong, He 2025, equation 3.2 and section 3, Theorems 1 to 6.
 
 Neighbours: replace one record. Trust: nobody, if the local half (`Randomizer`) runs on the person's side; otherwise the
 process that calls `learn_one`. Claim: each record has its own budget, against everyone who sees any state. Every state
@@ -59,7 +59,7 @@ _GUARANTEE = """
 
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 _LAST_ITERATE = _GUARANTEE.format("eq. 3.2, Theorems 1, 3 and 5")
-_AVERAGE = _GUARANTEE.format("eq. 3.3, Theorems 2, 4 and 6")
+_AVERAGE = _GUARANTEE.format("section 3, Theorems 2, 4 and 6")
 
 _PARAMETERS = {
     "budget": """
