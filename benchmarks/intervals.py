@@ -8,6 +8,7 @@ one that has an infinite limit or none is not given. No figure is a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,17 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from benchmarks.shared.pages import command, table
-from streamdp import LDPASGDClassifier, PanPrivateClassifier, ShuffleClassifier
+from streamdp import LDPASGDClassifier, PanPrivateClassifier, ShuffleClassifier, WindowedClassifier
 from streamdp.errors import NotAvailableError
 
 WEIGHTS = np.array([1.0, -1.0, 0.5])
 SHARES = (0.5, 0.1, 0.03, 0.01)
-KINDS: dict[str, Any] = {"LDP": LDPASGDClassifier, "pan-private": PanPrivateClassifier, "shuffle": ShuffleClassifier}
+KINDS: dict[str, Any] = {
+    "LDP": LDPASGDClassifier,
+    "pan-private": PanPrivateClassifier,
+    "shuffle": ShuffleClassifier,
+    "one window": partial(WindowedClassifier, items_per_user=1, window=2**20),
+}
 
 
 def intercept(share: float) -> float:

@@ -313,7 +313,12 @@ def held_out(runs: int, n: int = 10_000) -> str:
     return table(["learner", "stream", "runs", "better", "no better", "not known", "wrong"], rows)
 
 
-BATCHES = {"pan": (PanPrivateClassifier, PanPrivateRegressor), "shuffle": (ShuffleClassifier, ShuffleRegressor)}
+BATCHES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "pan": (PanPrivateClassifier, PanPrivateRegressor, {}),
+    "shuffle": (ShuffleClassifier, ShuffleRegressor, {}),
+    "one window": (WindowedClassifier, WindowedRegressor, {"items_per_user": 1, "window": 10_000}),
+    "four windows": (WindowedClassifier, WindowedRegressor, {"items_per_user": 1, "window": 2_500}),
+}
 TRUE = np.array([1.0, -1.0, 0.5, 0.0, 0.3])
 SHARES = {"50 %": 0.0, "10 %": -2.7}
 """Shares of positives, and about which intercept of a logistic model they need."""
@@ -326,7 +331,8 @@ def draw_batch_limits(family: str, share: str | None, n: int, budget: str, seed:
     scores = X @ TRUE + shift
     y = scores + rng.normal(size=n) if share is None else (scores + rng.logistic(size=n) > 0).astype(float)
     names = [f"x{j}" for j in range(len(TRUE))]
-    model = BATCHES[family][share is None](features=names, budget=f"{budget},delta=1e-6", seed=seed)
+    *kinds, more = BATCHES[family]
+    model = kinds[share is None](features=names, budget=f"{budget},delta=1e-6", seed=seed, **more)
     model.learn_arrays(X, y)
     model.close_batch()
     limits, truth = model.interval()[: len(TRUE) + 1], np.append(TRUE, shift)
@@ -335,10 +341,10 @@ def draw_batch_limits(family: str, share: str | None, n: int, budget: str, seed:
 
 def batch_limits(runs: int) -> str:
     rows = []
-    for family in BATCHES:
+    for family, (*_, more) in BATCHES.items():
         for share in (None, "50 %", "10 %"):
             for budget in ("eps=1", "eps=4"):
-                n, draws = 10_000, runs
+                n, draws = 10_000, runs * (5 if more else 1)
                 found = np.array([draw_batch_limits(family, share, n, budget, seed) for seed in range(draws)])
                 given = ~np.isnan(found[:, 0])
                 held = "-" if not given.any() else f"{100 * np.nanmean(found):.1f} %"

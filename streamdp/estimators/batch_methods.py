@@ -15,7 +15,6 @@ from streamdp.learners.batches import Batches, BatchPlan
 from streamdp.learners.divided import GatheredPart
 from streamdp.learners.divided import learn_parts as learn_divided
 from streamdp.optim.ac_sa import Phase
-from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 
 
@@ -41,7 +40,7 @@ def batch(self: Any) -> tuple[int, int, int]:
 
 
 def interval(self: Any, level: float = 0.95) -> np.ndarray:
-    """Return the (d, 2) confidence limits of theta from the released sums of batches; nothing is spent.
+    """Return the (d, 2) confidence limits of theta from the released sums of batches or windows; nothing is spent.
 
     They hold for large numbers of records and a well-specified model (`streamdp.reading.batch_intervals`). They are
     around the averaged Newton step, from which a regressor's shrunk theta differs by less than its noise. NaN: there
@@ -71,9 +70,7 @@ def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     if not is_number(level) or not 0 < level < 1:
         raise ConfigError("level: expected a number above 0 and below 1, such as 0.95")
     learner = self._learner(self.learns, "interval")
-    if not isinstance(learner.batch_steps, Newton):
-        raise NotAvailableError(f'interval: method="{learner.method}" has none')
-    found, unknown = learner.batch_steps.answer(), np.full(len(self.theta), np.nan)
+    found, unknown = learner.answer(), np.full(len(self.theta), np.nan)
     if found is None:
         return np.column_stack([unknown, unknown]), unknown
     if self.intercept:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
-from streamdp.errors import NotAtBoundaryError, check_choice, check_whole
+from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
 from streamdp.learners.learner import Learner, OpenBatch
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
@@ -36,6 +36,7 @@ from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.reading.batch_intervals import Steps
 from streamdp.reading.change import follows
 from streamdp.scaling.batch_search import LEAST_SPREAD
 from streamdp.scaling.units import free_units
@@ -343,6 +344,15 @@ class Batches(Learner):
     def point(self) -> tuple[np.ndarray, bool]:
         """See `Learner.point`."""
         return self.batch_steps.estimate, False
+
+    def answer(self) -> Steps | None:
+        """The answer that intervals are around, with its covariance; None if it is not known yet.
+
+        Raises `NotAvailableError` for steps that never know it.
+        """
+        if not isinstance(self.batch_steps, Newton):
+            raise NotAvailableError(f'interval: method="{self.method}" has none')
+        return self.batch_steps.answer()
 
     @property
     def n_changes(self) -> int:

@@ -21,6 +21,7 @@ from streamdp.scaling import unit_table as k
 LEAST_ALPHA, LEAST_EXPECTED = 0.5, 5.0
 RAREST = 0.05
 """Limits of classes are given if each has at least this probability in the middle of the columns, by the answer."""
+_RARE_CURVATURE = 0.3  # of that with equal shares: a class of about 8 %
 
 
 def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -52,6 +53,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     units = without_shift(np.array([outward(unit) - outward(np.zeros(d)) for unit in np.eye(d)]), problem.outputs)
     information = learner.default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
     segments, rates, noises = _ended(learner)
+    moved = problem.curvature(p) * float(rates[:, p:].sum(axis=0).min(initial=np.inf))
     if not len(segments):  # as where all records answered with bits
         return np.full((d, 2), np.nan), np.full(d, np.nan)
     noises *= (spec[loops.FACTOR] * problem.loss.bound) ** 2 / (d * information)
@@ -70,7 +72,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
         _signs(learner),
         level,
     )
-    if _withheld(learner, theta):
+    if _withheld(learner, theta, moved):
         limits[:] = np.nan
     for block in (limits, times):  # how fast such coefficients move is not known
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
@@ -78,26 +80,35 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     return limits, records_to_settle(times, seen, float(segments[:, -1].sum()), learner.steps.alpha)
 
 
-def _withheld(learner: LocalReports, theta: np.ndarray) -> bool:
-    """Whether no limits are given at all, for an answer (d,) in units."""
+def _withheld(learner: LocalReports, theta: np.ndarray, moved: float) -> bool:
+    """Whether no limits are given at all, for an answer (d,) in units.
+
+    `moved`: for how many relaxation times an intercept moved, if the loss has the curvature of equal shares.
+    """
     if learner.arrays.spec[loops.BY_RECORDS] and _expected_times(learner, theta) < LEAST_EXPECTED:
         return True  # what seems to be settled seems so by chance: the walk is still on its way from the start
     least = learner.least_records
     if least is not None and int(learner.seen[0]) < least:  # the steps are as long as theta: the model is far away
         return True
-    if _rarest(learner, theta) < RAREST:  # what is released is far from normal
+    if _rare(learner, theta, moved):  # what is released is far from normal
         return True
     return bool(learner.arrays.blocks[follow.NUMBERS, follow.MIXED] > 0)  # the answer is not the average of this path
 
 
-def _rarest(learner: LocalReports, theta: np.ndarray) -> float:
-    """The probability of the rarest class in the middle of the columns, by theta (d,) in units; 1 if there is none."""
+def _rare(learner: LocalReports, theta: np.ndarray, moved: float) -> bool:
+    """Whether a class may be rarer than `RAREST` in the middle of the columns, by theta (d,) in units.
+
+    Theta begins at equal shares. If an intercept has come a part f of its way to a class of `RAREST`, then the class
+    seems to have a probability of RAREST^f by equal^(1 - f).
+    """
     problem, p = learner.problem, learner.p
     if not (problem.intercept and isinstance(problem.loss, Logistic | Softmax)):
-        return 1.0
+        return False
     scores = problem.blocks(theta, p)[:, p]
     odds = np.append(scores, 0.0) if problem.outputs == 1 else scores
-    return float(np.exp(odds.min() - odds.max()) / np.sum(np.exp(odds - odds.max())))
+    rarest = odds.min() - odds.max() - math.log(np.sum(np.exp(odds - odds.max())))
+    part = -math.expm1(-_RARE_CURVATURE * moved)
+    return bool(rarest < part * math.log(RAREST) - (1 - part) * math.log(len(odds)))
 
 
 def _expected_times(learner: LocalReports, theta: np.ndarray) -> float:

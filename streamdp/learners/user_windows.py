@@ -27,6 +27,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.statement import WINDOW, Unit
+from streamdp.reading.batch_intervals import Steps
 from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import NEWTON, method_for
@@ -391,6 +392,11 @@ class Windows(Collector):
     def n_stopped(self) -> int:
         """Windows whose method stopped early because its private test of the users' agreement failed."""
         return self.counts["n_stopped"]
+
+    def answer(self) -> Steps | None:
+        """As `Batches.answer`."""
+        found = self.method.answer(self._task(1), self._state[: self._kept])
+        return None if found is None else found.through(self.units.outward)
 
     @property
     def n_changes(self) -> int:

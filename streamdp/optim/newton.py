@@ -66,7 +66,7 @@ from streamdp.optim.losses import Huber
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
-from streamdp.reading.batch_intervals import Steps, steps_of
+from streamdp.reading.batch_intervals import BATCHES, Steps, steps_of
 from streamdp.scaling.batch_search import SPREADS, BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units
@@ -211,8 +211,10 @@ class Newton(Growing):
         """See `BatchSteps.last_change`."""
         return int(self._sums[2]) or None
 
-    def answer(self) -> Steps | None:
+    def answer(self, least: int = BATCHES) -> Steps | None:
         """The answer (d,) without shrinkage, with its covariance; None if it is not known. NaN: not that of the scale.
+
+        It needs the `least` number of blocks.
 
         The Hessian that vectors have is above Huber's in the linear part of the loss, by a factor that is known for
         normal residuals.
@@ -228,7 +230,7 @@ class Newton(Growing):
         if isinstance(curvature.loss, Huber):
             hessian *= _inside(curvature.loss.c)
             sigma = float(units.inward(self.estimate)[-1])
-        found = steps_of(self._blocks[:, leading], hessian, math.sqrt(2 * q * entries), expected * sigma)
+        found = steps_of(self._blocks[:, leading], hessian, math.sqrt(2 * q * entries), expected * sigma, least)
         if found is None:
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
@@ -239,7 +241,8 @@ class Newton(Growing):
             last = last[(last[:, change.WEIGHT] > 0) | (last[:, change.LEVEL] == 0)]
             bend = np.array([[float(self._curved[-1])]])
             covariance[-1, :-1] = covariance[:-1, -1] = 0.0
-            if (scale := steps_of(last, bend, 2 * math.sqrt(entries), _SCALE_SHARE * expected * sigma)) is not None:
+            usual = _SCALE_SHARE * expected * sigma
+            if (scale := steps_of(last, bend, 2 * math.sqrt(entries), usual, least)) is not None:
                 answer[-1:], covariance[-1:, -1:], freedom[-1:] = scale
         return Steps(answer, covariance, freedom).through(units.outward)
 

@@ -18,7 +18,8 @@ import scipy
 from streamdp.reading import change
 
 _CLEAR = 3.0  # the least eigenvalue of A over the largest of its noise
-_LEAST_BLOCKS = 4
+BATCHES, WINDOWS = 4, 1
+"""The fewest blocks of batches, of which the first are far from the answer, and of windows, which have rounds."""
 _PRIOR, _LEAST_PHI = 0.5, 0.25  # of the expected phi: its deviation before any block, and the least
 
 
@@ -45,15 +46,17 @@ class Steps(NamedTuple):
         return np.column_stack([self.answer - half, self.answer + half])
 
 
-def steps_of(blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float) -> Steps | None:
+def steps_of(
+    blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float, least: int = BATCHES
+) -> Steps | None:
     """Return the answer with its covariance; None if intervals would not hold.
 
     `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
-    noise, and `expected` a usual phi.
+    noise, `expected` a usual phi, and `least` the fewest blocks.
     """
     q, end = len(hessian), change.used(blocks)
     values = np.linalg.eigvalsh(hessian)
-    if end < _LEAST_BLOCKS or values[0] < _CLEAR * floor or values[0] <= 0:
+    if end < least or values[0] < _CLEAR * floor or values[0] <= 0:
         return None
     used, total = blocks[:end], blocks.sum(axis=0)
     (points, gradients), (middle, mean) = change.means(used, q, False), change.means(total, q, False)
@@ -65,16 +68,17 @@ def steps_of(blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: fl
     whole = float(weights.sum())
     s, n = float(total[change.SQUARES]) / whole**2, float(total[change.NOISE]) / whole**2
     left, trace = 1 - 2 * weights / whole, float(np.trace(inverse)) / q
-    # Of a block's variance v_j there remains v_j (1 - 2 W_j / W) + v, with v that of the total.
-    by_spread, by_noise = spread * left + s, (noise * left + n) * trace
-    found = np.einsum("ij,jk,ik->i", rest, inverse, rest) / q
-    trust = by_spread / (expected * by_spread + by_noise) ** 2
-    alone = float(trust @ (found - by_noise)) / float(trust @ by_spread)
-    # Its variance: the square of a normal number has a variance of twice its squared mean.
-    error = 2 / q * float(np.sum((trust * (expected * by_spread + by_noise)) ** 2)) / float(trust @ by_spread) ** 2
-    prior = (_PRIOR * expected) ** 2
-    phi = max((prior * alone + error * expected) / (prior + error), _LEAST_PHI * expected)
-    error *= prior / (prior + error)
+    phi, error = expected, (_PRIOR * expected) ** 2
+    if end > 1:
+        # Of a block's variance v_j there remains v_j (1 - 2 W_j / W) + v, with v that of the total.
+        by_spread, by_noise = spread * left + s, (noise * left + n) * trace
+        found = np.einsum("ij,jk,ik->i", rest, inverse, rest) / q
+        trust = by_spread / (expected * by_spread + by_noise) ** 2
+        alone, prior = float(trust @ (found - by_noise)) / float(trust @ by_spread), error
+        # Its variance: the square of a normal number has a variance of twice its squared mean.
+        error = 2 / q * float(np.sum((trust * (expected * by_spread + by_noise)) ** 2)) / float(trust @ by_spread) ** 2
+        phi = max((prior * alone + error * expected) / (prior + error), _LEAST_PHI * expected)
+        error *= prior / (prior + error)
     n += floor**2 / (2 * q) * float(np.sum((middle - answer) ** 2))  # what the noise of A adds
     covariance = phi * s * inverse + n * inverse @ inverse
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error

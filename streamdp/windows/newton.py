@@ -25,6 +25,7 @@ from streamdp.optim.secants import Secants
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.reading.batch_intervals import WINDOWS, Steps
 from streamdp.windows.task import Method, Release, Task, Users
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
@@ -125,6 +126,12 @@ class NewtonSteps(Method):
     def changes(self, task: Task, state: np.ndarray) -> int:
         """As `Method.changes`."""
         return Newton.changes_in(_curvature(task), state)
+
+    def answer(self, task: Task, state: np.ndarray) -> Steps | None:
+        """As `Method.answer`, from one window on."""
+        steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0)
+        steps.state[:] = state
+        return steps.answer(WINDOWS)
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """As `Method.check`."""

@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from streamdp.errors import NotAvailableError
 from streamdp.optim.curvature import Curvature
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP
+from streamdp.reading.batch_intervals import Steps
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,13 @@ class Method(Protocol):
     def changes(self, task: Task, state: np.ndarray) -> int:
         """Return how many changes of the stream the method noticed, by the state of the last run; 0 by default."""
         return 0
+
+    def answer(self, task: Task, state: np.ndarray) -> Steps | None:
+        """Return the answer of the state of the last run, with its covariance; None if the latter is not known yet.
+
+        Raises `NotAvailableError` if the method never knows it, as by default.
+        """
+        raise NotAvailableError(f'interval: method="{self.name}" has none')
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """Check a stored state (d + k,), finite, that a run released; the number of users of the task is ignored.

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamdp.estimators import batch_methods
 from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
@@ -97,6 +98,8 @@ class WindowedRegressor(Regressor):
     n_users = of_learner(Windows, "n_users")
     n_windows = of_learner(Windows, "n_windows")
     n_stopped = of_learner(Windows, "n_stopped")
+    interval = batch_methods.interval
+    settling = batch_methods.settling
     take_records = methods.take_records
     learn_users = methods.learn_users
 
@@ -140,6 +143,8 @@ class WindowedClassifier(Classifier):
     n_users = of_learner(Windows, "n_users")
     n_windows = of_learner(Windows, "n_windows")
     n_stopped = of_learner(Windows, "n_stopped")
+    interval = batch_methods.interval
+    settling = batch_methods.settling
     take_records = methods.take_records
     learn_users = methods.learn_users
 

@@ -1,4 +1,4 @@
-"""Intervals of the learners in batches: coverage, units, and where there are none.
+"""Intervals of the learners in batches and windows: coverage, units, and where there are none.
 
 Coverage is that of simulated draws at a fixed seed; the tests fail for a true coverage of 95 % with a probability below
 1e-6 (binomial, all parameters of a draw counted as one).
@@ -17,6 +17,8 @@ from streamdp import (
     Quantile,
     ShuffleClassifier,
     ShuffleRegressor,
+    WindowedClassifier,
+    WindowedRegressor,
 )
 from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.reading import change
@@ -55,6 +57,50 @@ def test_intervals_of_95_percent_hold_about_95_percent(kind: Any) -> None:
     half = learned(kind, 6000, 0).interval(0.5)[:4]
     whole = learned(kind, 6000, 0).interval(0.95)[:4]
     assert np.ptp(whole, axis=1) == pytest.approx(np.ptp(half, axis=1) * 1.96 / 0.674, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "windows"),
+    [(WindowedClassifier, 1), (WindowedRegressor, 1), (WindowedClassifier, 4), (WindowedRegressor, 4)],
+)
+@pytest.mark.slow
+def test_intervals_of_one_and_of_several_windows_hold_about_95_percent(kind: Any, windows: int) -> None:
+    """Of 40 draws: the deviation of the mean share of covered parameters is at most .02."""
+    truth, held = np.append(WEIGHTS, 0.3), []
+    for seed in range(40):
+        limits = learned(kind, 8000, seed, window=8000 // windows, items_per_user=1).interval()[:4]
+        held.append(np.mean((limits[:, 0] <= truth) & (truth <= limits[:, 1])))
+    assert 0.86 < np.mean(held) <= 1.0
+
+
+def test_windows_have_intervals_in_the_units_of_the_columns() -> None:
+    rng = np.random.default_rng(3)
+    X, truth = rng.uniform(18, 90, (12_000, 2)), np.array([30.0, -20.0, 1000.0])
+    y = X @ truth[:2] + truth[2] + rng.normal(0, 300, len(X))
+    model = WindowedRegressor(
+        features={"a": (0, 120), "b": (0, 120)},
+        target=(-5000, 9000),
+        budget="eps=4,delta=1e-6",
+        window=6000,
+        items_per_user=1,
+        seed=1,
+    )
+    assert np.isnan(model.interval()).all()
+    widths = []
+    for part in (slice(6000), slice(6000, None)):
+        model.learn_many(np.asarray(X[part]), y[part])
+        limits = model.interval(1 - 1e-6)
+        assert np.all((limits[:3, 0] < truth) & (truth < limits[:3, 1]))
+        widths.append(np.ptp(limits[:2], axis=1))
+    assert model.n_windows == 2
+    assert np.all(widths[1] < widths[0])
+    assert np.all(widths[1] < 8)
+
+
+def test_a_method_of_windows_without_curvature_has_no_intervals() -> None:
+    model = learned(WindowedClassifier, 4000, 1, window=4000, items_per_user=1, method="private-range")
+    with pytest.raises(NotAvailableError, match="private-range"):
+        model.interval()
 
 
 def test_an_interval_is_in_the_units_of_the_columns_and_around_theta() -> None:
@@ -116,4 +162,6 @@ def test_a_hessian_that_its_noise_hides_has_no_interval() -> None:
     blocks = blocks_of(20, 0, 1.0, 0.1)
     assert steps_of(blocks, np.diag([1.0, 4.0]), 0.1, 0.7) is not None
     assert steps_of(blocks, np.diag([1.0, 4.0]), 0.4, 0.7) is None
-    assert steps_of(blocks_of(3, 0, 1.0, 0.1), np.diag([1.0, 4.0]), 0.1, 0.7) is None
+    few = blocks_of(3, 0, 1.0, 0.1)
+    assert steps_of(few, np.diag([1.0, 4.0]), 0.1, 0.7) is None
+    assert steps_of(few, np.diag([1.0, 4.0]), 0.1, 0.7, least=3) is not None

@@ -516,3 +516,14 @@ def test_a_rare_class_has_no_interval(middle: float, given: bool) -> None:
     model = LDPASGDClassifier(features=["a", "b", "c"], budget="eps=4", seed=0)
     model.learn_arrays(X, y)
     assert bool(np.isfinite(model.interval()).any()) == given
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rare_class_has_no_interval_before_the_answer_can_show_that_it_is_rare(seed: int) -> None:
+    """With these words an answer of equal shares is still near its start, and two of the seeds had limits."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(10_000, 3))
+    y = (rng.random(len(X)) < scipy.special.expit(X @ [1.0, -1.0, 0.5] - 5.65)).astype(float)
+    model = LDPASGDClassifier(features=["a", "b", "c"], budget="eps=1", seed=seed)
+    model.learn_arrays(X, y)
+    assert not np.isfinite(model.interval()).any()
