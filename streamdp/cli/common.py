@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from streamdp.store.store import Store
 
 StorePath = Annotated[
-    str, typer.Argument(metavar="STORE", help="The job's store, such as late.db or postgresql://HOST/DATABASE.")
+    str,
+    typer.Argument(
+        metavar="JOB.YAML|STORE", help="The job, or its store, such as late.db or postgresql://HOST/DATABASE."
+    ),
 ]
 JobName = Annotated[str | None, typer.Option(help="The name of the job, if the database has several.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -49,6 +52,19 @@ Trace = Annotated[
     bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
 ]
 IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop after this many seconds without records.")]
+
+
+def store_of(what: str, job: str | None = None) -> tuple[str, str | None]:
+    """Return the store and the name of a job: `what` is its file, which names both, or the store itself.
+
+    Raises `ConfigError` for a file of a job that cannot be read.
+    """
+    if not what.endswith((".yaml", ".yml")):
+        return what, job
+    from streamdp.config.job import load_config
+
+    config = load_config(what)
+    return config.store_path, job or config.job
 
 
 def say(message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import JobName, say
+from streamdp.cli.common import JobName, say, store_of
 
 
 class Language(StrEnum):
@@ -24,7 +24,9 @@ class Language(StrEnum):
 
 @app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")
 def export(
-    what: Annotated[str, typer.Argument(metavar="MODEL|STORE", help="A file that `save` wrote, or a job's store.")],
+    what: Annotated[
+        str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
+    ],
     to: Annotated[Language, typer.Option(help="The language: json, python, sql or onnx.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write.")] = None,
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
@@ -39,7 +41,7 @@ def export(
     from streamdp.serving.export import WRITERS, exported_model
     from streamdp.serving.publish import committed
 
-    model = streamdp.load(what) if _is_saved(what) else committed(what, job)
+    model = streamdp.load(what) if _is_saved(what) else committed(*store_of(what, job))
     written = WRITERS[to](exported_model(model), table)
     if output is None:
         sys.stdout.buffer.write(written if isinstance(written, bytes) else written.encode())

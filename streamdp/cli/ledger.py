@@ -10,17 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AsJSON, need_stdin
+from streamdp.cli.common import AsJSON, StorePath, need_stdin, store_of
 from streamdp.errors import ConfigError
 
 ledger_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The ledger of a database: one cap over all its jobs."
 )
-Place = Annotated[str, typer.Argument(metavar="STORE", help="people.db or postgresql://HOST/DATABASE.")]
 
 
 @ledger_app.command(epilog="Example: streamdp ledger status people.db")
-def status(store: Place, as_json: AsJSON = False) -> None:
+def status(store: StorePath, as_json: AsJSON = False) -> None:
     """What jobs have learned, and how near people are to caps."""
     from datetime import UTC, datetime
 
@@ -29,7 +28,7 @@ def status(store: Place, as_json: AsJSON = False) -> None:
     def at(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else "never"
 
-    found = ledger_status(store)
+    found = ledger_status(store_of(store)[0])
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"shares": SHARES}, indent=2))
         return
@@ -57,7 +56,7 @@ def status(store: Place, as_json: AsJSON = False) -> None:
 
 @ledger_app.command("set-cap", epilog="Example: echo N14228 | streamdp ledger set-cap people.db eps=50")
 def change_cap(
-    store: Place,
+    store: StorePath,
     cap: Annotated[str, typer.Argument(help="The new cap, such as eps=8. For subjects also `none`: the cap of all.")],
     subjects: Annotated[
         bool, typer.Option("--subjects", help="The cap is for the subjects on standard input, one on each line.")
@@ -77,18 +76,18 @@ def change_cap(
         need_stdin()
         people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
     if subjects:
-        set_caps(store, dict.fromkeys(people, own))
+        set_caps(store_of(store)[0], dict.fromkeys(people, own))
     else:
-        set_cap(store, own)
+        set_cap(store_of(store)[0], own)
     typer.echo(f"{len(people):,} people have the cap {cap}" if subjects else f"the cap is {cap}")
 
 
 @ledger_app.command(epilog="Example: streamdp ledger export people.db > spends.csv")
-def export(store: Place) -> None:
+def export(store: StorePath) -> None:
     """Write what each person has spent, as CSV.
 
     It counts all jobs, and has keyed hashes in place of subjects.
     """
     from streamdp.store.report import export_rows
 
-    csv.writer(sys.stdout, lineterminator="\n").writerows(export_rows(store))
+    csv.writer(sys.stdout, lineterminator="\n").writerows(export_rows(store_of(store)[0]))

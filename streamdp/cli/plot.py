@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import JobName, say
+from streamdp.cli.common import JobName, StorePath, say, store_of
 from streamdp.errors import ConfigError
 
 
 @app.command(epilog="Example: streamdp plot late.yaml -o late.png --log run.jsonl")
 def plot(
-    what: Annotated[str, typer.Argument(metavar="JOB.YAML|STORE", help="The job, or its store.")],
+    store: StorePath,
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write: .png, .svg or .html.")
     ] = "model.png",
@@ -25,16 +25,12 @@ def plot(
     level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
 ) -> None:
     """Draw weights, statistics, counts and measured errors."""
-    from streamdp.config.job import load_config
     from streamdp.serving.doubts import doubts
     from streamdp.serving.plots import draw, measured, write
     from streamdp.serving.publish import committed
     from streamdp.store.store import Store
 
-    store = what
-    if what.endswith((".yaml", ".yml")):
-        config = load_config(what)
-        store, job = config.store_path, config.job
+    store, job = store_of(store, job)
     try:
         lines = [] if log is None else Path(log).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

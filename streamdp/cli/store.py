@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AsJSON, Delimiter, JobName, StorePath, TextSettings, ascii_delimiter, need_stdin, say
+from streamdp.cli.common import (
+    AsJSON,
+    Delimiter,
+    JobName,
+    StorePath,
+    TextSettings,
+    ascii_delimiter,
+    need_stdin,
+    say,
+    store_of,
+)
 
 
 @app.command(epilog="Example: streamdp status late.db")
@@ -25,6 +35,7 @@ def status(
     from streamdp.serving.doubts import doubts
     from streamdp.serving.publish import committed
 
+    store, job = store_of(store, job)
     model = committed(store, job)
     snapshot = model.snapshot
     reasons = doubts(model.estimator, snapshot.counts)
@@ -67,7 +78,7 @@ def statement(store: StorePath, job: JobName = None) -> None:
     """The privacy statement of the committed model."""
     from streamdp.serving.publish import committed
 
-    typer.echo(committed(store, job).statement())
+    typer.echo(committed(*store_of(store, job)).statement())
 
 
 @app.command(epilog="Example: streamdp weights late.db --level 0.9")
@@ -84,7 +95,7 @@ def weights(
     from streamdp.serving.publish import committed, needs
     from streamdp.serving.publish import weights as list_weights
 
-    model = committed(store, job)
+    model = committed(*store_of(store, job))
     found = list_weights(model.estimator, level)
     baselines = model.definition.schema_.baselines()
     beside = [baselines.get(w.name) for w in found]
@@ -116,7 +127,7 @@ def stats(
     from streamdp.errors import NotAvailableError
     from streamdp.serving.publish import committed
 
-    model = committed(store, job)
+    model = committed(*store_of(store, job))
     if (statistics := model.estimator.estimated) is None:
         raise NotAvailableError("this job has a model and no statistics: `streamdp weights STORE` shows it")
     rows = statistics.rows(level)
@@ -151,7 +162,7 @@ def predict(
     need_stdin()
     delimiter = ascii_delimiter(delimiter)
     form = text_form("-", assignments or ())
-    model = committed(store, job)
+    model = committed(*store_of(store, job))
     # Bytes that are not UTF-8 are copied unchanged.
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
     bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column, written=form)

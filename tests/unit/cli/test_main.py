@@ -247,7 +247,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
             "d: expected 1 to",
         ),
         (["plan", "--loss", "huber", "--parameters", "0"], 2, "equal to 1. Try --help."),
-        (["status"], 2, "Missing argument 'STORE'. Try --help."),
+        (["status"], 2, "Missing argument 'JOB.YAML|STORE'. Try --help."),
         (["run", "--flight"], 2, "No such option: --flight. Try --help."),
         (["fly"], 2, "fly"),
         (["run"], 2, "JOB.YAML"),

@@ -47,6 +47,15 @@ def test_weights_name_their_baselines(trained: Path, quick: Quick) -> None:
     assert [row.get("baseline") for row in rows] == [None, "origin=EWR", "origin=EWR", None]
 
 
+def test_commands_that_read_a_store_take_the_job_that_names_it(trained: Path, quick: Quick) -> None:
+    for command in (["status"], ["statement"], ["weights", "--json"], ["export", "--to", "json"]):
+        assert quick(*command, "job.yaml") == quick(*command, "late.db")
+    assert quick("weights", "job.yaml", "--job", "other")[0] == 4
+    assert "a model and no statistics" in quick.error(6, "stats", "job.yaml")
+    assert quick("ledger", "status", "job.yaml") == quick("ledger", "status", "late.db")
+    assert "none.yaml" in quick.error(2, "weights", "none.yaml")
+
+
 @pytest.mark.slow
 def test_pictures_in_three_formats(trained: Path, quick: Quick) -> None:
     for name in ("error.png", "error.svg", "error.html"):
