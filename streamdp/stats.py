@@ -236,9 +236,8 @@ class HeavyHitters(_Single):
     ) -> None:
         self.length, self.budget, self.ledger, self.seed = length, budget, ledger, seed
         check_whole("length", length, 1, 64)
-        self._names = [f"byte {i}" for i in range(length)]
-        features = dict.fromkeys(self._names, (0, 255))
-        self.estimator = Statistics({_NAME: {"hitters": self._names}}, features, budget, "nobody", ledger, seed)
+        declared, features = {_NAME: {"heavy_hitters": _VALUE}}, {_VALUE: {"text": length}}
+        self.estimator = Statistics(declared, features, budget, "nobody", ledger, seed)
 
     def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one text.
@@ -252,10 +251,8 @@ class HeavyHitters(_Single):
         subject
             The person, if there is a ledger.
 
-        Raises `SchemaError` for anything but text, before anything is spent.
+        Raises `SchemaError` for anything but text that is not empty, before anything is spent.
         """
         if not isinstance(x, str):
             raise SchemaError(f"expected text, got {type(x).__name__}")
-        whole = x.encode("utf-8", "replace")[: self.length].decode(errors="ignore")
-        text = whole.encode().ljust(self.length, b"\0")
-        self.estimator.learn_one(dict(zip(self._names, text, strict=True)), subject=subject)
+        self.estimator.learn_one({_VALUE: x}, subject=subject)

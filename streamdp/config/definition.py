@@ -124,6 +124,8 @@ class Definition(Settings):
             raise MisfitError("statistics", f"expected {STATISTICS} without a target, and another estimator with one")
         if self.model.share is not None and not (self.has_model and self.statistics):
             raise MisfitError("model", "share is for a model with statistics beside it: leave it out")
+        if self.has_model and any(declared.length for declared in self.schema_.build().declarations.values()):
+            raise MisfitError("schema", "a text of an open domain is for heavy hitters; a model may hash it")
         if self.has_model and self.statistics and self.schema_.budget is not None:
             need = "budgets of single records are not divided between a model and statistics: leave schema.budget out"
             raise MisfitError("statistics", need)

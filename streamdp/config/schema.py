@@ -90,9 +90,9 @@ class TargetConfig(DescribedConfig):
 
 
 class FeatureConfig(DescribedConfig):
-    """A feature with more than bounds or categories. It has one of bounds, categories, bins, cyclic, hash and product.
+    """A feature with more than bounds or categories.
 
-    It may have `label`, `unit` and `help`.
+    It has one of bounds, categories, bins, cyclic, hash, text and product. It may have `label`, `unit` and `help`.
 
     Parameters
     ----------
@@ -111,6 +111,8 @@ class FeatureConfig(DescribedConfig):
         For a number on a circle: its period, or the part of a date that it is. Sine and cosine are learned.
     hash
         Into how many buckets a text is hashed, by FNV-1a of 32 bits.
+    text
+        How many bytes are kept of a text of an open domain, 1 to 64: for heavy hitters in a job without a target.
     product
         The names of other features; the products of their columns are learned. Nothing else is declared of it.
     typical
@@ -139,6 +141,7 @@ class FeatureConfig(DescribedConfig):
     bins: list[float] | None = Field(default=None, min_length=1)
     cyclic: Literal["month", "day", "weekday", "hour", "minute"] | float | None = None
     hash: int | None = None
+    text: int | None = None
     product: list[str] | None = None
     typical: tuple[float, float] | None = None
     column: str | None = Field(default=None, min_length=1)

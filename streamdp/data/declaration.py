@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 from streamdp.data.columns import Faults, blank, decimals
 from streamdp.data.dates import NAMES, PARTS, part_of
 from streamdp.data.late import Late
-from streamdp.data.transforms import PERIODS, Piece, bin_pieces, bucket, bucket_pieces, cyclic_pieces, number_pieces
+from streamdp.data.transforms import (
+    PERIODS,
+    Piece,
+    bin_pieces,
+    bucket,
+    bucket_pieces,
+    byte_pieces,
+    cyclic_pieces,
+    number_pieces,
+)
 from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ MISSING, OTHER = "(missing)", "(other)"
 """The categories of empty values and of values that are not declared, if a declaration has such categories."""
 
 _GAPS = ("drop", "zero", "category", "typical")
-_KINDS = ("bounds", "categories", "bins", "cyclic", "hash")
+_KINDS = ("bounds", "categories", "bins", "cyclic", "hash", "text")
 _KEYS = frozenset(
     (*_KINDS, "transform", "knots", "typical", "column", "part", "format", "decimal", "missing", "other", "product")
 )
@@ -102,7 +111,12 @@ class Declaration:
     @property
     def is_number(self) -> bool:
         """Whether it is a number with bounds."""
-        return not self.codes and not self.hashed
+        return not self.codes and not self.hashed and not self.length
+
+    @property
+    def length(self) -> int:
+        """How many bytes of a text of an open domain are kept; 0 if it is none."""
+        return int(self.pieces[0].at[1]) if self.pieces[0].kind == "byte" else 0
 
     @property
     def hashed(self) -> int:
@@ -158,8 +172,8 @@ def declaration(name: str, declared: Any) -> Declaration:
     """Read the declaration of the feature `name`.
 
     `declared` is bounds (low, high), a list of categories, or a mapping with one of `bounds`, `categories`, `bins`,
-    `cyclic` and `hash`, and with `transform` or `knots`, `typical`, `column`, `part`, `format`, `decimal`, `missing`
-    and `other`. Raises `SchemaError` for a declaration that contradicts itself.
+    `cyclic`, `hash` and `text`, and with `transform` or `knots`, `typical`, `column`, `part`, `format`, `decimal`,
+    `missing` and `other`. Raises `SchemaError` for a declaration that contradicts itself.
     """
     if isinstance(declared, Mapping):
         return _mapped(name, {key: value for key, value in declared.items() if value is not None})
@@ -187,7 +201,7 @@ def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
         part = declared["cyclic"]
     _check_part(name, declared, part)
     shared = {"name": name, "column": str(declared.get("column", name)), "part": part, "format": declared.get("format")}
-    read = {"categories": _category, "hash": _hashed}.get(kind, _number)
+    read = {"categories": _category, "hash": _hashed, "text": _hashed}.get(kind, _number)
     return read(name, declared, gap, shared)
 
 
@@ -200,7 +214,9 @@ def _check_part(name: str, declared: Mapping[str, Any], part: Any) -> None:
 
 def _hashed(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
     if any(key in declared for key in ("typical", "decimal", "other", "part")) or gap != "drop":
-        raise SchemaError(f"{name!r}: a text that is hashed has no typical, decimal, missing, other and part")
+        raise SchemaError(f"{name!r}: a text that is hashed or open has no typical, decimal, missing, other and part")
+    if "text" in declared:
+        return Declaration(values=(), codes={}, pieces=byte_pieces(name, declared["text"]), **shared)
     pieces = bucket_pieces(name, declared["hash"])
     return Declaration(values=(), codes={}, pieces=pieces, baseline=f"{name}#0", **shared)
 

@@ -28,7 +28,7 @@ from streamdp.data.floats import number
 from streamdp.data.late import Late
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
-from streamdp.data.transforms import Piece, buckets, product_pieces
+from streamdp.data.transforms import Piece, buckets, first_bytes, product_pieces
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
@@ -48,8 +48,8 @@ class Schema:
       no stream could identify the weights.
 
     * Declared transforms make other columns of a value: `transform` (log, asinh, power) and `knots` of a number with
-      bounds, `bins`, `cyclic`, `hash` of a text, and the `product` of other features (see `transforms`). Columns of
-      products come after all others.
+      bounds, `bins`, `cyclic`, `hash` of a text, the first bytes of a text of an open domain (`text`), and the
+      `product` of other features (see `transforms`). Columns of products come after all others.
     * With {"column": name, "part": part} a feature is a part of the dates in a column (see `dates`), and `column` may
       be a path with dots in nested JSON. With "missing", an empty value is not a fault: `zero` is the number 0 or the
       first category, `typical` the typical centre, and `category` a category of its own. With "other": True, values
@@ -134,7 +134,8 @@ class Schema:
         found: list[Piece] = []
         factors: dict[str, tuple[int, tuple[Piece, ...]]] = {}
         for name, declared in self.declarations.items():
-            factors[name] = (len(found), declared.pieces)
+            if not declared.length:
+                factors[name] = (len(found), declared.pieces)
             found += declared.pieces
         for name, given in features.items():
             if name not in self.declarations:
@@ -253,6 +254,9 @@ class Schema:
             elif declared.hashed:
                 faults.add(blank(column), "missing", column.name)
                 values = buckets(column, declared.hashed)
+            elif declared.length:
+                faults.add(blank(column), "missing", column.name)
+                values = first_bytes(column, declared.length)
             else:
                 values = _known(column, declared.codes, faults, "unknown_category")
             for piece in declared.pieces:

@@ -14,6 +14,7 @@ bin        low, high                1 for low <= v < high, else 0
 sin, cos   period                   sin or cos of 2 pi v / period
 level      index                    1 for this category, else 0
 bucket     index, count             1 for a text of which `buckets` is the index, else 0
+byte       index, length            the byte at this place of the characters that fit in UTF-8; 0 after their end
 product    columns, two or more     the product of other columns
 =========  =======================  =================================================================================
 """
@@ -45,6 +46,9 @@ PERIODS = {"month": 12, "day": 31, "weekday": 7, "hour": 24, "minute": 60}
 MOST_COLUMNS = 10_000
 """The most columns that a hash or a product makes."""
 
+MOST_BYTES = 64
+"""The most bytes of a text."""
+
 _FNV_BASIS, _FNV_PRIME = 2166136261, 16777619
 
 
@@ -62,7 +66,9 @@ class Piece(NamedTuple):
     numeric: bool = False  # a number that estimators may scale, and not an indicator or a share of one
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return the column of values (n,): finite numbers, or the codes of categories or buckets."""
+        """Return the column of values (n,): numbers, codes of categories or buckets, or bytes (n, length)."""
+        if self.kind == "byte":
+            return (values[:, int(self.at[0])] - self.origin) / self.unit
         if self.kind == "linear":
             return scale_to_bounds(values, *self.at)
         with np.errstate(invalid="ignore", over="ignore"):  # of values that are faults
@@ -164,6 +170,13 @@ def bucket_pieces(name: str, count: Any) -> tuple[Piece, ...]:
     return tuple(Piece(f"{name}#{k}", "bucket", (k, count)) for k in range(1, count))
 
 
+def byte_pieces(name: str, length: Any) -> tuple[Piece, ...]:
+    """Return the pieces of the first `length` bytes of the text `name`."""
+    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MOST_BYTES:
+        raise SchemaError(f"{name!r}: expected the number of bytes, from 1 to {MOST_BYTES}, as text")
+    return tuple(Piece(f"{name}[{k}]", "byte", (k, length), 127.5, 127.5) for k in range(length))
+
+
 def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequence[Piece]]]) -> list[Piece]:
     """Return the pieces of the product `name` of the features `factors`, one for each combination of their columns.
 
@@ -212,6 +225,24 @@ def buckets(column: pl.Series, count: int) -> np.ndarray:
     out = np.empty(len(texts), dtype=np.int64)
     out[order] = found % np.uint32(count)
     return out
+
+
+def first_bytes(column: pl.Series, length: int) -> np.ndarray:
+    """Return the first bytes (n, length) of n texts in a `column`: whole characters, and zeros after their end."""
+    texts = column.cast(pl.String).fill_null("")
+    lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
+    data = np.frombuffer("".join(texts.to_list()).encode(), dtype=np.uint8)
+    starts, found = np.cumsum(lengths) - lengths, np.zeros((len(texts), length))
+    for place in range(length):
+        some = lengths > place
+        found[some, place] = data[starts[some] + place]
+    cut = lengths > length
+    cut[cut] = data[starts[cut] + length] >> 6 == 2  # the next byte belongs to the last character
+    for place in reversed(range(length)):
+        inner = found[:, place].astype(np.uint8) >> 6 == 2
+        found[cut, place] = 0
+        cut &= inner
+    return found
 
 
 def _increasing(name: str, what: str, given: Any) -> tuple[float, ...]:

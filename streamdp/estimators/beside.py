@@ -85,6 +85,10 @@ class Beside:
         """What learns the statistics."""
         return self.statistics.learner
 
+    def check(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Raise `SchemaError` unless rows X, y are such as records give: the noise of sums is for no others."""
+        self.statistics.check_columns(self._columns(X, y))
+
     def learn(self, learner: Learner, X: np.ndarray, y: np.ndarray) -> None:
         """Let the `learner` of the model and the statistics learn clean rows X, y whose spends are counted."""
         columns = self._columns(X, y)

@@ -336,6 +336,8 @@ class Estimator(river_base.Estimator):
         record = self._features or self._adopt(check_record(x))
         try:
             record.pack(x, target)
+            if self._beside is not None:
+                self._beside.check(record.row, record.target)
             if isinstance(learner, Collector):
                 self._gather(record.row, record.target, [subject])
             elif admission.joins(learner, subject, spend, record.target):
@@ -501,6 +503,8 @@ class Estimator(river_base.Estimator):
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
         self._check_targets(y)
+        if self._beside is not None:
+            self._beside.check(X, y)
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""

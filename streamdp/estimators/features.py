@@ -181,6 +181,8 @@ class SchemaFeatures(Features):
             for piece in feature.pieces:
                 if not 1e-60 <= piece.unit <= 1e60:
                     raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
+            if feature.length and owner != "Statistics":
+                raise SchemaError(f"{name!r}: a text of an open domain is for heavy hitters; a model may hash it")
             if feature.is_number:
                 self._numbers.append((name, j, feature.pieces))
             else:
@@ -233,7 +235,10 @@ class SchemaFeatures(Features):
                 scaled = piece.kind == "linear"
                 columns[k] = self._scale(value, *piece.at) if scaled else piece.encode(np.array([value]))[0]
         for name, j, feature in self._texts:
-            if level := _level(name, feature, x.get(name)):
+            if feature.length:
+                text = _text(name, None if _is_missing(x.get(name)) else x[name])
+                columns[j : j + feature.length] = _bytes(name, text, feature.length)
+            elif level := _level(name, feature, x.get(name)):
                 columns[j + level - 1] = 1.0
         if len(x) > len(self._numbers) + len(self._texts):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
@@ -273,7 +278,7 @@ class SchemaFeatures(Features):
 
     def makes(self, X: np.ndarray) -> bool:
         """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""
-        several = [X[:, j : j + len(feature.pieces)] for _, j, feature in self._texts]
+        several = [X[:, j : j + len(feature.pieces)] for _, j, feature in self._texts if not feature.length]
         single = all(np.isin(levels, (0, 1)).all() and np.all(levels.sum(axis=1) <= 1) for levels in several)
         return single and bool(np.all(np.abs(X) <= 1))
 
@@ -309,6 +314,14 @@ def _level(name: Any, feature: Declaration, value: Any) -> int:
     if level is None:
         raise SchemaError(f"feature {name!r}: expected one of the {len(feature.values)} declared categories")
     return level
+
+
+def _bytes(name: Any, text: str, length: int) -> list[float]:
+    """The first bytes of a text as columns."""
+    if not text:
+        raise SchemaError(f"feature {name!r}: missing")
+    whole = text.encode("utf-8", "replace")[:length].decode(errors="ignore")
+    return [(byte - 127.5) / 127.5 for byte in whole.encode().ljust(length, b"\0")]
 
 
 def _text(name: Any, value: Any) -> str:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 Trust = Literal["nobody", "process", "shuffler"]
-KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile", "hitters")
+KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile", "heavy_hitters")
 BINS = 1024
 """The bins of a quantile between the declared bounds."""
 MOST_CELLS = 1 << 16
@@ -67,7 +67,7 @@ _KEYS = {
     "proportion": ("by", "share"),
     "histogram": ("edges", "by", "share"),
     "quantile": ("of", "by", "share"),
-    "hitters": ("share",),
+    "heavy_hitters": ("share",),
 }
 
 
@@ -106,7 +106,7 @@ class Declared:
     @property
     def keys(self) -> tuple[Any, ...]:
         """The items, or None for a single number."""
-        return self.items if len(self.items) > 1 or self.kind in ("histogram", "hitters") else (None,)
+        return self.items if len(self.items) > 1 or self.kind in ("histogram", "heavy_hitters") else (None,)
 
 
 class _Reader:
@@ -132,9 +132,12 @@ class _Reader:
         share = given.get("share", 1.0)
         if not (is_number(share) and 0 < share < float("inf")):
             raise ConfigError(f"{name!r}: expected share to be a positive number")
-        if kind == "hitters":
-            columns = tuple(self._first[feature] for feature in given[kind] if self._feature(name, feature).is_number)
-            return Declared(name, kind, str(given[kind]), None, (None,), columns, None, (0.0, 1.0), float(share))
+        if kind == "heavy_hitters":
+            text = self._declarations.get(given[kind])
+            if text is None or not text.length:
+                raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
+            columns = tuple(range(first := self._first[given[kind]], first + text.length))
+            return Declared(name, kind, given[kind], None, (None,), columns, None, (0.0, 1.0), float(share))
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
         groups, group_names = self._groups(name, by)
         number = self._feature(name, of).is_number
@@ -223,12 +226,12 @@ _TEXTS = {
     "statistics": """
         What to estimate, by name: {"mean": column}, {"sum": column}, {"count": categories}, {"proportion": categories},
         {"histogram": categories}, {"histogram": column, "edges": [...]}, {"quantile": q or [q, ...], "of": column} or
-        {"hitters": columns of bytes}, as `HeavyHitters` makes them;
-        each but "count" maybe with "by": categories, and each with "share", its part of the budget relative to others.
-        A column is a feature with bounds, and its transform if it has one (log, asinh or power); categories are one
-        with categories.""",
+        {"heavy_hitters": text}, for trust="nobody"; each but "count" and "heavy_hitters" maybe with "by": categories,
+        and each with "share", its part of the budget relative to others. A column is a feature with bounds, and its
+        transform if it has one (log, asinh or power); categories are one with categories.""",
     "features": """
-        The declared public schema: bounds (low, high) or a list of categories by feature, as for models. Records come
+        The declared public schema: bounds (low, high), a list of categories, or {"text": 8} for the first 8 bytes of a
+        text of an open domain, by feature, as for models. Records come
         raw; numbers are clipped to their bounds.""",
     "budget": """
         What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody". Text such as "mu=1" is
@@ -292,8 +295,8 @@ class Statistics(Estimator):
         reader = _Reader(SchemaFeatures(features, type(self).__name__))
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""
-        if trust != "nobody" and any(one.kind == "hitters" for one in self.declared):
-            raise ConfigError('hitters: expected trust="nobody", because the domain is open')
+        if trust != "nobody" and any(one.kind == "heavy_hitters" for one in self.declared):
+            raise ConfigError('heavy_hitters: expected trust="nobody", because the domain is open')
         self._length = None if every is None else _length(every)
         self.learns = Drawn if trust == "nobody" else Sums
         self._construct(arguments)
@@ -324,7 +327,7 @@ class Statistics(Estimator):
                 each = one.share / whole / len(one.items)
                 column = one.block.bins.column
                 found += [(Roots(one.block.groups, column, q, epsilon), each) for q in one.items]
-            elif one.kind == "hitters":
+            elif one.kind == "heavy_hitters":
                 found.append((Hitters(one.items, epsilon), one.share / whole))
             else:
                 found.append((Counts(one.block, epsilon), one.share / whole))
@@ -382,6 +385,16 @@ class Statistics(Estimator):
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Nothing clips a column after this, and the noise is for columns of the schema."""
         super()._check_rows(X, y)
+        self.check_columns(X)
+
+    def check_columns(self, X: np.ndarray) -> None:
+        """Raise `SchemaError` unless columns are such as records give.
+
+        Parameters
+        ----------
+        X
+            (n, p) finite numbers.
+        """
         assert isinstance(self._features, SchemaFeatures), "features are declared by a mapping"
         if not self._features.makes(X):
             raise SchemaError(
@@ -458,9 +471,9 @@ class Statistics(Estimator):
         return found
 
     def _with_texts(self, learner: Any) -> Iterator[Declared]:
-        """The declared statistics; the items of hitters are the texts that are found."""
+        """The declared statistics; the items of heavy hitters are the texts that are found."""
         for one in self.declared:
-            known = one.kind == "hitters" and self._features is not None
+            known = one.kind == "heavy_hitters" and self._features is not None
             yield replace(one, items=tuple(self._parts_of(learner, one)[0].found()[0])) if known else one
 
     def _parts_of(self, learner: Drawn, one: Declared) -> list[Any]:

@@ -88,10 +88,9 @@ class Hitters:
         cells = np.where(at < length, self._bucket(hashed) * _BYTES + symbols, self._cell(hashed))
         lines = (words[:, 1] >> np.uint64(50)).astype(np.int64)
         reported = self._oracle.randomised(_parity(lines & cells), np.ascontiguousarray(words[:, 2:4]))
-        sums = self._sums.copy()
-        np.add.at(sums, (at, lines), 1 - 2 * reported)
-        self._sums = sums
+        # The number comes first: an interruption may lose reports, and a sum never has more than are counted.
         self._reports = self._reports + np.bincount(at, minlength=length + 1)
+        np.add.at(self._sums, (at, lines), 1 - 2 * reported)  # in place: a copy of a megabyte costs more than a report
 
     @staticmethod
     def _bucket(hashed: np.ndarray) -> np.ndarray:

@@ -182,6 +182,31 @@ def test_a_job_without_target_and_statistics_names_the_target(folder: Path) -> N
         load_config(folder / "job.yaml")
 
 
+def test_a_job_finds_the_frequent_texts_of_an_open_domain(folder: Path, quick: Quick) -> None:
+    """Others than these two, which are a third each, are all different."""
+    texts = [("tea", "coffee", f"r{i}")[i % 3] for i in range(ROWS)]
+    texts[7] = ""
+    lines = (folder / "people.csv").read_text().splitlines()
+    (folder / "people.csv").write_text(
+        "".join(f"{line},{text}\n" for line, text in zip(lines, ["drink", *texts], strict=True))
+    )
+    text = JOB.replace("south]}", "south], drink: {text: 6}}").replace(
+        "charge}\n", "charge}\n  drinks: {heavy_hitters: drink, share: 4}\n"
+    )
+    (folder / "job.yaml").write_text(text.replace("eps=1", "eps=6, trust: nobody, seed: 1"))
+    assert '"learned": 19997, "refused": 0, "dead": 3' in quick("run", "job.yaml")[1]
+    rows = json.loads(quick.output("stats", "charges.db", "--json"))
+    found = {row["item"]: row for row in rows if row["statistic"] == "drinks"}
+    assert found.keys() == {"tea", "coffee"}
+    assert all(row["low"] < ROWS / 3 < row["high"] for row in found.values())
+    (folder / "job.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="nobody"):
+        load_config(folder / "job.yaml")
+    (folder / "job.yaml").write_text(text.replace("text: 6}}", "text: 6}}\n  target: {column: t, bounds: [0, 1]}"))
+    with pytest.raises(ConfigError, match="open domain"):
+        load_config(folder / "job.yaml")
+
+
 def test_a_job_has_a_series_by_day(folder: Path, quick: Quick) -> None:
     """A record of the far future is dead, because it would end the window of the present."""
     lines = (folder / "people.csv").read_text().splitlines()

@@ -11,7 +11,7 @@ from scipy.stats import binom, chi2
 from streamdp import GaussianDP, Ledger, account, parse_budget
 from streamdp.config.definition import Definition
 from streamdp.config.trust import completed
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, SchemaError
 from streamdp.privacy.composition import Spend
 
 BINS = 200
@@ -108,6 +108,18 @@ def test_statistics_have_the_noise_of_their_part_and_not_of_the_whole() -> None:
     whole = GaussianDP.from_approx(parse_budget(TRUSTS["process"])).mu
     part = model.estimated.record_budget.mu
     assert not low < square * (whole / part) ** 2 < high  # if the statistics had the whole budget
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.parametrize("row", [[9.0, 0.0], [0.0, 0.5]])
+def test_columns_that_no_record_has_are_refused(trust: str, row: list[float]) -> None:
+    """A model clips gradients; a sum of columns is not clipped, and its noise is for columns in [-1, 1]."""
+    model = job(trust).build_estimator()
+    with pytest.raises(SchemaError, match="columns of the schema"):
+        model.learn_arrays(np.array([row]), np.zeros(1))
+    assert (model.n_seen, model.guarantee.budgets) == (0, ())
+    model.learn_arrays(np.array([[1.0, 1.0]]), np.array([99.0]))  # a target is clipped
+    assert model.n_seen == 1
 
 
 def test_a_record_is_drawn_to_one_of_both() -> None:

@@ -490,9 +490,31 @@ def test_few_records_and_wrong_values_give_no_text() -> None:
     with pytest.raises(ConfigError, match="length"):
         stats.HeavyHitters(0)
     with pytest.raises(ConfigError, match="nobody"):
-        stats.Statistics({"a": {"hitters": ["b"]}}, {"b": (0, 255)})
-    with pytest.raises(ConfigError, match="declared feature"):
-        stats.Statistics({"a": {"hitters": ["c"]}}, {"b": (0, 255)}, trust="nobody")
+        stats.Statistics({"a": {"heavy_hitters": "b"}}, {"b": {"text": 3}})
+    for wrong in ("b", "c"):
+        with pytest.raises(ConfigError, match="feature of text"):
+            stats.Statistics({"a": {"heavy_hitters": wrong}}, {"b": (0, 255)}, trust="nobody")
+    with pytest.raises(SchemaError, match="heavy hitters"):
+        streamdp.LDPSGDRegressor(features={"b": {"text": 3}})
+    with pytest.raises(SchemaError, match="missing"):
+        hitters.update("")
+
+
+def test_a_text_has_the_same_columns_from_a_record_and_from_a_frame() -> None:
+    """Texts are cut within a letter of several bytes, and padded."""
+    texts = ["tea", "Müsli", "日本語", "a" * 99]
+    statistics = stats.Statistics(
+        {"w": {"heavy_hitters": "t"}}, {"t": {"text": 4}, "n": (0, 1)}, trust="nobody", seed=1
+    )
+    each = statistics.clone()
+    statistics.learn_many(pd.DataFrame({"t": texts, "n": 0.0}))
+    for text in texts:
+        each.learn_one({"t": text, "n": 0})
+    one, other = (found.state_dict() for found in (statistics, each))
+    assert np.array_equal(one["0 sums"], other["0 sums"])
+    assert statistics.encoder is not None
+    rows = statistics.encoder.encode_raw({"t": "日本語", "n": 0})
+    assert bytes(round(v * 127.5 + 127.5) for v in rows[:4]) == "日".encode() + b"\0"
 
 
 @pytest.mark.parametrize("transform", ["log", {"asinh": 5.0}, {"power": -1.0}])
