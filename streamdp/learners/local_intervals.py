@@ -21,7 +21,7 @@ from streamdp.scaling import unit_table as k
 LEAST_ALPHA, LEAST_EXPECTED = 0.5, 5.0
 RAREST = 0.05
 """Limits of classes are given if each has at least this probability in the middle of the columns, by the answer."""
-_RARE_CURVATURE = 0.3  # of that with equal shares: a class of about 8 %
+_SOON = 20.0  # the square of about the relaxation times after which an answer shows a rare class
 
 
 def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +107,7 @@ def _rare(learner: LocalReports, theta: np.ndarray, moved: float) -> bool:
     scores = problem.blocks(theta, p)[:, p]
     odds = np.append(scores, 0.0) if problem.outputs == 1 else scores
     rarest = odds.min() - odds.max() - math.log(np.sum(np.exp(odds - odds.max())))
-    part = -math.expm1(-_RARE_CURVATURE * moved)
+    part = -math.expm1(-(moved**2) / _SOON)
     return bool(rarest < part * math.log(RAREST) - (1 - part) * math.log(len(odds)))
 
 
