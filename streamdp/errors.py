@@ -199,6 +199,10 @@ class SourceUnavailableError(SourceError):
     """The source does not answer. Nothing was lost; the same call may be repeated."""
 
 
+class SinkError(StreamDPError):
+    """A sink has not taken what was published. Nothing was lost; the last commit is sent again."""
+
+
 class ShardUnavailableError(SourceUnavailableError):
     """One shard of the source is not available at present; the others are."""
 

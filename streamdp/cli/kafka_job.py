@@ -86,8 +86,8 @@ def run_worker(
         if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
             stack.callback(topic.close)
             publish.append(_to_topic(topic))
-        if config.publish is not None or holdout is not None or config.validation is not None:
-            publisher = Publisher(config.publish, holdout, (display.measured,))
+        if config.publish or holdout is not None or config.validation is not None:
+            publisher = stack.enter_context(Publisher(config.publish, holdout, (display.measured,), display.published))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
         dead_letters: Any = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:

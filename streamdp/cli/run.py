@@ -72,7 +72,13 @@ def run(
     store: Annotated[str | None, typer.Option(help="The file of the store. Default: JOB.db.")] = None,
     follow: Annotated[bool | None, typer.Option("--follow", help="Wait for more at the end of the file.")] = None,
     dead_letters: Annotated[str | None, typer.Option(help="A file for the positions of bad records.")] = None,
-    publish: Annotated[str | None, typer.Option(help="A JSON file to replace after every commit.")] = None,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            help="A JSON file to replace after every commit, postgresql://USER@HOST/DATABASE?table=NAME, or"
+            " https://HOST/PATH."
+        ),
+    ] = None,
     holdout: Annotated[str | None, typer.Option(help="A PUBLIC file to measure the model on.")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -200,6 +206,7 @@ def _run_file(
             display.resumed(before)
         else:
             display.followed(estimator)
+        publisher = stack.enter_context(Publisher(config.publish, holdout, (display.committed,), display.published))
         runner = Runner(
             source,
             estimator,
@@ -212,7 +219,7 @@ def _run_file(
             publish=[
                 lambda snapshot: display.judged(config.quality(estimator)),
                 lambda snapshot: display.followed(estimator),
-                Publisher(config.publish, holdout, (display.committed,)),
+                publisher,
             ],
             on_progress=display.progress,
             on_waiting=display.waiting,

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import say
+from streamdp.cli.common import say, warn
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime.signals import stopped_by_signals
@@ -161,8 +161,10 @@ def run_learner(config: JobConfig, idle_seconds: float | None = None) -> None:
         if measures is not None:
             _tell("measured", learned=snapshot.counts.learned, holdout=measures)
 
-    publisher = Publisher(config.publish, holdout, (measured,))
-    with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
+    with (
+        Publisher(config.publish, holdout, (measured,), warn) as publisher,
+        Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store,
+    ):
 
         def attempt(stopping: Stopping) -> None:
             with ExitStack() as stack:

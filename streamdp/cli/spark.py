@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say, warn, warn_if_not_private
 from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError, NothingLearnedError
 
@@ -60,7 +60,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
 
     assert isinstance(config.source, SparkSourceConfig)
     holdout = None if config.holdout is None else Holdout(config)
-    publisher = Publisher(config.publish, holdout, (_measured,))
+    publisher = Publisher(config.publish, holdout, (_measured,), warn)
     warn_if_not_private(config.build_estimator())
     spark, ours = session(config, master, conf)
     dead = Counter[str]()
@@ -78,6 +78,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
         else:
             how, counts = "done", learn(frame, config, name=name, accepted=accepted, publish=publish)
     finally:
+        publisher.close()
         if ours:
             spark.stop()
     reasons = ", ".join(f"{reason}: {n:,}" for reason, n in sorted(dead.items()))

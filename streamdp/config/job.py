@@ -23,6 +23,7 @@ from streamdp.config.http import (
 )
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
+from streamdp.config.publish import Places
 from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
@@ -115,7 +116,8 @@ class JobConfig(Definition):
         How often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins as soon
         as no request waits to be learned; for statistics of trust process or shuffler it is 2, and ends the open batch.
     publish
-        A JSON file that is replaced after every commit. None: no file.
+        Where the committed model or its statistics are published: a JSON file that is replaced after every commit, a
+        sink, or a list of them. None: nowhere.
     holdout
         A public file with records to measure the model on. None: no measures.
     service
@@ -127,7 +129,7 @@ class JobConfig(Definition):
     source: SourceConfig
     store: str | None = None
     commit: CommitConfig = CommitConfig()
-    publish: str | None = None
+    publish: Places = Field(default_factory=list)
     holdout: str | None = None
     service: ServiceConfig = ServiceConfig()
 
@@ -293,6 +295,8 @@ class JobConfig(Definition):
                 return [at(each) for each in path]
             if isinstance(path, dict):
                 return {key: at(each) for key, each in path.items()}
+            if isinstance(path, Settings):
+                return path
             return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
         paths = ("path", "dead_letters", "avro_schema", "schemas", "checkpoint")
@@ -389,7 +393,7 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
         *((("source", "schemas"), path) for path in schemas - {getattr(source, "avro_schema", None)}),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in _STORE_ENDINGS if "://" not in store),
-        (("publish",), config.publish),
+        *((("publish",), path) for path in config.publish if isinstance(path, str)),
         (("source", "dead_letters"), getattr(source, "dead_letters", None)),
         (("source", "shuffler_store"), getattr(source, "shuffler_store", None)),
     ]

@@ -53,7 +53,7 @@ class SourceOptions(Settings):
 
     def client_options(self) -> dict[str, Any]:
         """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
-        return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
+        return {name: secret(f"source.options.{name}", value) for name, value in self.options.items()}
 
 
 class KafkaClientConfig(SourceOptions):
@@ -257,7 +257,7 @@ class KafkaSourceConfig(KafkaClientConfig):
             return None
         from connectors.schemaregistry import SchemaRegistry
 
-        password = _secret("source.schema_registry.password", registry.password)
+        password = secret("source.schema_registry.password", registry.password)
         return SchemaRegistry(registry.url, registry.user, password)
 
     def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:
@@ -280,7 +280,11 @@ class KafkaSourceConfig(KafkaClientConfig):
         return None if topic is None else SnapshotTopic(topic, self.servers, self.security_options())
 
 
-def _secret(name: str, value: Any) -> Any:
+def secret(name: str, value: Any) -> Any:
+    """The `value` of a setting, read from the environment or a file if it says so.
+
+    Raises `ConfigError`, with the `name` of the setting, if it cannot be read.
+    """
     if not isinstance(value, Mapping):
         return value
     if "env" in value:

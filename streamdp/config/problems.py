@@ -33,6 +33,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
     place = tuple(step for step in problem["loc"] if step not in BRANCHES)
     if place[:1] == ("source",):
         place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
+    if place[:1] == ("publish",):
+        place = place[:1] + place[3:]  # and the number and the kind of a sink
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, MisfitError):
         place = (cause.key,)

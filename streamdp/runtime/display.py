@@ -75,6 +75,11 @@ class _Display:
             records = estimator.last_change or estimator.n_seen
             self._write("change", {"records": records, "changes": self._changes, "message": self.change})
 
+    def published(self, message: str) -> None:
+        """When a sink does not take what is published, and when it does again; `message` says it."""
+        self._write("publish", {"message": message})
+        sys.stderr.write(f"streamdp: warning: {message}\n")
+
     def conclusions(self) -> list[str]:
         """What the last measures, the last private answers and the learner say, as lines."""
         found = [] if self.warning is None else [f"warning: {self.warning}"]

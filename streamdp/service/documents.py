@@ -47,6 +47,7 @@ def description(job: Job) -> dict[str, Any]:
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
     doubtful = doubts(model.estimator, model.snapshot.counts)
     found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
+    found["unpublished"] = job.unpublished
     return summary(job) | found | shown_of_stream(job)
 
 

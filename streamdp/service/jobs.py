@@ -141,6 +141,11 @@ class Job:
         """The desk of reports, at the last commit; None if the job takes no reports."""
         return None
 
+    @property
+    def unpublished(self) -> list[str]:
+        """Why sinks have not taken the last commit of this service."""
+        return []
+
     def notes(self) -> list[str]:
         """Notes for the privacy statement: what waits in memory."""
         return []

@@ -153,6 +153,12 @@ class LearningJob(Job):
                 f"job {self.name!r}: the store did not end its last call within {STOP_S:g} s after the stop; whatever"
                 " was not committed was not acknowledged"
             )
+        await asyncio.to_thread(self._publisher.close)
+
+    @property
+    def unpublished(self) -> list[str]:
+        """See `Job.unpublished`."""
+        return self._publisher.troubles
 
     @property
     def desk(self) -> ReportDesk | None:

@@ -57,6 +57,7 @@ class Model(Summary):
     guarantee: Guarantee
     statement: str
     doubts: list[str]
+    unpublished: list[str] = Field(description="Why sinks have not taken the last commit, one sentence for each.")
     validation: dict[str, Any] | None = None
     change: str | None = None
     last_change: int | None = None

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+import orjson
+
+from connectors.sinks import Message
 from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, StoreError
 from streamdp.reading.doubts import rounded, unresolved
+from streamdp.serving.outlet import Outlet
 from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import snapshots as stored_snapshots
 from streamdp.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from streamdp.config.publish import Place
     from streamdp.serving.holdout import Holdout
+
+_log = logging.getLogger("streamdp.publish")
 
 
 def committed(store_path: str, job: str | None = None) -> Model:
@@ -150,36 +158,62 @@ def check_place(path: str) -> None:
 
 
 class Publisher:
-    """A listener for committed snapshots: it measures the model, writes the JSON file, and calls other listeners.
+    """A listener for committed snapshots: it measures the model, publishes its document, and calls other listeners.
 
-    None as `path` or `holdout`: no file, no measures. The `listeners` get the snapshot and its measures, after the file
-    is written. Raises `StoreError` if the file cannot be written.
+    `places` are files and sinks; None as `holdout`: no measures. The `listeners` get the snapshot and its measures,
+    after the files are written. `tell` gets sentences about sinks that fail, from their threads. What is published is
+    released: the document follows from the committed snapshot alone, whose spends are in the same transaction. A
+    context manager, which ends with `close`. Raises `StoreError` if a file cannot be written.
     """
 
     def __init__(
         self,
-        path: str | None,
+        places: Sequence[Place],
         holdout: Holdout | None,
         listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
+        tell: Callable[[str], None] = _log.warning,
     ) -> None:
-        if path is not None:
+        self._paths = [place for place in places if isinstance(place, str)]
+        for path in self._paths:
             check_place(path)
-        self._path = path
+        self._outlets = [Outlet(place, tell) for place in places if not isinstance(place, str)]
         self._holdout = holdout
         self._listeners = listeners
         self._model: Model | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait a moment for the sinks."""
+        for outlet in self._outlets:
+            outlet.close()
+
+    @property
+    def troubles(self) -> list[str]:
+        """Why sinks have not taken the last commit, one sentence for each of them."""
+        return [trouble for outlet in self._outlets if (trouble := outlet.trouble) is not None]
+
     def __call__(self, snapshot: Snapshot) -> None:
-        """Publish a committed snapshot. Raises `StoreError` if the file cannot be written."""
+        """Publish a committed snapshot. Raises `StoreError` if a file cannot be written."""
         measures = None
-        if self._path is not None or self._holdout is not None:
+        if self._paths or self._outlets or self._holdout is not None:
             model = self._model = restore(snapshot, self._model)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
-            if self._path is not None:
-                try:  # mode: everybody may read what is published
-                    write_durably(self._path, json.dumps(document(model, measures), indent=2) + "\n", mode=0o644)
-                except OSError as error:
-                    raise StoreError(f"cannot publish to {self._path}: {error.strerror}") from None
+            if self._paths or self._outlets:
+                self._publish(snapshot, document(model, measures))
         for listener in self._listeners:
             listener(snapshot, measures)
+
+    def _publish(self, snapshot: Snapshot, found: dict[str, Any]) -> None:
+        for path in self._paths:
+            try:  # mode: everybody may read what is published
+                write_durably(path, json.dumps(found, indent=2) + "\n", mode=0o644)
+            except OSError as error:
+                raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
+        for outlet in self._outlets:
+            outlet.offer(Message(snapshot.job, snapshot.seq, snapshot.committed_at, orjson.dumps(found)))

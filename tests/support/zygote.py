@@ -193,13 +193,15 @@ def _serve(line: socket.socket) -> list[str]:
 
 def _disturb(environment: Mapping[str, str]) -> None:
     """What a test does to a command: its noise has these words; files may have so many bytes; SIGUSR1 moves the clock
-    by so many seconds; a service adds a shard after so many seconds."""
+    by so many seconds; a service adds a shard after so many seconds; it is killed before it publishes to a sink."""
     if name := environment.get(SEED):
         NOISE.begin(name)
     if most := environment.get("TESTS_FILE_BYTES"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
     if shard_seconds := environment.get("TESTS_SHARD_SECONDS"):
         import_module("streamdp.service.learning_job").ADD_AFTER_S = float(shard_seconds)
+    if "TESTS_KILLED_BEFORE_SINKS" in environment:
+        import_module("streamdp.serving.outlet").Outlet.offer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     if seconds := environment.get("TESTS_CLOCK_SECONDS"):
         real = time.time
         moved = [0.0]

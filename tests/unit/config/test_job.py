@@ -52,7 +52,7 @@ def test_a_job_is_read_as_it_looks(tmp_path: Path) -> None:
     assert (config.model.budget, config.cap) == ("eps=1", "eps=3")
     assert config.source.path == str(tmp_path / "flights.csv")
     assert config.store_path == str(tmp_path / "late.db")
-    assert config.publish == str(tmp_path / "out" / "model.json")
+    assert config.publish == [str(tmp_path / "out" / "model.json")]
     estimator = config.build_estimator()
     assert isinstance(estimator, LDPASGDClassifier)
     assert (estimator.eta, estimator.features) == (0.3, config.schema_.features)

@@ -1,0 +1,151 @@
+"""Where the committed model is published: files, and sinks of other systems. They write secrets as sources do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from streamdp.config.kafka import KafkaClientConfig, secret
+from streamdp.config.settings import Settings
+from streamdp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from connectors.sinks import TableSink, TopicSink, WebhookSink
+
+
+class TableConfig(Settings):
+    """A table of a PostgreSQL database, with each commit once. See `connectors.sinks.TableSink`.
+
+    Parameters
+    ----------
+    url
+        The database, `postgresql://USER@HOST/DATABASE`, as PostgreSQL's own clients write it.
+    table
+        The name of the table, with its schema and a dot in front or without. It is created if it does not exist.
+    password
+        `{env: NAME}` or `{file: PATH}`. None: as PostgreSQL's own clients find it.
+    """
+
+    type: Literal["postgresql"]
+    url: str = Field(pattern=r"^postgres(ql)?://[^?]*(\?.*)?$")
+    table: str = Field(pattern=r"^\w+(\.\w+)?$", max_length=127)
+    password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+
+    @property
+    def name(self) -> str:
+        """What messages call the sink."""
+        return f"the table {self.table}"
+
+    def build(self) -> TableSink:
+        """Connect."""
+        from connectors.sinks import TableSink
+
+        return TableSink(self.url, self.table, secret("publish.password", self.password))
+
+
+class TopicConfig(KafkaClientConfig):
+    """A topic of Kafka, which may be compacted: the key is the job. See `connectors.sinks.TopicSink`.
+
+    Parameters
+    ----------
+    brokers, options
+        See `KafkaClientConfig`.
+    topic
+        The topic.
+    """
+
+    type: Literal["kafka"]
+    topic: str = Field(min_length=1)
+
+    @property
+    def name(self) -> str:
+        """What messages call the sink."""
+        return f"the topic {self.topic}"
+
+    def build(self) -> TopicSink:
+        """Connect."""
+        from connectors.sinks import TopicSink
+
+        return TopicSink(self.topic, self.servers, self.security_options())
+
+
+class WebhookConfig(Settings):
+    """An address that gets each published commit by POST. See `connectors.sinks.WebhookSink`.
+
+    Parameters
+    ----------
+    url
+        The address. Nothing follows its redirections.
+    token
+        `{env: NAME}` or `{file: PATH}` of a bearer token. None: no authentication.
+    """
+
+    type: Literal["webhook"]
+    url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@#]*)?$")
+    token: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+
+    @property
+    def name(self) -> str:
+        """What messages call the sink."""
+        return f"the webhook of {urlsplit(self.url).netloc}"
+
+    def build(self) -> WebhookSink:
+        """Make the client."""
+        from connectors.sinks import WebhookSink
+
+        token = secret("publish.token", self.token)
+        return WebhookSink(self.url, {} if token is None else {"Authorization": f"Bearer {token}"})
+
+
+SinkConfig = TableConfig | TopicConfig | WebhookConfig
+_NEEDS = {"postgresql": ("psycopg", "postgres"), "kafka": ("kafka", "kafka"), "webhook": ("httpx", "webhook")}
+"""The module that each type of sink needs, and the extra that has it."""
+
+
+def check_installed(sink: SinkConfig) -> None:
+    """Raise `ConfigError` if what a `sink` needs is not installed."""
+    module, extra = _NEEDS[sink.type]
+    if find_spec(module) is None:
+        raise ConfigError(f"publish: a sink of type: {sink.type} needs {module}: pip install 'streamdp[{extra}]'")
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return "file" if isinstance(value, str) else str(kind)
+
+
+def _of_url(value: Any) -> Any:
+    """The settings of a sink that is written as a URL: that of a webhook, or of a database with the table."""
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    parts = urlsplit(value)
+    if parts.scheme in ("http", "https"):
+        return {"type": "webhook", "url": value}
+    if parts.scheme not in ("postgres", "postgresql") or not (table := parse_qs(parts.query).get("table")):
+        raise ValueError("expected a file, postgresql://USER@HOST/DATABASE?table=NAME, https://HOST/PATH or a mapping")
+    kept = [pair for pair in parts.query.split("&") if not pair.startswith("table=")]
+    return {"type": "postgresql", "url": parts._replace(query="&".join(kept)).geturl(), "table": table[-1]}
+
+
+def _listed(value: Any) -> Any:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+Place = Annotated[
+    Annotated[str, Tag("file")]
+    | Annotated[TableConfig, Tag("postgresql")]
+    | Annotated[TopicConfig, Tag("kafka")]
+    | Annotated[WebhookConfig, Tag("webhook")],
+    Discriminator(
+        _kind,
+        custom_error_type="sink",
+        custom_error_message="expected a file or a sink of type postgresql, kafka or webhook",
+    ),
+    BeforeValidator(_of_url),
+]
+Places = Annotated[list[Place], BeforeValidator(_listed, json_schema_input_type=Place | list[Place] | None)]
+"""A place, or several."""

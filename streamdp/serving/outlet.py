@@ -1,0 +1,103 @@
+"""The way of published documents to a sink: a thread that sends the last one, until the sink has it.
+
+Learning never waits for a sink. While the sink does not take a document, later commits replace it. What was not sent
+before the end of the process is sent by the next one, because a job publishes its last commit when it resumes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from connectors.sinks import Message
+from streamdp.config.publish import SinkConfig, check_installed
+from streamdp.errors import StreamDPError
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+"""After a failure the next attempt is made after so many seconds, then after twice as many each time, up to this."""
+CLOSE_S = 5.0
+"""How long the end of a run waits for a sink."""
+
+
+class Outlet:
+    """Sends the last message to the sink of a `config`.
+
+    `tell` gets a sentence when it fails for the first time, and when it is over.
+
+    Raises `ConfigError` if what the sink needs is not installed.
+    """
+
+    def __init__(self, config: SinkConfig, tell: Callable[[str], None]) -> None:
+        check_installed(config)
+        self._config, self._tell = config, tell
+        self.trouble: str | None = None
+        """Why the sink has not taken the last message; None if it has, or if none was sent."""
+        self._changed = threading.Condition()
+        self._message: Message | None = None  # None if the sink has it
+        self._closing = False
+        self._thread: threading.Thread | None = None  # a daemon: a sink that hangs does not keep the process
+
+    def offer(self, message: Message) -> None:
+        """Send a `message` in place of an earlier one that the sink has not taken. It returns at once."""
+        with self._changed:
+            self._message = message
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"to {self._config.name}", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Wait for the sink, for at most `CLOSE_S`."""
+        if self._thread is None:
+            return
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(CLOSE_S)
+        self._thread = None
+        if (left := self._message) is not None:
+            self._tell(f"{self._config.name} does not have commit {left.commit}: the next run of the job publishes it")
+
+    def _run(self) -> None:
+        sink: Any = None
+        wait_s = 0.0
+        while (message := self._next(wait_s)) is not None:
+            try:
+                sink = sink or self._config.build()
+                sink.send(message)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt connects again
+                _close(sink)
+                sink = None
+                wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
+                before, self.trouble = self.trouble, _reason(error)
+                if before is None:
+                    self._tell(f"cannot publish to {self._config.name}, trying again: {self.trouble}")
+                if self._closing:
+                    return
+                continue
+            with self._changed:
+                if self._message is message:
+                    self._message = None
+            if self.trouble is not None:
+                self._tell(f"published to {self._config.name} again")
+            wait_s, self.trouble = 0.0, None
+        _close(sink)
+
+    def _next(self, wait_s: float) -> Message | None:
+        """Wait, at most until the end, and return the message to send; None if the sink has all, and no other comes."""
+        with self._changed:
+            if wait_s:
+                self._changed.wait_for(lambda: self._closing, wait_s)
+            else:
+                self._changed.wait_for(lambda: self._closing or self._message is not None)
+            return self._message
+
+
+def _close(sink: Any) -> None:
+    if sink is not None:
+        sink.close()
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"

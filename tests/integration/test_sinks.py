@@ -1,0 +1,176 @@
+"""Published commits in a real table, a real topic and at a real web server, after kills and while these are down."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+
+from connectors.kafkasink import TopicReader
+from connectors.sinks import Message, TableSink
+from streamdp.config.job import make_config
+from streamdp.errors import ConfigError
+from streamdp.serving import outlet
+from streamdp.serving.outlet import Outlet
+from tests.support.commands import Quick, environment
+from tests.support.waiting import wait_until
+from tests.support.zygote import Forked
+
+JOB: dict[str, Any] = {
+    "job": "été",
+    "source": {"path": "data.csv"},
+    "schema": {"features": {"x": [-1, 1]}, "target": {"column": "y", "bounds": [-2, 2]}},
+    "model": {"trust": "nobody", "budget": "eps=1"},
+    "commit": {"records": 100},
+    "store": "job.db",
+}
+
+
+class Web:
+    """A web server that answers each POST with the next of `answers`, then with 200."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, Any]]] = []  # key, document; of those answered with 200
+        self.answers: list[int] = []
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                code = web.answers.pop(0) if web.answers else 200
+                if code == 200:
+                    web.requests.append((self.headers["Idempotency-Key"], body))
+                self.send_response(code)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/commits"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    found = Web()
+    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield found
+    found.server.shutdown()
+    thread.join()
+    found.server.server_close()
+
+
+def write(folder: Path, publish: Any, rows: int = 100) -> None:
+    (folder / "data.csv").write_text("x,y\n" + "".join(f"{i % 7 / 7},{i % 5 / 5}\n" for i in range(rows)))
+    (folder / "job.yaml").write_text(yaml.safe_dump(JOB | {"publish": publish}))
+
+
+def rows(url: str, table: str) -> list[Any]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(f"SELECT job, commit, document FROM {table} ORDER BY commit").fetchall()
+
+
+def test_a_commit_before_a_kill_is_published_by_the_next_start(
+    tmp_path: Path, web: Web, server_database: str, broker: Any, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1, {"cleanup.policy": "compact"})
+    url = server_database.replace("+psycopg", "")
+    sinks = [
+        {"type": "postgresql", "url": url, "table": "commits"},
+        {"type": "kafka", "brokers": broker.bootstrap, "topic": topic},
+        web.url,
+        "model.json",
+    ]
+    write(tmp_path, sinks)
+
+    def run(**more: str) -> int:
+        with (tmp_path / "out").open("wb") as out:
+            return Forked(
+                ["run", "job.yaml"], cwd=tmp_path, env=environment(None, **more), stdout=out, stderr=out
+            ).wait()
+
+    assert run(TESTS_KILLED_BEFORE_SINKS="1") == -signal.SIGKILL
+    assert web.requests == []
+    for start in (1, 2):  # the second start sends the commit again
+        assert run() == 0, (tmp_path / "out").read_text()
+        document = json.loads((tmp_path / "model.json").read_text())
+        assert document["commit"] == 1
+        assert document["counts"]["learned"] == 100
+        assert rows(url, "commits") == [("été", 1, document)]
+        with closing(TopicReader(topic, broker.bootstrap, {})) as reader:
+            found = list(reader.read({}))
+        assert [(m.key.decode(), json.loads(m.value), dict(m.headers)["commit"]) for m in found] == start * [
+            ("été", document, b"1")
+        ]
+        assert [body for _, body in web.requests] == start * [document]
+        assert len({key for key, _ in web.requests}) == 1
+
+
+def test_sinks_that_are_down_stop_and_lose_nothing(tmp_path: Path, web: Web, quick: Quick) -> None:
+    write(tmp_path, ["postgresql://nobody@127.0.0.1:1/none?table=t", web.url], 1000)
+    web.answers = [503] * 1000
+    out, err = quick("run", "job.yaml")[1:]
+    assert [json.loads(line)["learned"] for line in out.splitlines() if '"commit"' in line] == [*range(100, 1001, 100)]
+    assert json.loads(out.splitlines()[-1])["event"] == "publish"  # the end says which commit a sink does not have
+    assert err.count("cannot publish to the table t, trying again: no connection to the database") == 1
+    assert err.count("trying again: it answered 503") == 1
+    assert "does not have commit 10: the next run" in err
+    web.answers = []
+    write(tmp_path, web.url, 1000)
+    assert "publish" not in "".join(quick("run", "job.yaml")[1:])
+    assert [body["commit"] for _, body in web.requests] == [10]
+
+
+def test_a_sink_that_is_back_gets_the_last_commit(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet, "FIRST_WAIT_S", 0.01)
+    web.answers = [500, 302, 404]
+    told: list[str] = []
+    settings = make_config(JOB | {"publish": web.url}).publish[0]
+    assert not isinstance(settings, str)
+    sending = Outlet(settings, told.append)
+    for commit in range(1, 4):
+        sending.offer(Message("j", commit, float(commit), b"%d" % commit))
+    wait_until(lambda: sending.trouble is None and len(told) == 2)
+    sending.close()
+    assert web.requests[-1] == ("j/3/1970-01-01T00:00:03+00:00", 3)
+    assert [("trying again" in one, "again" in one) for one in told] == [(True, True), (False, True)]
+
+
+def test_a_table_has_a_commit_once_and_a_job_that_began_again_replaces_it(server_database: str) -> None:
+    url = server_database.replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("CREATE SCHEMA seen")
+    for at, document in [(5.0, b'"first"'), (5.0, b'"again"'), (4.0, b'"earlier"')]:
+        sink = TableSink(url, "seen.models")
+        sink.send(Message("j", 1, at, document))
+        sink.close()
+        assert rows(url, "seen.models") == [("j", 1, "first")]
+    sink = TableSink(url, "seen.models")
+    sink.send(Message("j", 1, 6.0, b'"new"'))
+    sink.send(Message("k", 1, 6.0, b'"other"'))
+    sink.close()
+    assert sorted(rows(url, "seen.models")) == [("j", 1, "new"), ("k", 1, "other")]
+
+
+@pytest.mark.parametrize(
+    ("publish", "message"),
+    [
+        ({"type": "mqtt", "url": "x"}, "publish: expected a file or a sink of type postgresql, kafka or webhook"),
+        ("ftp://host/file", "publish: expected a file, postgresql://"),
+        ({"type": "postgresql", "url": "postgresql://h/d"}, "publish.table: missing setting"),
+        (["a.json", {"type": "webhook", "url": "http://h/", "tokn": {"env": "T"}}], "publish.tokn: unknown setting"),
+    ],
+)
+def test_a_wrong_sink_is_named(publish: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match="^" + message.replace("(", r"\(")):
+        make_config(JOB | {"publish": publish})
