@@ -9,6 +9,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -56,11 +57,24 @@ def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[i
     Raises `ConfigError` without the extra `plots`.
     """
     try:
-        from matplotlib.figure import Figure
+        with _plain_text():
+            return _picture(model, history, errors, level) if model.definition.has_model else _series(model, level)
     except ImportError:
         raise ConfigError("pictures need the extra plots: pip install 'streamdp[plots]'") from None
-    if not model.definition.has_model:
-        return _series(model, level)
+
+
+def _plain_text() -> AbstractContextManager[Any]:
+    """A name is no formula, even with two signs of dollars. Some texts of a figure are made when it is written."""
+    import matplotlib as mpl
+
+    return mpl.rc_context({"text.parse_math": False})
+
+
+def _picture(
+    model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[int, float]]], level: float
+) -> Figure:
+    from matplotlib.figure import Figure
+
     found = weights(model.estimator, level)
     shown = [w for w in found if not w.name.startswith("(")] or found
     shown = sorted(sorted(shown, key=lambda w: -abs(w.value))[:_MOST], key=shown.index)
@@ -93,6 +107,7 @@ def _series(model: Model, level: float) -> Figure:
     for row in rows:
         numbers = [math.nan if row[key] is None else row[key] for key in ("value", "low", "high")]
         label = " ".join(str(row[key]) for key in ("group", "item") if row[key] is not None)
+        label = f" {label}" if label[:1] == "_" else label  # which a legend leaves out
         at, line = (row["window"], label) if series else (label, "")
         lines.setdefault(row["statistic"], {}).setdefault(line, []).append((at, numbers))
     figure = Figure(figsize=(9, 1 + 3 * max(1, len(lines))), layout="constrained")
@@ -185,7 +200,8 @@ def write(figure: Figure, path: str, below: str) -> None:
         raise ConfigError(f"{path}: expected a file that ends in .png, .svg or .html")
     buffer = io.BytesIO()
     options: dict[str, Any] = {"dpi": 150} if kind == "png" else {}
-    figure.savefig(buffer, format="png" if kind == "png" else "svg", **options)
+    with _plain_text():
+        figure.savefig(buffer, format="png" if kind == "png" else "svg", **options)
     data = buffer.getvalue()
     if kind == "html":
         svg = data.decode()

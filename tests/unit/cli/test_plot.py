@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from html import escape
 from pathlib import Path
 
 import matplotlib.image
@@ -113,3 +114,20 @@ def test_what_cannot_be_drawn(trained: Path, quick: Quick) -> None:
     )
     assert quick("plot", "job.yaml", "-o", "no/x.png")[0] == 4
     assert quick("plot", "job.yaml", "--log", "nowhere.jsonl")[0] == 2
+
+
+def test_names_are_drawn_as_they_are(tmp_path: Path, quick: Quick) -> None:
+    """Two signs of dollars began a formula, which ended in an error; a legend left out names with a first _."""
+    names = ["$\\frac{", "_none", "a$b$c", "<script>"]
+    (tmp_path / "d.csv").write_text("\n".join(["x", *(names * 100)]) + "\n")
+    schema = {"features": {"x": {"categories": names}}}
+    job = {"job": "j", "source": {"type": "csv", "path": "d.csv"}, "schema": schema}
+    job |= {"statistics": {"of $\\bad{$": {"count": "x"}, "h": {"proportion": "x"}}, "model": {"trust": "process"}}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    quick.output("run", "job.yaml")
+    for name in ("p.svg", "p.html", "p.png"):
+        assert quick("plot", "job.yaml", "-o", name)[0] == 0
+    page = (tmp_path / "p.html").read_text()
+    assert "<script" not in page
+    for name in (*names, "of $\\bad{$"):
+        assert escape(name) in page  # a picture of paths has each text as a comment
