@@ -138,12 +138,8 @@ def cheaper(job: JobConfig) -> str | None:
         return None
     return (
         f"each record is randomised alone (LDP) although this process sees it raw: with {model.budget}, {records:,} "
-        f"records teach a model about as much as {_rounded(found.process)} do with trust: process, by `streamdp plan`"
+        f"records teach a model about as much as {rounded(found.process):,} do with trust: process, by `streamdp plan`"
     )
-
-
-def _rounded(number: float) -> str:
-    return f"{int(float(f'{number:.1e}')):,}"
 
 
 def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Prospect | None:

@@ -20,16 +20,9 @@ def is_numeric(values: Any) -> bool:
 
 
 def floats(what: str, values: Any) -> np.ndarray:
-    """Return values as an array of floats, contiguous in memory; a new one only if it must be.
+    """Return numbers, `values` in the form of an array, as floats, contiguous in memory; a new one only if it must be.
 
-    Parameters
-    ----------
-    what
-        What the values are, for messages.
-    values
-        Numbers, in the form of an array.
-
-    Raises `SchemaError` for anything else.
+    Raises `SchemaError`, which says `what` they are, for anything else.
     """
     with contextlib.suppress(Exception):  # an object may raise anything when it is converted
         if is_numeric(values):

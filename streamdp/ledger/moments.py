@@ -40,11 +40,6 @@ class Moments:
         """Return the time, or that of the last commit if the clock was set back."""
         return max(self.clock(), self.committed_at)
 
-    @property
-    def oldest(self) -> int | None:
-        """The oldest period that is kept; None for a cap that does not renew."""
-        return self._cap.oldest(self.now()) if isinstance(self._cap, RenewingCap) else None
-
     def commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows; 0 for none.
 

@@ -19,14 +19,8 @@ class GridSum:
     - `size`: the length of the vectors.
     - `noisy`: False: without noise, for comparisons.
 
-    Attributes
-    ----------
-    total
-        (size,) the sum, in cells.
-    cells
-        Cells of the grid in 1, a power of 2.
-    scale
-        The deviation of one noise, in cells.
+    The attribute `total` (size,) is the sum, in cells; there are `cells` of the grid in 1, a power of 2. `scale` is the
+    deviation of one noise, in cells.
     """
 
     def __init__(self, budget: Budget, bound: float, sensitivity: float, size: int, noisy: bool = True) -> None:
@@ -43,19 +37,13 @@ class GridSum:
         return (self.scale / self.cells) ** 2
 
     def add_noise(self, rng: FreshWords | SeededEntropy) -> None:
-        """Add fresh noise, then overwrite it: if left in freed memory, it could be subtracted.
-
-        `rng`: the source of its words.
-        """
+        """Add fresh noise by `rng`, then overwrite it: if left in freed memory, it could be subtracted."""
         noise = self.noise(rng)
         self.total += noise
         noise[:] = 0
 
     def noise(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
-        """Return fresh noise (size,), in cells.
-
-        `rng`: the source of its words.
-        """
+        """Return fresh noise (size,) by `rng`, in cells."""
         return grid_noise(rng, self.scale, len(self.total))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
     """sigma / C, at least `LEAST_NOISE`, for which all steps together are (epsilon, delta)-DP.
 
     C bounds the norms of the users' vectors, sigma is the standard deviation of the noise on the sum over the drawn
-    users. The result is about 1 % above the least possible, and up to 3 % if users are hardly ever drawn in very many
-    steps.
+    users. C / sigma is the largest zero-out mu of a step of any mechanism, because the proof assumes nothing else. The
+    result is about 1 % above the least possible, and up to 3 % if users are hardly ever drawn in very many steps.
 
     `rate` is q in (0, 1]: each user is drawn in each step with this probability. At 1 the result is exact, 2 sqrt(T) /
     mu. `steps` is T, from 1 to `MOST_STEPS`. Raises `BudgetError` if the budget is out of range or its delta below
@@ -92,15 +92,6 @@ def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
     The rate q in (0, 1] and the steps T >= 1 are numbers, or arrays that are broadcast together.
     """
     return np.arcsinh(mu**2 / (4 * rate**2 * steps)) ** -0.5
-
-
-def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:
-    """The largest zero-out mu of one step for which all steps together are (epsilon, delta)-DP.
-
-    It is 1 / `noise_multiplier`, with the same budget, rate, steps and errors: the proof assumes nothing else
-    about M.
-    """
-    return 1 / noise_multiplier(budget, rate, steps)
 
 
 @lru_cache(maxsize=64)  # the search asks again about the ends of its bracket and about the root

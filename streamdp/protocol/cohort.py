@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.records import Source
-from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Announcements, Notes
+from streamdp.protocol.devices import Announcements, Notes, write_file
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, place_text, read_key
 
@@ -153,7 +152,7 @@ class CohortSimulator:
         key = message_key(self._agreement.digest, place)
         if notes.batch is None or place > notes.batch:
             made = (os.urandom(NONCE_BYTES) + bits.tobytes() for bits in randomizer.messages_of(self._X, self._y))
-            self._write(b"".join([key, b"\n", *made]))
+            write_file(self._outbox, b"".join([key, b"\n", *made]))
             notes.sent, notes.batch = 0, place
         elif place < notes.batch or notes.sent == notes.answered:
             return False
@@ -167,12 +166,6 @@ class CohortSimulator:
         self._outbox.unlink(missing_ok=True)
         self._tell("answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead=notes.dead)
         return True
-
-    def _write(self, content: bytes) -> None:
-        try:
-            write_durably(str(self._outbox), content)
-        except OSError as error:
-            raise SourceError(f"{self._outbox}: {(error.strerror or 'cannot be written').lower()}") from None
 
     def _noted(self, key: bytes) -> bytes:
         """The messages of the round that the notes name."""

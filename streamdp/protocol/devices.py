@@ -117,10 +117,15 @@ class Notes:
         """Write the file durably. Raises `SourceError` if that fails."""
         counts = [self.sent, self.answered, self.declined, self.dead]
         notes = {"agreement": self._agreement, "position": self.position, "batch": self.batch, "counts": counts}
-        try:
-            write_durably(str(self.path), json.dumps(notes))
-        except OSError as error:
-            raise SourceError(f"{self.path}: {(error.strerror or 'cannot be written').lower()}") from None
+        write_file(self.path, json.dumps(notes))
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write the `content` of the file at `path` durably. Raises `SourceError` if that fails."""
+    try:
+        write_durably(str(path), content)
+    except OSError as error:
+        raise SourceError(f"{path}: {(error.strerror or 'cannot be written').lower()}") from None
 
 
 class Announcements:

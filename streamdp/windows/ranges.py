@@ -23,7 +23,7 @@ from streamdp.errors import ConfigError, TooFewUsersError, check_whole
 from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
-from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
+from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, noise_multiplier, sample
 from streamdp.windows.task import Method, Release, Task, Users, least
 
 FAILURE = 0.01
@@ -109,7 +109,7 @@ class PrivateRange(Method):
             )
         if best.mean.rate == 1:
             return best
-        mu = zero_out_mu(task.budget, best.mean.rate, best.steps)
+        mu = 1 / noise_multiplier(task.budget, best.mean.rate, best.steps)  # the zero-out mu of a step
         return _drafted(task, best.mean.rate, mu, len(best.phases), best.phases[0].steps)
 
     def least_users(self, task: Task) -> int:

@@ -18,11 +18,6 @@ from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
 from streamdp.privacy.mechanisms.response import truth
 
 
-def _reach(sensitivity: float, d: int, grid: np.ndarray) -> np.ndarray:
-    """The largest l2 distance after rounding of two gradients at this distance (see the module's text)."""
-    return np.asarray(sensitivity * ARITHMETIC + math.sqrt(d) * grid)
-
-
 def _additive(
     mechanism: Mechanism, root: float, variance: float, d: int, shares: np.ndarray, asked: np.ndarray | None
 ) -> np.ndarray:
@@ -65,8 +60,8 @@ def _stretch(mechanism: Mechanism, sensitivity: float, d: int) -> float:
     """reach(s) / reach(S) of additive noise: the factor by which epsilon or mu grows if S becomes s."""
     from streamdp.privacy.samplers import GRID
 
-    grid = mechanism.rows(d)[0, GRID]
-    return float(_reach(sensitivity, d, grid) / _reach(mechanism.sensitivity or 0.0, d, grid))
+    rounding = math.sqrt(d) * mechanism.rows(d)[0, GRID]
+    return float((sensitivity * ARITHMETIC + rounding) / ((mechanism.sensitivity or 0.0) * ARITHMETIC + rounding))
 
 
 class Laplace(Mechanism):

@@ -14,7 +14,7 @@ from streamdp import ApproxDP
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import GaussianDP, gdp_delta
-from streamdp.privacy.subsampling import LEAST_DELTA, LEAST_NOISE, noise_multiplier, sample, zero_out_mu
+from streamdp.privacy.subsampling import LEAST_DELTA, LEAST_NOISE, noise_multiplier, sample
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
 
@@ -133,8 +133,7 @@ def test_it_grows_with_rate_and_steps_and_falls_with_the_budget() -> None:
     deltas = [noise_multiplier(ApproxDP(1.0, d), 0.05, 200) for d in (1e-4, 1e-7, 1e-10)]
     for row in (rates, steps, budgets, deltas):
         assert np.all(np.diff(row) > 0)
-    assert zero_out_mu(BUDGET, 0.05, 200) == 1 / noise_multiplier(BUDGET, 0.05, 200)
-    assert zero_out_mu(BUDGET, 1.0, 1) == pytest.approx(GaussianDP.from_approx(BUDGET).mu / 2)
+    assert 1 / noise_multiplier(BUDGET, 1.0, 1) == pytest.approx(GaussianDP.from_approx(BUDGET).mu / 2)
 
 
 def test_where_hardly_anyone_is_drawn_there_is_still_some_noise() -> None:

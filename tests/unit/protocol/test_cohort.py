@@ -341,7 +341,7 @@ def test_a_full_disk_sends_no_message(world: Callable[..., World], monkeypatch: 
     one = world()
     one.step("learner")
     with monkeypatch.context() as patched:
-        patched.setattr("streamdp.protocol.cohort.write_durably", full)
+        patched.setattr("streamdp.protocol.devices.write_durably", full)
         with pytest.raises(SourceError, match=r"notes\.messages: no space"):
             one.step("devices")
     assert one.messages.items == []

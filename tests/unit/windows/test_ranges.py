@@ -18,7 +18,7 @@ from streamdp.aggregation.range_mean import RangeMean
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.privacy.subsampling import zero_out_mu
+from streamdp.privacy.subsampling import noise_multiplier
 from streamdp.windows.ranges import PrivateRange, RangePlan
 from streamdp.windows.task import Task
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
@@ -411,7 +411,7 @@ def test_steps_spend_the_budget(queries: int) -> None:
         assert plan.steps * mu**2 <= GaussianDP.from_approx(TASK.budget).mu ** 2 * (1 + 1e-12)
     else:
         assert rate < 1
-        assert mu == zero_out_mu(TASK.budget, rate, plan.steps)
+        assert mu == 1 / noise_multiplier(TASK.budget, rate, plan.steps)
 
 
 @pytest.mark.parametrize("change", [{}, {"d": 300}, {"convexity": 1.0}, {"smoothness": math.inf}, {"spread": 1.0}])
