@@ -28,7 +28,7 @@ from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.config.trust import STATISTICS, completed
+from streamdp.config.trust import ESTIMATORS, STATISTICS, completed, trust_of
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
@@ -70,10 +70,21 @@ class CommitConfig(Settings):
     seconds: float = Field(default=5.0, gt=0)
 
 
+_LEARN_CALLS = (LocalReports, Batches)
+_NEED_OF_CALLS = (
+    "a source of type: http needs an LDP*, PanPrivate* or Shuffle* estimator (trust: nobody, process or shuffler), "
+    "because calls wait for a commit, which a window of people has only at its end"
+)
+
+
 def _any_record(job: dict[str, Any]) -> bool:
     """Whether the state may be committed after any record: not if it is a sum of batches."""
     model = job.get("model")
-    return not isinstance(model, dict) or model.get("estimator") != STATISTICS or model.get("trust") == "nobody"
+    if not isinstance(model, dict) or model.get("estimator") not in ESTIMATORS:
+        return True
+    if model["estimator"] == STATISTICS:
+        return bool(model.get("trust") == "nobody")
+    return trust_of(model["estimator"]) == "nobody"
 
 
 def _kind_of_source(value: Any) -> str:
@@ -114,7 +125,7 @@ class JobConfig(Definition):
         cap holds over all of them. Default: `<job>.db`.
     commit
         How often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins as soon
-        as no request waits to be learned; for statistics of trust process or shuffler it is 2, and ends the open batch.
+        as no request waits to be learned; for trust process or shuffler it is 2, and ends the open batch.
     publish
         Where the committed model or its statistics are published: a JSON file that is replaced after every commit, a
         sink, or a list of them. None: nowhere.
@@ -150,8 +161,9 @@ class JobConfig(Definition):
         if isinstance(self.source, CallsConfig):
             if self.statistics is not None and isinstance(self.source, ReportsSourceConfig):
                 raise MisfitError("statistics", "devices' reports are for models: use a source of type: http")
-            if self.has_model and not issubclass(self.model.kind.learns, LocalReports):
-                need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
+            reports = isinstance(self.source, ReportsSourceConfig)
+            if self.has_model and not issubclass(self.model.kind.learns, LocalReports if reports else _LEARN_CALLS):
+                need = "devices' reports need an LDP* estimator" if reports else _NEED_OF_CALLS
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
                 raise MisfitError("source", "shards need a store on PostgreSQL, which several services can share")

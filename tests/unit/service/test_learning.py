@@ -19,7 +19,7 @@ import pytest
 
 from connectors.httpcall import Call
 from streamdp.client import Client
-from streamdp.errors import SourceUnavailableError
+from streamdp.errors import ConfigError, SourceUnavailableError
 from streamdp.service import requests
 from streamdp.service.schemas import Outcome
 from streamdp.service.server import listen
@@ -437,6 +437,30 @@ def test_a_service_learns_a_model_and_statistics_from_records(tmp_path: Path) ->
             line = next(line for line in events.iter_lines() if line.startswith("data: "))
         assert {"weights", "statistics"} <= json.loads(line[6:]).keys()
         assert http.get("/v1/models/late/randomizer").status_code == 409
+
+
+def test_a_service_learns_a_pan_private_model_from_records(tmp_path: Path) -> None:
+    """A call waits for the end of its batch, which is a commit; a device cannot report to such a model."""
+    config = job(tmp_path, model={"trust": "process", "budget": "eps=1"}, commit={"seconds": 0.05})
+    bad = record(1) | {"y": "maybe"}
+    with client(config) as http:
+        answer = learn(http, [*(record(i) for i in range(1200)), bad], "key")
+        assert answer.json()["learned"] == 1200
+        assert [one["reason"] for one in answer.json()["dead"]] == ["unknown_class"]
+        assert learn(http, [*(record(i) for i in range(1200)), bad], "key").json() == answer.json()
+        found = http.get("/v1/models/late").json()
+        assert found["learned"] == 1200
+        assert found["guarantee"]["delta"] > 0
+        assert any(abs(row["value"]) > 0 for row in http.get("/v1/models/late/weights").json()["weights"])
+        assert http.get("/v1/models/late/randomizer").status_code == 409
+    assert stored(tmp_path) == (1200, 0, 1)
+    with client(config) as http:  # it goes on from there
+        assert learn(http, [record(1, subject="new")]).json()["learned"] == 1
+
+
+def test_a_window_of_people_is_no_source_of_calls(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="trust: nobody, process or shuffler"):
+        job(tmp_path, model={"trust": "window", "budget": "eps=1"})
 
 
 def test_records_of_a_model_need_their_target(tmp_path: Path) -> None:
