@@ -86,7 +86,10 @@ class Job:
         if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
             self.give_up(SILENT)
             await asyncio.wait({call})
-        return call.result()
+        try:
+            return call.result()
+        except Exception as error:  # noqa: BLE001 - the loop that asks goes on: its next look may succeed
+            return Found(trouble=f"the store cannot be read: {reason_of(error)}")
 
     def give_up(self, why: str) -> None:
         """Note that the store cannot be used, and `why`; nothing waits for it any longer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from streamdp.cli.serve import serve
 from streamdp.errors import ConfigError, StoreDamagedError
 from streamdp.service import server as running
+from streamdp.service.jobs import FollowedJob
 from streamdp.store.store import Store
 from tests.support.service import client, job, record
 
@@ -37,6 +39,29 @@ def test_a_job_without_a_database_stops_itself_only(tmp_path: Path, caplog: pyte
         assert "job 'bad': " in http.get("/readyz").json()["detail"]
     lines = [r.getMessage() for r in caplog.records if "'bad'" in r.getMessage()]
     assert any("127.0.0.1/none" in line for line in lines)
+
+
+def test_an_unexpected_error_is_said_and_does_not_end_following(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> None:
+        raise RuntimeError("the value 4711 of a record")
+
+    async def troubles() -> list[str | None]:
+        followed = FollowedJob(job(tmp_path, source={"type": "csv", "path": str(tmp_path / "data.csv")}))
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "snapshots", broken)
+            await followed.start()
+            found = [followed.trouble]
+        await followed.refresh()
+        found.append(followed.trouble)
+        await followed.stop()
+        return found
+
+    unexpected, next_look = asyncio.run(troubles())
+    assert unexpected == "the store cannot be read: unexpected RuntimeError"
+    assert next_look is not None
+    assert "late.db: No such file" in next_look
 
 
 def test_a_bad_configuration_stops_its_own_job_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
