@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
+from streamdp.config.settings import Settings
 from streamdp.errors import suggestion
 
 BRANCHES = ("(bounds)", "(categories)", "(mapping)")
@@ -46,7 +47,7 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
         case "value_error":
             message = str(cause)
         case "model_type" | "model_attributes_type":
-            message = "expected a mapping of settings"
+            message = f"expected a mapping of settings{_required(problem['ctx']['class_name'])}"
         case "literal_error" if choices := re.findall(r"'([^']*)'", problem["ctx"]["expected"]):
             message = f"expected one of {', '.join(choices)}{suggestion(str(problem['input']), choices)}"
         case _:
@@ -54,6 +55,16 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
     name = ".".join(str(step) for step in place)
     named = not name or message.startswith((f"{name}.", f"{name}:"))
     return place, message if named else f"{name}: {message}"
+
+
+def _required(kind: str) -> str:
+    """The settings that a mapping needs, by the name of its class; "" if it needs none."""
+    kinds: list[type[Settings]] = [Settings]
+    for one in kinds:
+        kinds += one.__subclasses__()
+    names = {one.__name__: [n for n, field in one.model_fields.items() if field.is_required()] for one in kinds}
+    needed = names.get(kind)
+    return f", as {{{', '.join(f'{name}: ...' for name in needed)}}}" if needed else ""
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -134,6 +134,7 @@ def test_all_of_a_job_may_be_set() -> None:
         (["commit.records=1.5"], "commit.records: input should be a valid integer"),
         (["commit.records=0"], "commit.records: input should be greater than or equal to 1"),
         (["commit=5"], "commit: expected a mapping of settings"),
+        (["schema.time=5"], "schema.time: expected a mapping of settings, as {column: ..., unit: ...}"),
         (["model=5"], "model: expected a mapping of settings"),
         (["store=5"], "store: input should be a valid string"),
         (["model.eta=[1]"], "model.eta: input should be a valid number"),
