@@ -159,8 +159,8 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
             return None
         found, enough = outlook(records, least)
         return Prospect(records, columns, None, found, rounded(enough))
-    if not issubclass(job.model.kind.learns, LocalReports):
-        return None
+    if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
+        return None  # statistics take some of the reports
     try:
         return planned(_loss_of(job), columns, job.model.budget, records, job.model.mechanism or "auto", shares)
     except (ConfigError, BudgetError):

@@ -717,9 +717,8 @@ class Estimator(river_base.Estimator):
         if bounds or isinstance(self.learner, Collector):
             caveats.append(SPELLING)
         validation = self._validation if self._features is not None else None
-        caveats += self.learner.caveats(
-            self._admission.spent, bool(bounds), validation is not None and not validation.own
-        )
+        answers = self._beside is not None or (validation is not None and not validation.own)
+        caveats += self.learner.caveats(self._admission.spent, bool(bounds), answers)
         caveats += [] if validation is None else validation.caveats()
         caveats += [] if self._beside is None else self._beside.caveats(self.learner)
         notes = [note for note in (self.change_note, too_few(self)) if note is not None]

@@ -289,7 +289,7 @@ class Learner(ABC):
         """What a statement must say.
 
         `spent`: the widest budgets that were spent. `capped`: whether a ledger has a cap. `answers`: whether some
-        records answer about the model's error in place of being learned.
+        records answer about something else, such as the model's error, in place of being learned.
         """
         return []
 

@@ -395,7 +395,7 @@ class LocalReports(Learner):
         if self.columns is None:
             return []
         notes = []
-        others = "a gradient or an answer" if answers else "a gradient"
+        others = "a gradient or another answer" if answers else "a gradient"
         budgets = [b for b in spent if mechanism_for(self.mechanism, b).code == PrivUnit.code]
         if budgets:
             delta = arithmetic_delta(max(budgets, key=amount), self.arrays.state.shape[1])

@@ -17,7 +17,7 @@ from streamdp.config.http import TokenConfig
 from tests.support.browser import chromium, page_of
 from tests.support.pages import flights, learn, survey, wages
 from tests.support.paths import ROOT
-from tests.support.service import client
+from tests.support.service import client, job
 
 SECRET = "13.572468"
 
@@ -284,6 +284,20 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
         likely, less = (f"{100 * p:.1f} %" for p in (1 / (1 + math.exp(-1)), 1 / (1 + math.e)))
         after = page.locator("#belief-rows td:last-child").all_text_contents()
         assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
+
+
+def test_the_live_page_shows_statistics_beside_the_weights(tmp_path: Path, browser: Browser) -> None:
+    with (
+        client(job(tmp_path, statistics={"flights": {"count": "origin"}})) as http,
+        page_of(browser, viewport={"width": 1100, "height": 1500}) as page,
+    ):
+        learn(http, 0, 50)
+        page.goto(address(http))
+        expect(page.locator("#numbers-title")).to_have_text("Statistics and weights")
+        weights = http.get("/v1/models/late/weights").json()["weights"]
+        expect(page.locator("#weights tr")).to_have_count(3 + len(weights))
+        expect(page.locator("#weights tr").first).to_contain_text("flights EWR")
+        expect(page.locator("#weights tr").last).to_contain_text(weights[-1]["name"])
 
 
 def test_with_tokens_the_live_page_asks_for_one(tmp_path: Path, browser: Browser) -> None:

@@ -134,7 +134,7 @@ function commit(event, job) {
   }
   if (measure) measures(version, measure);
   if (validation) validated(validation);
-  at("numbers-title").textContent = [statistics && "Statistics", weights && "Weights"].filter(Boolean).join(" and ");
+  at("numbers-title").textContent = !statistics ? "Weights" : weights ? "Statistics and weights" : "Statistics";
   const last = statistics?.at(-1)?.window; // of windows of time, the latest one
   fill(at("weights"), [...(statistics ?? []).filter((s) => s.window === last).map((s) => [
     [s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).join(" "), s.value ?? "not known yet", interval(s.low, s.high),

@@ -93,6 +93,7 @@ def test_a_model_and_statistics_learn_the_same_records_and_are_shown_everywhere(
 ) -> None:
     with_costs(folder)
     (folder / "job.yaml").write_text(BESIDE.replace("budget: eps=1", f"budget: eps=4, share: 2, trust: {trust}"))
+    assert ("no plan for statistics" in quick.output("check", "job.yaml")) == (trust == "nobody")
     code, out, err = quick("run", "job.yaml")
     assert (code, '"learned": 19998' in out) == (0, True), err
     rows = json.loads(quick.output("stats", "charges.db", "--json"))
@@ -108,7 +109,10 @@ def test_a_model_and_statistics_learn_the_same_records_and_are_shown_everywhere(
     published = json.loads((folder / "found.json").read_text())
     assert published["statistics"] == rows
     assert [weight["value"] for weight in published["weights"]] == list(weights.values())
-    assert "statistics" in quick.output("statement", "charges.db")
+    statement = quick.output("statement", "charges.db")
+    said = "or to the statistics" if trust == "nobody" else "of the spend above"
+    assert said in statement
+    assert "the others on a gradient;" not in statement
     with client(load_config(folder / "job.yaml")) as http:
         assert http.get("/v1/models/charges/statistics").json()["statistics"] == rows
         assert len(http.get("/v1/models/charges/weights").json()["weights"]) == len(weights)
