@@ -425,10 +425,13 @@ def test_a_service_learns_statistics_from_records(trust: str, tmp_path: Path) ->
     assert stored(tmp_path) == (1200, 1, 1)
 
 
-def test_a_service_learns_a_model_and_statistics_from_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("estimator", ["LDPASGDClassifier", "PanPrivateClassifier"])
+def test_a_service_learns_a_model_and_statistics_from_records(estimator: str, tmp_path: Path) -> None:
     """Both are shown; a device cannot report, because its report would be about the model alone."""
     beside = {"statistics": {"flights": {"count": "origin"}, "late": {"proportion": "late"}}}
-    with client(job(tmp_path, **beside)) as http:
+    given = {"estimator": estimator, "budget": "eps=1" if estimator[0] == "L" else "eps=1,delta=1e-6"}
+    cap = {"cap": "eps=5" if estimator[0] == "L" else "eps=5,delta=5e-6", "commit": {"seconds": 0.05}}
+    with client(job(tmp_path, model=given, **cap, **beside)) as http:
         assert learn(http, [record(i) for i in range(600)]).json()["learned"] == 600
         rows = http.get("/v1/models/late/statistics").json()["statistics"]
         assert {row["statistic"] for row in rows} == {"flights", "late"}
