@@ -107,7 +107,8 @@ class Definition(Settings):
         try:
             estimator = self.build_estimator()
         except (ConfigError, BudgetError) as error:
-            raise MisfitError("model", str(error)) from None
+            declared = any(str(error).startswith(f"{name!r}: ") for name in self.statistics or ())
+            raise MisfitError("statistics" if declared else "model", str(error)) from None
         own = self.validation is not None and self.validation.budget is not None and kind.learns.per_record_budgets
         if own and self.schema_.budget is not None:
             need = "records with budgets of their own (schema.budget) allow no more than these: set validation.share"

@@ -11,7 +11,7 @@ Neighbours: replace one record. Trust and claim: see the learners. Proof: docs/p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -126,14 +126,14 @@ class _Reader:
         if len(kinds) != 1:
             raise ConfigError(f"{name!r}: expected a mapping with one of {', '.join(KINDS)}")
         kind = kinds[0]
-        if unknown := sorted(given.keys() - {kind, *_KEYS[kind]}):
+        if unknown := sorted(map(str, given.keys() - {kind, *_KEYS[kind]})):
             known = ", ".join((kind, *_KEYS[kind]))
             raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], _KEYS[kind])}")
         share = given.get("share", 1.0)
         if not (is_number(share) and 0 < share < float("inf")):
             raise ConfigError(f"{name!r}: expected share to be a positive number")
         if kind == "heavy_hitters":
-            text = self._declarations.get(given[kind])
+            text = self._declarations.get(given[kind]) if isinstance(given[kind], Hashable) else None
             if text is None or not text.length:
                 raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
             columns = tuple(range(first := self._first[given[kind]], first + text.length))
@@ -141,8 +141,8 @@ class _Reader:
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
         groups, group_names = self._groups(name, by)
         number = self._feature(name, of).is_number
-        if number != (kind in ("mean", "sum", "quantile") or "edges" in given):
-            need = "a number with bounds" if kind in ("mean", "sum", "quantile") else "categories"
+        if number != (wanted := kind in ("mean", "sum", "quantile") or "edges" in given):
+            need = "a number with bounds" if wanted else "categories"
             raise ConfigError(f"{name!r}: {kind} needs a feature with {need}; a histogram of a number needs edges")
         block, items, place = self._block(name, kind, of, groups, given)
         if block.size > MOST_CELLS:
@@ -150,7 +150,7 @@ class _Reader:
         return Declared(name, kind, of, by, group_names, items, block, place, float(share))
 
     def _feature(self, name: str, feature: Any) -> Any:
-        if feature not in self._declarations:
+        if not isinstance(feature, Hashable) or feature not in self._declarations:
             known = ", ".join(self._declarations)
             raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
         declared = self._declarations[feature]

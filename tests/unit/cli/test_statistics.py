@@ -70,6 +70,13 @@ def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quic
             assert "statistics" in ask.json()["detail"]
 
 
+@pytest.mark.parametrize("wrong", ["mean: charges", "mean: [charge]", "count: charge", "mean: charge, by: [region]"])
+def test_a_wrong_declaration_is_shown_by_its_line(folder: Path, quick: Quick, wrong: str) -> None:
+    """A list was an unexpected TypeError, and the others were said to be of the model, in line 1."""
+    (folder / "job.yaml").write_text(JOB.replace("count: region", wrong))
+    assert "job.yaml, line 5: statistics: 'people': " in quick.error(2, "run", "job.yaml")
+
+
 BESIDE = JOB.replace("south]}\n", "south]}\n  target: {column: cost, bounds: [0, 200]}\n").replace(
     "charge}\n", "charge}\n  cost: {mean: cost, by: region}\n"
 )

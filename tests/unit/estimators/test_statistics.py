@@ -188,6 +188,12 @@ def test_the_single_statistics_have_the_interface_of_river() -> None:
         ({"a": {"quantile": [0.5, 0.25], "of": "charge"}}, "ascending"),
         ({"a": {"histogram": "age", "edges": [1, 1, 2]}}, "ascending"),
         ({"a": {"mean": "charge", "share": 0}}, "positive"),
+        ({"a": {"mean": ["charge"]}}, "declared feature"),
+        ({"a": {"mean": "charge", "by": ["region"]}}, "declared feature"),
+        ({"a": {"quantile": 0.5, "of": {"charge": 1}}}, "declared feature"),
+        ({"a": {"heavy_hitters": ["charge"]}}, "feature of text"),
+        ({"a": {"mean": "charge", 1: 2, "b": 3}}, "no 1"),
+        ({"a": {"histogram": "region", "edges": [1, 2, 3]}}, "number with bounds"),
     ],
 )
 def test_a_wrong_declaration_is_refused_in_words(declared: dict[str, Any], said: str) -> None:
