@@ -4,12 +4,10 @@ A cap is a setting, which may change; parts of a model may come from different l
 the caps that were in force while anything was charged, in the transaction of the charges, and a state has those of the
 ledgers by which its records were admitted.
 
-Claim: what a subject was charged by one ledger under caps of one kind is at most their largest numbers.
-Proof: a record is admitted only if its subject's sums, with all that was charged before, are within the cap of that
-moment, which is at most the largest.
-Charges by caps of different kinds may be counted in different rows, and those of different ledgers are. They add up.
-
-Not covered: a copy of a ledger that is charged like the ledger itself. It has the same mark.
+Claim: what a subject was charged by one ledger under caps of one kind is at most their largest numbers, because a
+record is admitted only if its subject's sums, with all that was charged before, are within the cap of that moment.
+Charges by caps of different kinds, and by different ledgers, add up. Not covered: a copy of a ledger that is charged
+like the ledger itself. It has the same mark.
 """
 
 from __future__ import annotations

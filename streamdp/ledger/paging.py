@@ -1,14 +1,12 @@
 """A cache in memory of the rows of subjects in a database: read when they are needed, written with a commit.
 
-Other jobs and workers may write to the same database. A commit takes the ledger's lock, so commits are made one after
-the other. If another process has written since the rows were read, which the version of the ledger shows, the commit
-reads the rows of its subjects again, adds its own charges to them, and compares the sums with the caps. Only if a
-subject would then be over its cap, the commit is refused (`LedgerConflictError`): the job rolls back to its last commit
-and learns again, with the rows as they are now.
+Other processes may write to the same database, one commit after the other. If the version of the ledger shows that one
+has written since the rows were read, a commit reads the rows of its subjects again, adds its own charges to them, and
+compares the sums with the caps. It is refused (`LedgerConflictError`) only if a subject would be over its cap: the job
+then rolls back and learns again.
 
-A commit writes the changed rows either to the log, if there is one and it has room, or to the table. The log has rows
-of one process, which has them all in memory. A process that finds a new version moves the log to the table before it
-reads.
+A commit writes the changed rows to the log, if there is one and it has room, or to the table. The log has rows of one
+process, which has them all in memory. A process that finds a new version moves the log to the table before it reads.
 
 What the database has of a subject is the sum over all committed records of all jobs, within the cap:
 docs/proofs/ledger.md.

@@ -1,13 +1,10 @@
 """Spends in an SQLite file: pages of subjects, and a write-ahead log of rows.
 
-The spends are in the job's database because they are committed in one transaction with the state and the position that
-they were charged for. With another database for them, a commit would need both.
-
-A table with one row for each subject is too slow, even with sorted bulk reads and upserts: each subject costs a search
-in the tree and Python objects, and a commit of 10,000 subjects among millions changes nearly as many pages of the file.
-That misses the goal of `benchmarks/ledger.md` by far. Here, a row of the table is a page of about 30 subjects whose
-hashes begin with the same bits, read and written by compiled code (`page_codec`). A process that has the file for
-itself appends what a commit changed to the log, and writes the pages from time to time, many subjects at once.
+A table with one row for each subject misses the goal of `benchmarks/ledger.md` by far: each subject costs a search in
+the tree and Python objects, and a commit of 10,000 subjects among millions changes nearly as many pages of the file.
+Here, a row of the table is a page of about 30 subjects whose hashes begin with the same bits, read and written by
+compiled code (`page_codec`). A process that has the file for itself appends what a commit changed to the log, and
+writes the pages from time to time, many subjects at once.
 
 The pages of depth d have the numbers 2^d to 2^(d+1) - 1: a one, followed by the first d bits of the hash. All pages
 have the same depth. It grows when a page has more than `PAGE_ROWS` subjects. An entry of the log is packed as a page

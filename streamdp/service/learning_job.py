@@ -273,7 +273,7 @@ class LearningJob(Job):
                 if self._source is not None:
                     self._source.fail()
                 if isinstance(error, StoreBusyError) and self.config.store_on_server:
-                    self._stand_by(opened)
+                    self._wait_for_shard(opened)
                     continue
                 if not opened.done():
                     opened.set_exception(error)
@@ -338,10 +338,10 @@ class LearningJob(Job):
             shard = store.claim_free(self._settings.most_shards, add=time.monotonic() - since >= ADD_AFTER_S)
             if shard is not None:
                 return shard
-            self._stand_by(opened)
+            self._wait_for_shard(opened)
         return None
 
-    def _stand_by(self, opened: Future[None]) -> None:
+    def _wait_for_shard(self, opened: Future[None]) -> None:
         """Wait until the next attempt to take a shard."""
 
         def note() -> None:
