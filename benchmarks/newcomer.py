@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -275,6 +275,24 @@ def eight() -> Iterator[Task]:
     yield Task("hourly wages, 534 rows", frame_of("AER", "CPS1985"), "wage", (0, 50), workers)
 
 
+def unrelated(rows: int = 12_500) -> Iterator[Task]:
+    """Simulated people whose target is independent of all that is known of them: two classes, rare ones, numbers."""
+    rng = np.random.default_rng(4)
+    table = pl.DataFrame(
+        {
+            "age": rng.integers(18, 90, rows),
+            "income": np.round(np.exp(rng.normal(10, 0.6, rows)), 2),
+            "region": rng.choice(["north", "south", "west"], rows),
+        }
+    )
+    known: dict[str, Any] = {"age": [18, 90], "income": [0, 200_000], "region": ["north", "south", "west"]}
+    for name, share in (("half of them yes", 0.5), ("4 % yes", 0.04)):
+        answers = np.where(rng.random(rows) < share, "yes", "no")
+        yield Task(f"nothing to learn, {name}", table.with_columns(answer=answers), "answer", ["no", "yes"], known)
+    visits = np.round(rng.gamma(2.0, 10.0, rows), 1)
+    yield Task("nothing to learn, numbers", table.with_columns(visits=visits), "visits", (0, 200), known)
+
+
 @dataclass(frozen=True)
 class Beside:
     """What a newcomer's model is compared with, on the held-out fifth of a task: log loss, or mean absolute error."""
@@ -349,10 +367,10 @@ def right(verdict: str, error: float, constant: float) -> bool:
     return error < constant if verdict == "better" else error > 0.95 * constant if verdict == "no better" else True
 
 
-def draws(rows: int | None, times: int) -> str:
-    """The table of some draws of each of the eight data sets, from the first rows, or all of them."""
+def draws(tasks: Iterable[Task], rows: int | None, times: int) -> str:
+    """The table of some draws of each of the tasks, from the first rows, or all of them."""
     lines, counts = [], Counter[str]()
-    for task in eight():
+    for task in tasks:
         began = time.process_time()
         with tempfile.TemporaryDirectory() as name:
             beside = prepared(task, Path(name), rows)
@@ -403,8 +421,9 @@ def first_hours(rows: int | None) -> str:
 
 PARTS: dict[str, Callable[[bool], str]] = {
     "played": lambda quick: first_hours(2_000 if quick else None),
-    "draws": lambda quick: draws(5_000 if quick else None, 2 if quick else DRAWS),
-    "few": lambda quick: draws(5_000, 1 if quick else 6),
+    "draws": lambda quick: draws(eight(), 5_000 if quick else None, 2 if quick else DRAWS),
+    "few": lambda quick: draws(eight(), 5_000, 1 if quick else 6),
+    "nothing": lambda quick: draws(unrelated(), 5_000 if quick else None, 1 if quick else 2 * DRAWS),
 }
 
 

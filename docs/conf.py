@@ -52,7 +52,7 @@ html_theme_options = {
 }
 default_role = "py:obj"  # docstrings write names in single backticks
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 napoleon_google_docstring = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"

@@ -191,7 +191,9 @@ class FileSourceConfig(Settings):
         return FileList(self.files(), partial(self._build_one, encoder=encoder))
 
     def files(self) -> list[str]:
-        """The files, in order. Raises `SourceError` for a folder without files of the type."""
+        """The files, in order. Raises `SourceError` for a URL, and for a folder without files of the type."""
+        if any(re.match(r"[a-z0-9]+://", path) for path in self.paths):
+            raise SourceError("expected a file of this machine, got a URL: download it first, as with curl -O")
         if isinstance(self.path, list) or not os.path.isdir(self.path):
             return self.paths
         if self.follow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -61,6 +62,15 @@ def test_no_page_is_wider_than_its_window(site: tuple[Path, str], browser: Brows
         if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             wide.append(str(path.relative_to(folder)))
     assert wide == []
+
+
+def test_pages_work_offline(site: tuple[Path, str]) -> None:
+    """No page loads a script, a style or a picture from elsewhere."""
+    elsewhere = re.compile(
+        r"<(?:script|img|iframe|link(?![^>]*rel=\"canonical\"))[^>]*(?:src|href)=\"(?:https?:)?//[^>]*>"
+    )
+    loads = {str(path.relative_to(site[0])): elsewhere.findall(path.read_text()) for path in site[0].rglob("*.html")}
+    assert {path: found for path, found in loads.items() if found} == {}
 
 
 @pytest.mark.parametrize("word", FOUND)
