@@ -1,23 +1,32 @@
-"""How a notebook shows a model: its weights, its guarantee, and how many records it has learned."""
+"""How a notebook shows a model: its weights or statistics, its guarantee, and how many records it has learned."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import Any
 
+_MOST = 100
+"""The most statistics that are shown: the last ones, so of windows of time the latest."""
+
 
 def page(model: Any) -> str:
-    """Return a fragment of HTML. It holds only what `weights`, `guarantee` and `n_seen` give.
+    """Return a fragment of HTML. It holds only what `weights`, `rows`, `guarantee` and `n_seen` give.
 
     `model`: the estimator.
     """
-    rows = []
+    found = []
     for name, value in model.weights.items():
         inner = value.items() if isinstance(value, dict) else [(name, value)]
         prefix = f"{name}: " if isinstance(value, dict) else ""
-        rows += [f"<tr><td>{escape(prefix + str(key))}</td><td>{weight:+.4g}</td></tr>" for key, weight in inner]
+        found += [(f"weight of {prefix}{key}", f"{weight:+.4g}") for key, weight in inner]
+    statistics = model if hasattr(model, "rows") else model.estimated
+    for row in [] if statistics is None else statistics.rows()[-_MOST:]:
+        keys = [row.get(key) for key in ("window", "statistic", "group", "item")]
+        value = "not known yet" if row["value"] is None else f"{row['value']:,.6g}"
+        found.append((" ".join(str(key) for key in keys if key is not None), value))
+    rows = [f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in found]
     head = f"<b>{escape(type(model).__name__)}</b>: {model.n_seen:,} records learned, {escape(str(model.guarantee))}"
-    table = f"<table><tr><th>weight of</th><th>value</th></tr>{''.join(rows)}</table>" if rows else "no weights yet"
+    table = f"<table><tr><th>name</th><th>value</th></tr>{''.join(rows)}</table>" if rows else ", nothing to show yet"
     return (
         f"<div>{head}{table}<details><summary>statement</summary><pre>{escape(model.statement())}</pre></details></div>"
     )

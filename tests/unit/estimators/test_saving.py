@@ -28,6 +28,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.errors import ConfigError, NotAtBoundaryError, StoreDamagedError, StoreError, StoreVersionError
+from streamdp.estimators import Statistics
 
 DELTA = ApproxDP(1.0, 1e-6)
 FEATURES = {"age": (18, 90), "city": {"categories": ["Paris", "Lyon"], "other": True}}
@@ -151,3 +152,15 @@ def test_a_notebook_shows_weights_and_the_statement() -> None:
     assert "eps=1" in page
     script = LDPASGDRegressor(features=["<script>"])
     assert "<script>" not in script._repr_html_()
+
+
+def test_a_notebook_shows_statistics() -> None:
+    """It said "no weights yet" for ever."""
+    model = Statistics({"<i>": {"mean": "x", "by": "g"}}, {"x": (0, 9), "g": ["<b>", "b"]}, batch_size=10)
+    assert "not known yet" in model._repr_html_()
+    for _ in range(10):
+        model.learn_one({"x": 1, "g": "b"})
+    page = model._repr_html_()
+    assert page.count("<tr>") == 1 + 2
+    assert "<i>" not in page
+    assert "&lt;i&gt; &lt;b&gt;" in page
