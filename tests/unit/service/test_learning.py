@@ -473,14 +473,16 @@ def test_records_of_a_model_need_their_target(tmp_path: Path) -> None:
     assert "y" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("trust", ["process", "nobody"])
-def test_two_kills_of_a_service_with_statistics_lose_and_repeat_no_record(trust: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["process", "nobody", "pan-private model"])
+def test_two_kills_of_a_service_with_batches_lose_and_repeat_no_record(kind: str, tmp_path: Path) -> None:
     """Half of the calls have no answer when the service is killed; all are sent again with their keys."""
-    text = estimated(tmp_path, trust, commit={"seconds": 0.2}, store="late.db").model_dump_json(
-        by_alias=True, exclude_unset=True
-    )
-    (tmp_path / "late.yaml").write_text(text)  # JSON is YAML
-    calls = [[person(20 * k + i) for i in range(20)] for k in range(40)]
+    more: dict[str, Any] = {"commit": {"seconds": 0.2}, "store": "late.db"}
+    if has_model := kind == "pan-private model":
+        config = job(tmp_path, model={"trust": "process", "budget": "eps=1"}, cap="eps=1,delta=1e-3", **more)
+    else:
+        config = estimated(tmp_path, kind, **more)
+    (tmp_path / "late.yaml").write_text(config.model_dump_json(by_alias=True, exclude_unset=True))  # JSON is YAML
+    calls = [[(record if has_model else person)(20 * k + i) for i in range(20)] for k in range(40)]
     answered: set[int] = set()
 
     def send(http: httpx.Client, k: int) -> None:
