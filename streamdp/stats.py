@@ -14,12 +14,12 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from river import stats as river_stats
 
-from streamdp.errors import SchemaError, check_whole
+from streamdp.errors import ConfigError, SchemaError, check_whole
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.statistics import Statistics, Trust
 from streamdp.privacy.guarantees import Budget, Guarantee
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["Count", "HeavyHitters", "Histogram", "Mean", "Proportion", "Quantile", "Statistics", "Sum"]
 
 _NAME, _VALUE, _GROUP = "statistic", "value", "by"
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """A list. Raises `ConfigError` for anything else: the letters of a text are no list of categories."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"{name}: expected a list, got {type(given).__name__}")
+    return list(given)
 
 
 class _Single(river_stats.base.Univariate):
@@ -48,7 +55,7 @@ class _Single(river_stats.base.Univariate):
                 setattr(self, name, value)
         groups = arguments.get("by")
         given: dict[str, Any] = {kind: _VALUE} | more | ({} if groups is None else {"by": _GROUP})
-        features = {_VALUE: declared} | ({} if groups is None else {_GROUP: list(groups)})
+        features = {_VALUE: declared} | ({} if groups is None else {_GROUP: _listed("by", groups)})
         self.estimator = Statistics({_NAME: given}, features, self.budget, self.trust, self.ledger, self.seed)
         """The `Statistics` that holds the state: save, load and merge it."""
 
@@ -176,7 +183,7 @@ class Count(_Single):
         ledger: Ledger | None = None,
         seed: int | None = None,
     ) -> None:
-        self._begin(locals(), "count", list(categories))
+        self._begin(locals(), "count", _listed("categories", categories))
 
 
 @documented(_GUARANTEE, _TEXTS)
@@ -192,7 +199,7 @@ class Proportion(_Single):
         ledger: Ledger | None = None,
         seed: int | None = None,
     ) -> None:
-        self._begin(locals(), "proportion", list(categories))
+        self._begin(locals(), "proportion", _listed("categories", categories))
 
 
 @documented(_GUARANTEE, _TEXTS)
@@ -208,7 +215,10 @@ class Histogram(_Single):
         ledger: Ledger | None = None,
         seed: int | None = None,
     ) -> None:
-        self._begin(locals(), "histogram", (edges[0], edges[-1]), edges=list(edges))
+        arguments = locals()
+        listed = _listed("edges", edges)
+        ends = (listed[0], listed[-1]) if len(listed) > 2 else (0.0, 1.0)
+        self._begin(arguments, "histogram", ends, edges=listed)
 
 
 @documented(_GUARANTEE, _TEXTS)
