@@ -87,7 +87,11 @@ class Beside:
 
     def check(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless rows X, y are such as records give: the noise of sums is for no others."""
-        self.statistics.check_columns(self._columns(X, y))
+        columns = self._columns(X, y)
+        try:
+            self.statistics.check_columns(columns)
+        finally:
+            columns[:] = 0
 
     def learn(self, learner: Learner, X: np.ndarray, y: np.ndarray) -> None:
         """Let the `learner` of the model and the statistics learn clean rows X, y whose spends are counted."""

@@ -280,7 +280,7 @@ class SchemaFeatures(Features):
         """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""
         several = [X[:, j : j + len(feature.pieces)] for _, j, feature in self._texts if not feature.length]
         single = all(np.isin(levels, (0, 1)).all() and np.all(levels.sum(axis=1) <= 1) for levels in several)
-        return single and bool(np.all(np.abs(X) <= 1))
+        return single and bool(X.min(initial=0) >= -1 and X.max(initial=0) <= 1)  # without a copy of X
 
 
 def _numbers(values: list[Any]) -> Any:
