@@ -127,10 +127,11 @@ def _open(
 
     polars reads no table with such a column. pyarrow then reads the wanted columns, all at once.
     """
-    if not os.path.exists(path):
+    far = "://" in path
+    if not far and not os.path.exists(path):
         raise SourceError(f"cannot open {path}: no such file or directory")
     with contextlib.suppress(*_FAULTS):
-        fields = _fields(path, kind)
+        fields = [] if far else _fields(path, kind)
         unread = _unread(fields)
         if unread:
             names = list(dict.fromkeys(field.name for field in fields if field.name not in unread))
@@ -141,6 +142,20 @@ def _open(
             table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(glob.escape(path))
         return table, table.collect_schema(), int(table.select(pl.len()).collect().item()), unread
     raise _damaged(path, kind)
+
+
+def stored_tables(folder: str, ending: str) -> list[str]:
+    """The Parquet files with an `ending` in a `folder` of an object store, in the order of their names.
+
+    Files without a row are left out. Raises `SourceError` if the store cannot be read.
+    """
+    with contextlib.suppress(*_FAULTS):
+        table = pl.scan_parquet(f"{folder}*{ending}", include_file_paths=_NAME, hive_partitioning=False)
+        return sorted(table.select(pl.col(_NAME).unique()).collect().get_column(_NAME).to_list())
+    raise _damaged(folder, "parquet")
+
+
+_NAME = "the name of the file"
 
 
 def _fields(path: str, kind: str) -> list[Any]:
@@ -203,6 +218,11 @@ def _read_columns(path: str, kind: str, names: list[str]) -> pl.DataFrame:
 
 
 def _damaged(path: str, kind: str) -> SourceError:
+    if "://" in path:
+        return SourceError(
+            f"{path} cannot be read: check the address, the credentials, which come from the environment, and whether"
+            f" there are whole {kind} files of one schema"
+        )
     magic = _MAGIC[kind]
     with contextlib.suppress(OSError), open(path, "rb") as file:
         head = file.read(len(magic))

@@ -79,7 +79,8 @@ class FileSourceConfig(Settings):
         The format of the files; CSV and JSONL files may be packed by gzip, Zstandard, bzip2 or xz.
     path
         The file, or `-` for standard input; a list of files; or a folder: its files with an ending of the type, in the
-        order of their names. Files may be added at the end.
+        order of their names. Files may be added at the end. For `type: parquet`, an address in an object store, such as
+        `s3://BUCKET/FOLDER/` or `gs://BUCKET/FILE.parquet`, whose credentials come from the environment.
     follow
         Whether to wait for more records at the end of the file.
     delimiter
@@ -184,7 +185,7 @@ class FileSourceConfig(Settings):
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """
-        if isinstance(self.path, str) and not os.path.isdir(self.path):
+        if isinstance(self.path, str) and not (os.path.isdir(self.path) or self._stored_folder):
             return self._build_one(self.path, encoder)
         from connectors.filelist import FileList
 
@@ -192,8 +193,15 @@ class FileSourceConfig(Settings):
 
     def files(self) -> list[str]:
         """The files, in order. Raises `SourceError` for a URL, and for a folder without files of the type."""
-        if any(re.match(r"[a-z0-9]+://", path) for path in self.paths):
+        stored = self.type == "parquet" and not any(path.startswith("http") for path in self.paths)
+        if not stored and any(re.match(r"[a-z0-9]+://", path) for path in self.paths):
             raise SourceError("expected a file of this machine, got a URL: download it first, as with curl -O")
+        if self._stored_folder:
+            from connectors.tables import stored_tables
+
+            if not (names := list(filter(_known, stored_tables(self.paths[0], ".parquet")))):
+                raise SourceError(f"{self.path} has no file with records that ends in .parquet")
+            return names
         if isinstance(self.path, list) or not os.path.isdir(self.path):
             return self.paths
         if self.follow:
@@ -206,6 +214,11 @@ class FileSourceConfig(Settings):
             endings = ", ".join(_ENDINGS[self.type])
             raise SourceError(f"{self.path} has no file that ends in {endings}; check source.type")
         return [os.path.join(self.path, name) for name in names]
+
+    @property
+    def _stored_folder(self) -> bool:
+        """Whether the path is a folder of an object store."""
+        return isinstance(self.path, str) and "://" in self.path and self.path.endswith("/")
 
     def _build_one(self, path: str, encoder: Encoder) -> RecordFile:
         given: dict[str, Any] = {"keep_payload": self.keep_payload, "max_bad_share": self.max_bad_share}

@@ -1,0 +1,126 @@
+"""A folder of Parquet in an object store: a run that is killed goes on after its last commit.
+
+The store is a server of the few calls of S3 that are needed; with STREAMDP_S3, the address of another server, such as
+moto's, which is not among the packages of the tests because it needs an older python-dateutil.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import polars as pl
+import pytest
+import yaml
+
+from streamdp.config.job import make_config
+from streamdp.store.store import Store
+from tests.support.commands import environment
+from tests.support.waiting import wait_until
+from tests.support.zygote import Forked
+
+FILES, ROWS = 4, 5_000
+
+
+class Objects(BaseHTTPRequestHandler):
+    """Keeps objects: PUT, GET of a range, and lists of a prefix."""
+
+    protocol_version = "HTTP/1.1"
+    kept: dict[str, bytes] = {}  # noqa: RUF012
+
+    def do_PUT(self) -> None:
+        self.kept[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(200, b"")
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        if url.query:
+            start = f"{url.path}/{parse_qs(url.query)['prefix'][0]}"
+            found = "".join(
+                f"<Contents><Key>{name.removeprefix(url.path + '/')}</Key><Size>{len(data)}</Size>"
+                '<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>"e"</ETag></Contents>'
+                for name, data in self.kept.items()
+                if name.startswith(start)
+            )
+            self.answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode())
+            return
+        data = self.kept[self.path]
+        first, last = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers["Range"]).groups()  # type: ignore[union-attr]
+        begin = int(first) if first else max(0, len(data) - int(last))
+        end = min(int(last), len(data) - 1) if first and last else len(data) - 1
+        self.answer(206, data[begin : end + 1], f"bytes {begin}-{end}/{len(data)}")
+
+    def answer(self, code: int, body: bytes, part: str | None = None) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"e"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        if part is not None:
+            self.send_header("Content-Range", part)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def objects() -> Iterator[str]:
+    """The address of a server of objects."""
+    if given := os.environ.get("STREAMDP_S3"):
+        yield given
+        return
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Objects)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def put(address: str, data: bytes = b"") -> None:
+    request = urllib.request.Request(address, data=data, method="PUT", headers={"Content-Type": "application/x"})
+    urllib.request.urlopen(request).close()
+
+
+def test_kills_lose_and_repeat_no_record(objects: str, tmp_path: Path) -> None:
+    bucket = f"b{uuid.uuid4().hex[:12]}"
+    put(f"{objects}/{bucket}")
+    for name in range(FILES):
+        file = BytesIO()
+        pl.DataFrame({"x": [i % 9 / 9 for i in range(ROWS)], "y": [i % 5 / 5 for i in range(ROWS)]}).write_parquet(file)
+        put(f"{objects}/{bucket}/in/{name}.parquet", file.getvalue())
+    put(f"{objects}/{bucket}/in/_SUCCESS")
+    settings = {
+        "job": "far",
+        "source": {"type": "parquet", "path": f"s3://{bucket}/in/"},
+        "schema": {"features": {"x": [-1, 1]}, "target": {"column": "y", "bounds": [-2, 2]}},
+        "model": {"trust": "nobody", "budget": "eps=1"},
+        "commit": {"records": 250},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
+    aws = {"ENDPOINT_URL": objects, "ALLOW_HTTP": "true", "REGION": "us-east-1"}
+    aws |= {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret"}
+    given = environment(None, **{f"AWS_{name}": value for name, value in aws.items()})
+    written = tmp_path / "out"
+    for kill in (True, True, False):
+        with written.open("wb") as out:
+            run = Forked(["run", "job.yaml"], cwd=tmp_path, env=given, stdout=out, stderr=out)
+            if kill:
+                wait_until(lambda: written.read_bytes().count(b'"commit"') > 3)
+                run.kill()
+            code = run.wait()
+        assert code in ((0, -9) if kill else (0,)), written.read_text()
+    with Store(tmp_path / "far.db", "far", make_config(settings).fingerprint()) as store:
+        snapshot = store.load()
+        assert snapshot is not None
+        assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead) == (FILES * ROWS, 0, 0)
