@@ -197,7 +197,7 @@ class Validation:
             if opens:
                 self._show(learner, prediction)
                 self.sums.begin_batch(learner.full)
-            rows = slice(done, done + 1 if opens else done + learner.to_boundary)
+            rows = slice(done, done + 1 if opens else done + learner.room)
             done = min(rows.stop, len(X))
             asked = self.sums.take(len(X[rows]))
             held = np.zeros(1, dtype=bool) if opens else asked != NOTHING

@@ -28,7 +28,7 @@ from streamdp.learners.learner import Learner, OpenBatch
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
-from streamdp.optim.batch_steps import BatchSteps
+from streamdp.optim.batch_steps import BatchSteps, Probes
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import Huber
@@ -139,6 +139,7 @@ class Batches(Learner):
         self.region = replace(region, problem=problem)
         self.curvature: Curvature | None = None
         self.open = OpenBatch()
+        self.probes: Probes | None = None
 
     def _usual(self) -> str:
         """What "auto" means."""
@@ -239,7 +240,7 @@ class Batches(Learner):
 
     @property
     def to_boundary(self) -> int:
-        """How many rows are missing from the open batch; 0 if none is open."""
+        """How many rows are missing from the open batch, unless a change ends it before; 0 if none is open."""
         return self.batch - self.open.taken if self.open.taken else 0
 
     def boundary_within(self, records: int) -> int:
@@ -282,7 +283,7 @@ class Batches(Learner):
                 self.middle = self.batch_steps.middle
                 self.discard()  # it may have been interrupted before
                 self._open()
-            taken = min(len(X), self.batch - self.open.taken)
+            taken = min(len(X), self.full - self.open.taken)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self.open.take(taken)
             self._add(X[:taken], y[:taken])
@@ -292,14 +293,14 @@ class Batches(Learner):
     def _finish(self) -> None:
         """End the open batch."""
         records = self.open.taken
-        total = self._close(records)
+        total, probes = self._close(records), self.probes
         self.discard()
-        self.move(total, self.batch_steps.closed(records), records)
+        self.move(total, self.batch_steps.closed(records), records, probes)
 
-    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+    def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
         """See `BatchSteps.move`; then the next batch is prepared."""
         before = self.batch_steps.place[:2], self.batch_steps.batch
-        self.batch_steps.move(total, size, advance)
+        self.batch_steps.move(total, size, advance, probes)
         if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
             self._begin_phase()
         self.middle = self.batch_steps.middle
@@ -402,11 +403,13 @@ class Batches(Learner):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: the contributions of an open batch are not in it."""
-        return super().__getstate__() | {"open": OpenBatch(), "seen": self.seen - self.pending}
+        return super().__getstate__() | {"open": OpenBatch(), "probes": None, "seen": self.seen - self.pending}
 
     def discard(self) -> None:
         """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""
-        self.fast = None
+        if self.probes is not None:
+            self.probes.open[:] = 0
+        self.fast = self.probes = None
         self.open.clear()
         self.total[:] = 0
 

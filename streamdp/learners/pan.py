@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,11 +11,13 @@ import numpy as np
 from streamdp.errors import check_choice
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
 from streamdp.learners.linear_problem import LinearProblem
+from streamdp.optim.batch_steps import Probes
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.privacy.mechanisms.additive import grid_noise
 
 _MECHANISMS = ("auto", "gaussian", "none")
 
@@ -71,7 +74,43 @@ class PanBatches(Batches):
         return 2 * len(self.total) * self.sum.variance / batch**2
 
     def _open(self) -> None:
+        each, share = self.batch_steps.probing
+        if each and self.curvature is not None:
+            d = self.curvature.parameters
+            scale = self.sum.scale_of_first(d, self.curvature.gradient_sensitivity, share)
+            self.probes = Probes(self.middle[:d], each, 1 / math.sqrt(1 - share), scale, self.sum.cells)
+        self.sum.louder = 1.0 if self.probes is None else self.probes.louder
         self.sum.add_noise(self.rng)
+        if self.probes is not None:
+            self._next_probe(self.probes)
+
+    def _next_probe(self, probes: Probes) -> np.ndarray:
+        """End the open probe and begin the next one; return the noisy sum of the gradients of its rows."""
+        d = len(probes.open)
+        probes.end = 0  # if an exception interrupts this, nothing more of the batch is released
+        noise = grid_noise(self.rng, probes.scale, 2 * d)
+        total: np.ndarray = (probes.open + self.total[:d] + noise[:d]) / self.sum.cells
+        probes.open[:] = noise[d:] - self.total[:d]
+        noise[:] = 0
+        self.fast, probes.end = None, self.open.taken + probes.each
+        return total
+
+    @property
+    def full(self) -> int:
+        """See `Learner.full`: here also the end of a probe."""
+        return self.batch if self.probes is None else min(self.batch, self.probes.end)
+
+    @property
+    def room(self) -> int:
+        """See `Learner.room`; a probe ends, too."""
+        while (probes := self.probes) is not None and self.open.taken < self.batch:
+            if not probes.end:  # an exception interrupted its end
+                self.discard()
+            elif self.open.taken < probes.end:
+                break
+            elif self.batch_steps.looks(probes, self._next_probe(probes)):
+                self.close()
+        return super().room
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.total)

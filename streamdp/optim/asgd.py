@@ -39,6 +39,7 @@ from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.optim import follow, loops
 from streamdp.optim.arrays import Arrays
+from streamdp.optim.batch_steps import Probes
 from streamdp.optim.growing import Growing
 from streamdp.optim.steps import Steps
 from streamdp.scaling import unit_table as k
@@ -109,7 +110,7 @@ class Asgd(Growing):
         short = (known + self._least) ** self._decay / each
         return int(max(1.0, min(known / each / _PART, reports.bound / reports.largest * short)))
 
-    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+    def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
         """See `BatchSteps.move`."""
         d, state, blocks, since = self._d, self.state.copy(), self.blocks.copy(), self.since
         tau, mean = advance * self._reports.information, total / size

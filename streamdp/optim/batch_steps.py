@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,39 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.data.floats import finite_array
+from streamdp.reading import change
 
 Place = tuple[int, int, int]
 """A batch: (epoch, phase, step) of a plan, or (0, 0, records before it) without a plan."""
+
+
+class Probes:
+    """Sums of the gradients of parts of the open batch, which were released within it.
+
+    `point`: where the gradients (d,) are taken. `each`: the records of a probe. `louder`: the factor by which the noise
+    of the whole batch is larger for them. `scale`: the deviation of one noise of a probe, in cells of 1 / `cells`.
+
+    Attributes
+    ----------
+    open
+        (d,) what the open probe adds to the sum of the batch, to be the noisy sum of its own records, in cells.
+    end
+        The records of the batch at the end of the open probe; 0: it is not open.
+    latest
+        The noisy sums of the latest probes, the newest first.
+    blocks
+        All of them, as the blocks of `change`.
+    found
+        The change of the stream that they show, and where.
+    """
+
+    def __init__(self, point: np.ndarray, each: int, louder: float, scale: float, cells: float) -> None:
+        self.point, self.each, self.louder, self.scale, d = point, each, louder, scale, len(point)
+        self.deviation = math.sqrt(2) * scale / cells
+        self.open, self.end = np.zeros(d, dtype=np.int64), 0
+        self.latest = np.empty((0, d))
+        self.blocks = np.zeros((change.BLOCKS, change.width(d)))
+        self.found: change.Change | None = None
 
 
 class BatchSteps(ABC):
@@ -90,12 +121,24 @@ class BatchSteps(ABC):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+    def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
         """Make a step with `total`, the noisy sum of the vectors at `middle`, or their mean and 1 as the size.
 
         `size` is what it is divided by, and `advance` the number of records by which the sequence of batches goes on;
-        it is not used by a plan.
+        it is not used by a plan. `probes` are those of this batch.
         """
+
+    @property
+    def probing(self) -> tuple[int, float]:
+        """The records of a probe of the next batch, 0: it needs none, and the share of mu^2 that probes spend."""
+        return 0, 0.0
+
+    def looks(self, probes: Probes, total: np.ndarray) -> bool:
+        """Whether the stream has changed, by the probes of the open batch and a new one.
+
+        `total` (d,) is the noisy sum of its gradients at `middle`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:

@@ -75,6 +75,11 @@ class Curvature:
         """The largest distance of two vectors."""
         return math.sqrt(self._gradients(8.0) + self._curvatures) if isinstance(self.loss, Huber) else math.sqrt(8)
 
+    @property
+    def gradient_sensitivity(self) -> float:
+        """The largest distance of two gradients."""
+        return math.sqrt(self._gradients(8.0)) if isinstance(self.loss, Huber) else math.sqrt(8)
+
     def _gradients(self, times: float) -> float:
         assert isinstance(self.loss, Huber)
         return times * self.loss.c**2 + (self.loss.c**2 - self.loss.kappa) ** 2 / 4

@@ -27,8 +27,14 @@ value.
 Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
 max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
 before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
-scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records: fewer
-often show a short disturbance of a real stream, and a model of so few records would be poor.
+scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records.
+
+Probes. A change would be noticed at the end of a batch only. So within a batch of at least two of them, sums of
+gradients alone are released (docs/proofs/pan_private.md), each of max(512, b_0's 10 d, 10 sqrt(N_0 / s)) records. They
+spend the share s of mu^2, and the batch the rest; the noise of the batch makes the variance of its mean gradient at
+most 4 % larger for that: s / (1 - s) = .04 (1 + b / N_0), s <= 1/2. The same test looks at them, after the blocks. At a
+change the batch ends. If it began before the change its sum is not used, and the probes since are the only blocks.
+Their weight is a fiftieth: they move the query point, and the next ones, which are nearer, count.
 
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
 of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
@@ -60,6 +66,7 @@ import scipy
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
+from streamdp.optim.batch_steps import Probes
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
@@ -75,7 +82,11 @@ from streamdp.scaling.units import Units
 _GROWTH, _LARGEST = 3, 2**20
 _CALM, _LARGE = (16, 8), (16, 64)  # without and with following: a change is noticed at the end of a batch
 _SURE = 8  # the last blocks of a change have this many N_0 records
-_AFTER = 0.5  # after a change the first batch has this many N_0
+_COST, _MOST = 0.04, 0.5  # the share by which probes may raise the variance of a mean gradient; their most of mu^2
+_PROBE, _LEAST_PROBE = 10.0, 512.0  # records of a probe, over the root of N_0 / share; fewer take longer than learning
+_LATEST = 16  # so many probes are added up before it is worth looking for a change
+_FAINT = 0.02  # the weight of the batch or probes that showed a change: their query point is far from the next ones
+_AFTER = 0.25  # after a change the first batch has this many N_0
 _PRIOR = 0.5
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _FORGOTTEN = 300.0
@@ -284,9 +295,13 @@ class Newton(Growing):
         """See `BatchSteps.least`: N_0."""
         return math.ceil(self._noise / self.curvature.variance)
 
+    @property
+    def _least_batch(self) -> float:
+        return max(32.0, 10.0 * self.curvature.parameters)
+
     def _size_after(self, records: int) -> int:
         balance = self._noise / self.curvature.variance
-        first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
+        first = max(self._least_batch, 4 * math.sqrt(balance))
         since = int(self._sums[3])
         if since:
             first = max(first, _AFTER * balance)
@@ -307,7 +322,7 @@ class Newton(Growing):
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+    def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
         """See `BatchSteps.move`."""
         self.records += advance
         if self._searching:
@@ -316,12 +331,22 @@ class Newton(Growing):
         if self._outgrown(total, size):
             self._search_anew()
             return
-        curvature = self.curvature
-        tau = 1 / (curvature.variance / size + self._noise / size**2)
-        known = float(self._blocks[:, change.INFORMATION].sum()) + tau
-        omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
-        self.learn(total, size, tau, omega, self._deviation)
-        if self._follow:
+        louder, faint = 1.0, 1.0
+        if probes is not None:
+            louder = probes.louder
+            if probes.found is not None:
+                before = change.used(self._blocks)
+                if probes.found.block > before:
+                    self._begin_with(probes, probes.found.block - before)
+                    return
+                faint, state = _FAINT, self.state.copy()
+                self._forget(state, probes.found.block)
+                self.state[:] = state
+        deviation = self._deviation * louder
+        tau = self._information(size, deviation)
+        omega = faint * tau * self._kept(float(self._blocks[:, change.INFORMATION].sum()) + tau)
+        self.learn(total, size, tau, omega, deviation)
+        if self._follow and faint == 1:
             self.follow(_SURE)
         weight, noise = self._sums[:2].tolist()
         units = narrowed(self._units, self._scaled, self._hessian(self._curved), noise / weight**2)
@@ -410,22 +435,60 @@ class Newton(Growing):
         state[:d] = self._next(point, state)
         self.state[:] = state
 
+    def _information(self, size: int, deviation: float) -> float:
+        """tau of the sum of so many vectors."""
+        curvature = self.curvature
+        return 1 / (curvature.variance / size + deviation**2 * curvature.parameters / size**2)
+
+    def _kept(self, known: float) -> float:
+        """omega / tau at the information T."""
+        return known / (known + _FORGOTTEN * self.curvature.parameters / self.curvature.variance)
+
+    @property
+    def probing(self) -> tuple[int, float]:
+        """See `BatchSteps.probing`."""
+        able = self._follow and self._replans and self._fixed is None and not self._searching
+        balance, batch = self._noise / self.curvature.variance, self.batch
+        share = min(_MOST, 1 - 1 / (1 + _COST * (1 + batch / max(balance, 1.0))))
+        each = math.ceil(max(_LEAST_PROBE, self._least_batch, _PROBE * math.sqrt(balance / share)))
+        return (each, share) if able and batch >= 2 * each else (0, 0.0)
+
+    def looks(self, probes: Probes, total: np.ndarray) -> bool:
+        """See `BatchSteps.looks`."""
+        d, size, deviation = self.curvature.parameters, probes.each, probes.deviation
+        tau = self._information(size, deviation)
+        numbers = tau, tau, tau, tau**2 / size, (tau * deviation / size) ** 2, size, 0.0
+        change.add(probes.blocks, np.concatenate([tau * probes.point, tau / size * total, numbers]))
+        probes.latest = np.concatenate([total[None], probes.latest[: _LATEST - 1]])
+        sums = np.cumsum(probes.latest, axis=0)
+        squares = np.einsum("ij,ij->i", sums, sums) / np.arange(1, len(sums) + 1)
+        if squares.max() * tau * d < change.least_sum(d) / 2 * size**2:  # `find` takes ten times as long
+            return False
+        known, new = (change.used(blocks) for blocks in (self._blocks, probes.blocks))
+        found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), 0.0)
+        probes.found = found if found is None or not found.scale_alone else None
+        return probes.found is not None
+
+    def _begin_with(self, probes: Probes, first: int) -> None:
+        """Forget all blocks; begin with the probes from the first one on."""
+        state, blocks = self.state.copy(), probes.blocks[first : change.used(probes.blocks)]
+        share, d = _FAINT * self._kept(float(blocks[:, change.INFORMATION].sum())), self.curvature.parameters
+        powers = np.zeros(blocks.shape[1])
+        powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
+        powers[[change.SQUARES, change.NOISE]] = 2
+        self._forget(state, change.used(self._blocks))
+        self._blocks_of(state)[: len(blocks)] = blocks * share**powers
+        state[:d] = self._next(Units(self._units).inward(state[:d]), state)
+        self.state[:] = state
+
     def follow(self, sure: float) -> None:
         """Look for a change of the stream; if there is one, forget what was before it, and move the query point.
 
         A change needs `sure` times N_0 records.
         """
-        curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
-        state = self.state.copy()
+        state, d = self.state.copy(), self.curvature.parameters
         point, blocks = Units(self._units).inward(state[:d]), self._blocks_of(state)
-        carries = np.zeros((d, d))
-        carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
-        variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
-        variances = np.maximum(variances, _VARIANCES[huber])
-        if huber:
-            carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        least = sure * self._noise / curvature.variance
-        found = change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0, least)
+        found = self._find(blocks, sure)
         if found is None:
             return
         if found.scale_alone:
@@ -434,6 +497,19 @@ class Newton(Growing):
             self._forget(state, found.block)
         state[:d] = self._next(point, state)
         self.state[:] = state
+
+    def _find(self, blocks: np.ndarray, sure: float) -> change.Change | None:
+        """Where the stream changed, by these blocks; the last ones need `sure` times N_0 records."""
+        curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
+        point = Units(self._units).inward(self.estimate)
+        carries = np.zeros((d, d))
+        carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
+        variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
+        variances = np.maximum(variances, _VARIANCES[huber])
+        if huber:
+            carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
+        least = sure * self._noise / curvature.variance
+        return change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0, least)
 
     def _forget(self, state: np.ndarray, before: int) -> None:
         """Forget the first blocks, `before` many, of an array like `state`, as after a change of the stream."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.ac_sa import Accelerated, Averaged, Phase, Problem, plan
-from streamdp.optim.batch_steps import BatchSteps, Place
+from streamdp.optim.batch_steps import BatchSteps, Place, Probes
 
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
@@ -118,7 +118,7 @@ class Planned(BatchSteps):
         """See `BatchSteps.closed`: here as many as were planned."""
         return self.batch
 
-    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+    def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
         """See `BatchSteps.move`."""
         self.sequence.move(total / size, self.phase.modulus)
         self._turn()

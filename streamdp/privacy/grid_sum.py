@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms.additive import Gaussian, grid_noise
+from streamdp.privacy.mechanisms.base import ARITHMETIC
 
 
 class GridSum:
@@ -20,7 +22,7 @@ class GridSum:
     - `noisy`: False: without noise, for comparisons.
 
     The attribute `total` (size,) is the sum, in cells; there are `cells` of the grid in 1, a power of 2. `scale` is the
-    deviation of one noise, in cells.
+    deviation of one noise, in cells, but for the factor `louder`: above 1 if a part of the budget is spent otherwise.
     """
 
     def __init__(self, budget: Budget, bound: float, sensitivity: float, size: int, noisy: bool = True) -> None:
@@ -29,7 +31,20 @@ class GridSum:
         row = Gaussian(budget, bound, sensitivity).rows(size)[0]
         self.cells = float(1 / row[GRID])
         self.scale = float(row[SCALE]) * self.cells if noisy else 0.0
+        self.louder = 1.0
         self.total = np.zeros(size, dtype=np.int64)
+        self._reach = self._apart(sensitivity, size)
+
+    def _apart(self, sensitivity: float, size: int) -> float:
+        """The largest distance of two vectors (size,) in cells, after rounding."""
+        return sensitivity * ARITHMETIC * self.cells + math.sqrt(size)
+
+    def scale_of_first(self, size: int, sensitivity: float, share: float) -> float:
+        """The deviation in cells of noise with which the first coordinates alone spend a share of the budget's mu^2.
+
+        They are of this size, with this largest distance of two vectors, `sensitivity`.
+        """
+        return self.scale * self._apart(sensitivity, size) / self._reach / math.sqrt(share)
 
     @property
     def variance(self) -> float:
@@ -44,7 +59,7 @@ class GridSum:
 
     def noise(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
         """Return fresh noise (size,) by `rng`, in cells."""
-        return grid_noise(rng, self.scale, len(self.total))
+        return grid_noise(rng, self.scale * self.louder, len(self.total))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"total": np.zeros_like(self.total)}

@@ -61,6 +61,12 @@ def width(d: int) -> int:
     return 2 * d + 7
 
 
+def least_sum(d: int) -> float:
+    """Return the least sum of z_j^2 over d coordinates that can be a change."""
+    doubt = math.log(1 / DELTA)
+    return d + 2 * math.sqrt(d * doubt) + 2 * doubt
+
+
 def used(blocks: np.ndarray) -> int:
     """Return how many blocks (BLOCKS, width) are in use; they come first."""
     return int(np.count_nonzero(blocks[:, LEVEL]))
