@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from connectors.sinks import Message
 from streamdp.config.publish import SinkConfig, check_installed
 from streamdp.errors import StreamDPError
+
+if TYPE_CHECKING:
+    from connectors.sinks import Message
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 """After a failure the next attempt is made after so many seconds, then after twice as many each time, up to this."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
-from connectors.sinks import Message
 from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, StoreError
 from streamdp.reading.doubts import rounded, unresolved
@@ -215,5 +214,9 @@ class Publisher:
                 write_durably(path, json.dumps(found, indent=2) + "\n", mode=0o644)
             except OSError as error:
                 raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
+        if not self._outlets:
+            return
+        from connectors.sinks import Message  # commands that read a store load no connectors
+
         for outlet in self._outlets:
             outlet.offer(Message(snapshot.job, snapshot.seq, snapshot.committed_at, orjson.dumps(found)))

@@ -234,13 +234,13 @@ class Shuffled(Batched):
             self.seen(fresh, rows[:done])
             return done
 
-        def watched_move(total: Any, size: int, advance: int) -> None:
+        def watched_move(total: Any, *more: Any) -> None:
             params = model.learner.params
             ones = (2 * total / params.cell + params.users * (params.g + params.b)) / 2
             noises = ones.mean() / (params.b + params.g / 2)
             self.fault(noises < params.users - 0.5, f"the noise of {noises:.1f} people in place of {params.users}")
             self.fault(not model.guarantee.budgets, "a release without a spend")
-            move(total, size, advance)
+            move(total, *more)
 
         model.learner._count_ones, model.learner.move = watched_add, watched_move
 
