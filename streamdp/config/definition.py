@@ -123,6 +123,12 @@ class Definition(Settings):
             raise MisfitError("schema", "expected a target")
         if (self.model.estimator == STATISTICS) == self.has_model:
             raise MisfitError("statistics", f"expected {STATISTICS} without a target, and another estimator with one")
+        if not self.has_model:
+            given = {"validation": self.validation is not None, "model": bool(self.model.loss or self.model.domain)}
+            for key, is_given in given.items():
+                if is_given:
+                    need = "validation, loss and domain are for models, and a job without a target has none"
+                    raise MisfitError(key, f"{need}: leave them out")
         if self.model.share is not None and not (self.has_model and self.statistics):
             raise MisfitError("model", "share is for a model with statistics beside it: leave it out")
         if self.has_model and any(declared.length for declared in self.schema_.build().declarations.values()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -94,7 +93,7 @@ class ModelConfig(Settings):
     scaling: Literal["private", "declared", "none"] | None = None
     domain: DomainConfig | None = None
     intercept: bool | None = None
-    share: float | None = Field(default=None, gt=0, lt=math.inf)
+    share: float | None = Field(default=None, ge=1e-6, le=1e6)
     seed: int | None = None
     horizon: int | None = None
     batch_size: int | None = None

@@ -130,8 +130,8 @@ class _Reader:
             known = ", ".join((kind, *_KEYS[kind]))
             raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], _KEYS[kind])}")
         share = given.get("share", 1.0)
-        if not (is_number(share) and 0 < share < float("inf")):
-            raise ConfigError(f"{name!r}: expected share to be a positive number")
+        if not (is_number(share) and 1e-6 <= share <= 1e6):
+            raise ConfigError(f"{name!r}: expected share to be a number from 1e-6 to 1e6")
         if kind == "heavy_hitters":
             text = self._declarations.get(given[kind]) if isinstance(given[kind], Hashable) else None
             if text is None or not text.length:
@@ -487,9 +487,12 @@ class Statistics(Estimator):
         if self._features is None or not n:
             return np.full((len(one.groups) * len(one.keys), 3), np.nan)
         if isinstance(learner, Drawn):
-            return self._of_reports(learner, one, n, z)
-        sums, noise = learner.released()[one.block]
-        return _of_sums(one, sums, noise, n, z)
+            found = self._of_reports(learner, one, n, z)
+        else:
+            sums, noise = learner.released()[one.block]
+            found = _of_sums(one, sums, noise, n, z)
+        middle, half = one.place
+        return np.clip(found, middle - half, middle + half) if one.kind == "mean" else found
 
     def _of_reports(self, learner: Drawn, one: Declared, n: int, z: float) -> np.ndarray:
         middle, half = one.place

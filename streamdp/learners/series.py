@@ -104,6 +104,7 @@ class Series(Learner):
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """See `Learner.learn`: y has the times of the rows, in seconds since 1970 (UTC); 0: now."""
+        y = np.where(y == 0, present(), y)  # the clock is read once
         while len(X):
             taken = self.come_to(y)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count

@@ -173,6 +173,15 @@ def test_the_single_statistics_have_the_interface_of_river() -> None:
     assert str(stats.Mean((0, 1), trust="nobody").estimator.record_budget) == "eps=1"
 
 
+def test_a_mean_is_within_its_bounds_however_large_the_noise() -> None:
+    found = [stats.Mean((10, 20), budget="eps=0.1,delta=1e-6", seed=seed) for seed in range(20)]
+    for one in found:
+        one.update(15.0)
+        one.estimator.close_batch()
+    assert {one.get() for one in found} == {10.0, 20.0}  # noise of a hundred times the width
+    assert all(10 <= low <= high <= 20 for low, high in (one.interval() for one in found))
+
+
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
@@ -187,7 +196,7 @@ def test_the_single_statistics_have_the_interface_of_river() -> None:
         ({"a": {"quantile": 1.0, "of": "charge"}}, r"in \(0, 1\)"),
         ({"a": {"quantile": [0.5, 0.25], "of": "charge"}}, "ascending"),
         ({"a": {"histogram": "age", "edges": [1, 1, 2]}}, "ascending"),
-        ({"a": {"mean": "charge", "share": 0}}, "positive"),
+        ({"a": {"mean": "charge", "share": 0}}, "from 1e-6 to 1e6"),
         ({"a": {"mean": ["charge"]}}, "declared feature"),
         ({"a": {"mean": "charge", "by": ["region"]}}, "declared feature"),
         ({"a": {"quantile": 0.5, "of": {"charge": 1}}}, "declared feature"),
