@@ -30,7 +30,8 @@ _SETTINGS = {
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT,"
     + ",".join(f"{name}:{name}" for name in _LISTENERS if name not in ("CONTROLLER", "PROXIED")),
-    "broker.session.timeout.ms": "3000",  # after a crash, the broker may return only after this time
+    # After a crash, the broker may return only after this time; without a heartbeat for so long, it is no broker.
+    "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "5",

@@ -26,7 +26,10 @@ PEOPLE = 97
 
 
 def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession:
-    """A small session; a task may fail twice. Its event log and its other files are in `folder`."""
+    """A small session; a task may fail twice. Its event log and its other files are in `folder`.
+
+    PySpark's handler of Ctrl-C, which fails once the session has ended, does not stay.
+    """
     events = folder / "events"
     events.mkdir()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -53,7 +56,10 @@ def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession
     builder = SparkSession.builder.master(master).appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    before = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    signal.signal(signal.SIGINT, before)
+    return session
 
 
 def job(store: Path | str, **more: Any) -> dict[str, Any]:
