@@ -32,8 +32,9 @@ scale changed, only its averages are dropped. The last blocks need at least 8 N_
 Probes. A change would be noticed at the end of a batch only. So within a batch of at least two of them, sums of
 gradients alone are released (docs/proofs/pan_private.md), each of max(512, b_0's 10 d, 10 sqrt(N_0 / s)) records. They
 spend the share s of mu^2, and the batch the rest; the noise of the batch makes the variance of its mean gradient at
-most 4 % larger for that: s / (1 - s) = .04 (1 + b / N_0), s <= 1/2. The same test looks at them, after the blocks. At a
-change the batch ends. If it began before the change its sum is not used, and the probes since are the only blocks.
+most 4 % larger for that: s / (1 - s) = .04 (1 + b / N_0), s <= 1/2. The same test looks at them, after the blocks, and
+the last ones need N_0 records: with fewer, models that were released at once were poor on real streams. At a change the
+batch ends. If it began before the change its sum is not used, and the probes since are the only blocks.
 Their weight is a fiftieth: they move the query point, and the next ones, which are nearer, count.
 
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
@@ -81,7 +82,7 @@ from streamdp.scaling.units import Units
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _LARGEST = 3, 2**20
 _CALM, _LARGE = (16, 8), (16, 64)  # without and with following: a change is noticed at the end of a batch
-_SURE = 8  # the last blocks of a change have this many N_0 records
+_SURE, _SURE_BY_PROBES = 8, 1  # the last blocks of a change have this many N_0 records
 _COST, _MOST = 0.04, 0.5  # the share by which probes may raise the variance of a mean gradient; their most of mu^2
 _PROBE, _LEAST_PROBE = 10.0, 512.0  # records of a probe, over the root of N_0 / share; fewer take longer than learning
 _LATEST = 16  # so many probes are added up before it is worth looking for a change
@@ -465,7 +466,7 @@ class Newton(Growing):
         if squares.max() * tau * d < change.least_sum(d) / 2 * size**2:  # `find` takes ten times as long
             return False
         known, new = (change.used(blocks) for blocks in (self._blocks, probes.blocks))
-        found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), 0.0)
+        found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), _SURE_BY_PROBES)
         probes.found = found if found is None or not found.scale_alone else None
         return probes.found is not None
 

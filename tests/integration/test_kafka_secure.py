@@ -74,10 +74,12 @@ def test_the_right_password_and_certificate_let_us_in(
     secure: Broker,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     address: str,
     options: Callable[[Broker], dict[str, Any]],
     client: str,
 ) -> None:
+    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", PATIENCE_S)  # the machine may be busy
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "job.db"
     with Store(path, "job", "f", cap=PureDP(3), shared=True) as store:

@@ -54,7 +54,7 @@ def test_systemd_knows_the_settings_of_a_unit(path: Path, tmp_path: Path) -> Non
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
     copy = tmp_path / path.name
-    copy.write_text(path.read_text().replace("/opt/streamdp/bin/streamdp", sys.executable))
+    copy.write_text(path.read_text().replace("/opt/streamdp/bin/streamdp", f'"{sys.executable}"'))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Unknown" not in done.stderr
