@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -154,6 +155,12 @@ class TopicReader:
         """The present end of each partition."""
         with kafka_errors():
             return {key.partition: end for key, end in self._consumer.end_offsets(self._partitions).items()}
+
+    def latest(self, most: int) -> Iterator[Any]:
+        """Read about the latest `most` messages: as many of each partition. Raises what `read` raises."""
+        share = -(-most // len(self._partitions))
+        messages = self.read({partition: end - share for partition, end in self.ends().items()})
+        return islice(messages, share * len(self._partitions))
 
     def read(self, start: Mapping[int, int]) -> Iterator[Any]:
         """Read to the present end, from the offsets in `start` by partition; other partitions from their beginning.

@@ -1,14 +1,17 @@
-"""`streamdp init`: the draft of a job for a data file."""
+"""`streamdp init`: the draft of a job for a data file or a topic."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamdp.cli.app import app
+from streamdp.cli.brokers import naming, need_clients
 from streamdp.cli.common import ascii_delimiter, say, warn
 from streamdp.errors import ConfigError, suggestion
 
@@ -18,10 +21,16 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: streamdp init flights.csv --target late -o late.yaml")
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="The data file.")],
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help="The data file.")] = None,
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write; - for standard output.")
     ] = "job.yaml",
+    topic: Annotated[
+        str | None, typer.Option(help="Instead of a file, a Kafka topic of JSON objects, the latest of which are read.")
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option(envvar="STREAMDP_KAFKA", help="With --topic: HOST:PORT[,HOST:PORT].")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     subject: Annotated[str | None, typer.Option(help="The column that identifies the person of a record.")] = None,
     delimiter: Annotated[
@@ -35,7 +44,7 @@ def init(
         typer.Option(
             help="Who may see the raw records while they are processed: nobody, process (this process, and nothing"
             " stays), window (this process, for a window of people) or shuffler. It is asked at a terminal. Default:"
-            " window."
+            " window; for a topic process."
         ),
     ] = None,
     items_per_user: Annotated[
@@ -43,25 +52,47 @@ def init(
         typer.Option(min=1, help="--trust window: the most records of a person. Default: 16 with --subject, else 1."),
     ] = None,
 ) -> None:
-    """Write a job for a data file, with places to fill in.
+    """Write a job for a data file or a topic, with places to fill in.
 
     It holds no value of data that are private.
     """
-    from streamdp.config.draft import draft, may_lack_header, plain_numbers
     from streamdp.config.file import file_type
-    from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
     from streamdp.database.durable import write_durably
 
-    if not data or data == "-":
+    if (data is None) == (topic is None):
+        raise ConfigError("Missing argument: expected a data file, or --topic, and not both")
+    if data in ("", "-"):
         raise ConfigError(f"{data!r}: expected a data file")
     if output != "-" and os.path.lexists(output):
         raise ConfigError(f"{output} exists already; choose another file with -o")
-    source = file_type(data)
+    source: str = "kafka" if data is None else file_type(data)
     chosen = _trust(source) if trust is None else _answer(trust)
     if items_per_user is not None and chosen != "window":
         raise ConfigError(
             "--items-per-user is for --trust window, where all records of a person are protected together"
         )
+    if topic is not None:
+        draft = _of_topic(topic, brokers, delimiter)
+    elif data is not None:
+        folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
+        draft = _of_file(data, os.path.relpath(data, folder), delimiter, public)
+    text = draft(target=target, subject=subject, public=public, trust=chosen, items_per_user=items_per_user)
+    if output == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        write_durably(output, text, mode=0o644, replace=False)
+    except OSError as error:
+        raise ConfigError(f"cannot write {output}: {(error.strerror or type(error).__name__).lower()}") from None
+    say(f"wrote {output}; fill in the empty places, then: streamdp check {output}")
+
+
+def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Callable[..., str]:
+    from streamdp.config.draft import draft, may_lack_header, plain_numbers
+    from streamdp.config.file import file_type
+    from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
+
+    source = file_type(data)
     form = form_of(data) if source == "csv" else None
     if delimiter is None:
         delimiter = delimiter_of(data, form) if source == "csv" else ","
@@ -75,34 +106,32 @@ def init(
         )
     if source == "csv" and columns[0].name.startswith("#"):
         warn(f"the first line of {data} begins with #: if it is a comment, set source.comment: '#', and begin anew")
-    folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
-    path = os.path.relpath(data, folder)
     if source == "csv" and not public and may_lack_header(columns):
         warn(f"a column of {data} has a number as its name: without a line of column names, the job holds a record")
-    text = draft(
-        columns,
-        source,
-        path,
-        target=target,
-        subject=subject,
-        delimiter=delimiter,
-        form=form,
-        public=public,
-        trust=chosen,
-        items_per_user=items_per_user,
-    )
-    if output == "-":
-        typer.echo(text, nl=False)
-        return
-    try:
-        write_durably(output, text, mode=0o644, replace=False)
-    except OSError as error:
-        raise ConfigError(f"cannot write {output}: {(error.strerror or type(error).__name__).lower()}") from None
-    say(f"wrote {output}; fill in the empty places, then: streamdp check {output}")
+    return partial(draft, columns, {"type": source, "path": path}, delimiter=delimiter, form=form)
+
+
+def _of_topic(topic: str, brokers: str | None, delimiter: str | None) -> Callable[..., str]:
+    from streamdp.config.draft import draft
+
+    if brokers is None or delimiter is not None:
+        raise ConfigError("--topic: expected --brokers HOST:PORT or STREAMDP_KAFKA with it, and no --delimiter")
+    need_clients()
+    from streamdp.config.kafka import KafkaSourceConfig
+    from streamdp.config.peek import peek_topic
+
+    source = {"type": "kafka", "topic": topic, "brokers": brokers}
+    with naming(brokers):
+        columns, others = peek_topic(KafkaSourceConfig.model_validate(source))
+    if others:
+        warn(f"{others:,} of the latest messages of {topic} are no JSON objects and would not be learned")
+    if commas := [column.name for column in columns if column.has_commas]:
+        warn(f"{', '.join(commas)}: numbers with commas are text in a topic: its producers must write 1234.5")
+    return partial(draft, columns, source)
 
 
 def _trust(source: str) -> Trust:
-    """Ask who may see the raw records, at a terminal; elsewhere it is as usual for a file."""
+    """Ask who may see the raw records, at a terminal; elsewhere it is as usual for a source."""
     from streamdp.config.trust import ANSWERS, QUESTION, usual_trust
 
     usual = usual_trust({"source": {"type": source}})

@@ -1,4 +1,4 @@
-"""The draft of a `job.yaml` for a data file: its columns with their types, and places to fill in.
+"""The draft of a `job.yaml` for a data file or a topic: its columns with their types, and places to fill in.
 
 A draft holds names and types of columns, and no value. Values are copied only from data that were declared public.
 """
@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -124,8 +124,7 @@ def may_lack_header(columns: Sequence[DraftColumn]) -> bool:
 
 def draft(
     columns: Sequence[DraftColumn],
-    source: str,
-    path: str,
+    source: Mapping[str, str],
     *,
     target: str | None = None,
     subject: str | None = None,
@@ -137,8 +136,8 @@ def draft(
 ) -> str:
     """Return the text of a `job.yaml`.
 
-    `source` is the type of the file, and `path` is relative to the folder of the job. Without a `target` column there
-    is a place to fill in, and without a `subject` column a comment. `delimiter` separates the fields of a CSV file, and
+    `source` has the type, and the topic, or the path from the folder of the job. Without a `target` column there is a
+    place to fill in, and without a `subject` column a comment. `delimiter` separates the fields of a CSV file, and
     `form` is that of its text. Bounds and categories are copied from `public` data only. `trust` is the usual one of a
     file if it is None, and `items_per_user` the most records of a person. Raises `ConfigError` if target or subject is
     no column.
@@ -151,9 +150,15 @@ def draft(
             raise ConfigError(f"{option}: the data have no column {name!r}{hint}")
     if target is not None and target == subject:
         raise ConfigError("--subject: expected another column than --target")
-    plain, decimal, thousands = plain_numbers(columns) or (columns, ".", None)
+    plain, decimal, thousands = (plain_numbers(columns) if "path" in source else None) or (columns, ".", None)
     by_name = {column.name: column for column in plain}
-    lines = [*_head(path, public), f"job: {text(_stem(path))}", "source:", f"  type: {source}", f"  path: {text(path)}"]
+    place = source.get("topic") or source["path"]
+    name = place if "topic" in source else _stem(place)
+    checks = "reads the data, learns nothing and spends nothing" if "path" in source else "names the empty places"
+    lines = [*_head(place, public, checks), f"job: {text(name)}", "source:"]
+    lines += [f"  {key}: {text(value)}" for key, value in source.items()]
+    if "topic" in source:
+        lines.append("  subject_from: value  # or key, if the messages' keys say whose records they are")
     lines += _form(delimiter, form)
     if plain is not columns:
         lines.append(f"  decimal: {json.dumps(decimal)}  # as numbers are written")
@@ -167,7 +172,7 @@ def draft(
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
     lines += ["  target:", *_target(None if target is None else by_name[target], public)]
     lines += _subject(subject)
-    lines += _model(trust or usual_trust({"source": {"type": source}}), items_per_user)
+    lines += _model(trust or usual_trust({"source": source}), items_per_user)
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +188,7 @@ def _stem(path: str) -> str:
     return name.split(".")[0] or name
 
 
-def _head(path: str, public: bool) -> list[str]:
+def _head(place: str, public: bool, checks: str) -> list[str]:
     if public:
         warning = [
             "# Bounds and categories were copied from the data, because --public declared the data public.",
@@ -196,8 +201,8 @@ def _head(path: str, public: bool) -> list[str]:
         ]
     return [
         "# yaml-language-server: $schema=job.schema.json",
-        f"# A streamdp job for {json.dumps(path, ensure_ascii=False)}. Fill in the empty places. Then:",
-        "#   streamdp check JOB.YAML   reads the data, learns nothing and spends nothing",
+        f"# A streamdp job for {json.dumps(place, ensure_ascii=False)}. Fill in the empty places. Then:",
+        f"#   streamdp check JOB.YAML   {checks}",
         "#   streamdp run JOB.YAML     learns",
         "#   streamdp schema > job.schema.json   helps editors that know YAML schemas",
         "#",

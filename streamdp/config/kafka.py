@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -259,6 +260,16 @@ class KafkaSourceConfig(KafkaClientConfig):
 
         password = secret("source.schema_registry.password", registry.password)
         return SchemaRegistry(registry.url, registry.user, password)
+
+    def latest(self, most: int) -> list[Any]:
+        """About the latest `most` messages, as many of each partition; no consumer group is joined.
+
+        Raises the errors of `connectors.kafkasink.TopicReader`.
+        """
+        from connectors.kafkasink import TopicReader
+
+        with closing(TopicReader(self.topic, self.servers, self.client_options())) as reader:
+            return list(reader.latest(most))
 
     def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:
         """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""

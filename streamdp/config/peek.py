@@ -1,10 +1,12 @@
-"""The columns of a data file as text, for the draft of a job."""
+"""The columns of a data file or a topic as text, for the draft of a job."""
 
 from __future__ import annotations
 
 import codecs
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -13,10 +15,11 @@ from connectors.bytestream import ByteStream
 from connectors.textform import TextForm
 from streamdp.config.draft import DraftColumn
 from streamdp.config.file import FileSourceConfig, FileType
+from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.errors import SourceError
 
 ROWS = 10_000
-"""How many rows are read to find the types of columns."""
+"""How many rows or messages are read to find the types of columns."""
 
 _DELIMITERS = ",;\t|"
 
@@ -85,9 +88,32 @@ def peek(
 
         frame = read_texts(path, source, rows)
     else:
-        frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows, form)
+        frame = _objects(_lines(path), rows) if source == "jsonl" else _table(path, delimiter, rows, form)
     if not frame.height:
         raise SourceError(f"{path} has no records: expected at least one, to find the types of the columns")
+    return _columns(frame)
+
+
+def peek_topic(source: KafkaSourceConfig) -> tuple[list[DraftColumn], int]:
+    """Read columns of about the latest `ROWS` messages, and count those messages that are no JSON objects.
+
+    Raises the errors of `KafkaSourceConfig.latest`, and `SourceError` if no message is a JSON object.
+    """
+    messages = source.latest(ROWS)
+    if not messages:
+        raise SourceError(
+            f"the topic {source.topic!r} has no messages: expected at least one, to find the types of the columns"
+        )
+    frame = _objects((message.value or b"" for message in messages), None)
+    if not frame.height:
+        raise SourceError(
+            f"the topic {source.topic!r}: none of the latest {len(messages):,} messages is a JSON object; init drafts"
+            " no job for Avro or framed JSON: see source.format and source.json_framing"
+        )
+    return _columns(frame), len(messages) - frame.height
+
+
+def _columns(frame: pl.DataFrame) -> list[DraftColumn]:
     return [DraftColumn(name, frame.get_column(name)) for name in frame.columns]
 
 
@@ -120,25 +146,31 @@ def _table(path: str, delimiter: str, rows: int | None, form: TextForm | None) -
     return pl.DataFrame({name: [row[j] for row in values[:rows]] for name, j in chosen.items()}, _texts(chosen))
 
 
-def _objects(path: str, rows: int | None) -> pl.DataFrame:
+def _lines(path: str) -> Iterator[bytes]:
     from connectors.recordblocks import RecordBlocks
     from connectors.recordlines import Lines
 
     blocks = RecordBlocks(path, Lines(), whole=True)
-    objects: list[dict[str, str | None]] = []
     try:
-        while (records := blocks.next(0.0)) is not None and (rows is None or len(objects) < rows):
-            for line in records.raw(range(len(records.ends))):
-                try:
-                    item = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(item, dict):
-                    objects.append(dict(_flat(item)))
+        while (records := blocks.next(0.0)) is not None:
+            yield from records.raw(range(len(records.ends)))
     finally:
         blocks.close()
+
+
+def _objects(texts: Iterable[bytes], rows: int | None) -> pl.DataFrame:
+    """A row for each JSON object among some texts; at most so many rows."""
+    objects = list(islice((item for item in map(_object, texts) if item is not None), rows))
     names = dict.fromkeys(name for item in objects for name in item)
-    return pl.DataFrame({name: [item.get(name) for item in objects[:rows]] for name in names}, _texts(names))
+    return pl.DataFrame({name: [item.get(name) for item in objects] for name in names}, _texts(names))
+
+
+def _object(text: bytes) -> dict[str, str | None] | None:
+    try:
+        item = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return dict(_flat(item)) if isinstance(item, dict) else None
 
 
 def _flat(item: dict[str, Any], path: str = "") -> list[tuple[str, str | None]]:
