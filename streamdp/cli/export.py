@@ -20,6 +20,7 @@ class Language(StrEnum):
     PYTHON = "python"
     SQL = "sql"
     ONNX = "onnx"
+    MLFLOW = "mlflow"
 
 
 @app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")
@@ -27,8 +28,8 @@ def export(
     what: Annotated[
         str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
     ],
-    to: Annotated[Language, typer.Option(help="The language: json, python, sql or onnx.")],
-    output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    to: Annotated[Language, typer.Option(help="The language: json, python, sql, onnx or mlflow.")],
+    output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write; mlflow: a folder.")] = None,
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
     job: JobName = None,
 ) -> None:
@@ -43,11 +44,27 @@ def export(
 
     model = streamdp.load(what) if _is_saved(what) else committed(*store_of(what, job))
     written = WRITERS[to](exported_model(model), table)
-    if output is None:
+    if isinstance(written, dict):
+        _write_folder(output, written)
+    elif output is None:
         sys.stdout.buffer.write(written if isinstance(written, bytes) else written.encode())
         return
-    write_durably(output, written)
+    else:
+        write_durably(output, written)
     say(f"wrote {output}")
+
+
+def _write_folder(folder: str | None, files: dict[str, str]) -> None:
+    from streamdp.database.durable import write_durably
+    from streamdp.errors import ConfigError
+
+    if folder is None or Path(folder).exists():
+        came = "none" if folder is None else f"{folder!r}, which exists"
+        raise ConfigError(f"export: expected a new folder in --output, got {came}")
+    for name, text in files.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(str(path), text)
 
 
 def _is_saved(what: str) -> bool:

@@ -20,6 +20,7 @@ from streamdp.data.transforms import CURVES, Piece
 from streamdp.errors import ConfigError
 from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
+from streamdp.serving.export_mlflow import mlflow_files
 from streamdp.serving.export_onnx import onnx_text
 from streamdp.serving.export_sql import sql
 from streamdp.serving.snapshots import Model
@@ -120,10 +121,11 @@ def _python(document: Mapping[str, Any], table: str) -> str:
     return f"{head}MODEL: dict[str, Any] = {document!r}{rest}"
 
 
-WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes]] = {
+WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes | dict[str, str]]] = {
     "json": _json,
     "python": _python,
     "sql": sql,
     "onnx": onnx_text,
+    "mlflow": mlflow_files,
 }
-"""What writes a document in each language; the second argument is the table of a query in SQL."""
+"""What writes a document in each language, as a file or the files of a folder; the second argument is SQL's table."""

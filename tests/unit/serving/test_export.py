@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import runpy
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import duckdb
 import numpy as np
 import onnxruntime
+import pandas
 import polars as pl
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import streamdp
@@ -141,6 +145,41 @@ def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
     return answered(values, shares)
 
 
+def write_folder(model: Any, folder: Path) -> dict[str, Any]:
+    """The folder for mlflow, and its MLmodel."""
+    files = WRITERS["mlflow"](exported_model(model), "")
+    assert isinstance(files, dict)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    description: dict[str, Any] = yaml.safe_load(files["MLmodel"])
+    return description
+
+
+def by_mlflow(model: Any, rows: pl.DataFrame, folder: Path) -> Answers:
+    """As mlflow does it; `tests/campaigns/test_mlflow.py` does it with mlflow."""
+    description = write_folder(model, folder)
+    flavor, signature = description["flavors"]["python_function"], description["signature"]
+    columns = [one["name"] for one in json.loads(signature["inputs"])]
+    sys.path.insert(0, str(folder / flavor["code"]))
+    try:
+        loaded = importlib.import_module(flavor["loader_module"])._load_pyfunc(str(folder / flavor["data"]))
+    finally:
+        sys.path.pop(0)
+    frame = pandas.DataFrame(rows.to_dict(as_series=False), index=range(7, 7 + len(rows)))
+    found = loaded.predict(frame[columns])
+    assert list(found.index) == list(frame.index)
+    assert list(found.columns) == [one["name"] for one in json.loads(signature["outputs"])]
+    return of_frame(found)
+
+
+def of_frame(found: Any) -> Answers:
+    labels = [str(name).removeprefix("probability of ") for name in found.columns[1:]]
+    values = [None if value != value else value for value in found["prediction"].tolist()]
+    shares = [dict(zip(labels, row, strict=True)) if labels else None for row in found.iloc[:, 1:].to_numpy().tolist()]
+    return answered(values, shares)
+
+
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("number", {}),
     ("log", {}),
@@ -161,6 +200,7 @@ def test_each_language_predicts_what_the_library_predicts(
     same(by_python(committed_model, rows, tmp_path), wanted)
     same(by_duckdb(committed_model, rows), wanted)
     same(by_onnx(committed_model, rows), wanted)
+    same(by_mlflow(committed_model, rows, tmp_path / "folder"), wanted)
     same(by_postgres(committed_model, rows, postgres.url), wanted)
 
 
@@ -169,6 +209,7 @@ def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: 
     model = learned(tmp_path, COMMON | DATES, "number")
     wanted = expected(model, rows)
     same(by_python(model, rows, tmp_path), wanted)
+    same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
     same(by_duckdb(model, rows), wanted)
     same(by_postgres(model, rows, postgres.url), wanted)
     for features, names in ((COMMON | DATES, ["onnx"]), (COMMON | HASHED, ["onnx", "sql"])):
@@ -181,6 +222,7 @@ def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: 
 def test_hashes_in_python(tmp_path: Path) -> None:
     model, rows = learned(tmp_path, COMMON | HASHED, "two"), records(200)
     same(by_python(model, rows, tmp_path), expected(model, rows))
+    same(by_mlflow(model, rows, tmp_path / "folder"), expected(model, rows))
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["names", "schema"])
@@ -204,6 +246,28 @@ def test_a_saved_model_is_exported_with_its_statement(named: bool, tmp_path: Pat
     for name in ("sql", "onnx"):
         written = WRITERS[name](exported_model(streamdp.load(path)), "people")
         assert (written if isinstance(written, bytes) else written.encode()).count(b"NOT PRIVATE") >= 1
+
+
+def test_a_folder_for_mlflow_is_new_and_has_the_statement(tmp_path: Path) -> None:
+    model, folder = LDPASGDClassifier(features=[0, "b"], seed=1), tmp_path / "folder"
+    model.learn_one({0: -0.5, "b": 1.0}, False)
+    model.save(str(tmp_path / "m"))
+    command = ["export", str(tmp_path / "m"), "--to", "mlflow"]
+    assert CliRunner().invoke(app, [*command, "-o", str(folder)]).exit_code == 0
+    description = yaml.safe_load((folder / "MLmodel").read_text())
+    assert description["metadata"]["statement"] == model.statement()
+    assert json.loads(description["signature"]["outputs"])[0] == {
+        "name": "prediction",
+        "type": "boolean",
+        "required": True,
+    }
+    rows = pl.DataFrame({"0": [-1.0, 0.5], "b": [0.0, 1.0]})
+    wanted = [model.predict_one({0: a, "b": b}) for a, b in rows.rows()]
+    assert [one and one[0] for one in by_mlflow(model, rows, tmp_path / "other")] == wanted
+    for refused in (command, [*command, "-o", str(folder)]):
+        ran = CliRunner().invoke(app, refused)
+        assert ran.exit_code != 0
+        assert "expected a new folder" in ran.output + str(ran.exception)
 
 
 def test_the_json_document_fits_its_published_schema() -> None:
