@@ -96,6 +96,7 @@ PROGRAMS = (
     Program("Maven", lambda: program("mvn"), "maven", "maven", "maven"),
     Program("PostgreSQL", postgres, "postgresql", "postgresql-server", "postgresql@17"),
     Program("pgbouncer", lambda: program("pgbouncer"), "pgbouncer", "pgbouncer", "pgbouncer"),
+    Program("Redis", lambda: program("redis-server"), "redis-server", "redis", "redis"),
     Program("Chromium", chromium, "chromium", "chromium", "google-chrome"),
     Program("promtool", lambda: program("promtool"), "prometheus", "golang-github-prometheus", "prometheus"),
 )

@@ -16,6 +16,7 @@ from sqlalchemy.engine import make_url
 
 from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
+from servers.redis import Redis
 from streamdp.config.definition import SEEDS_ALLOWED
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
@@ -32,7 +33,7 @@ settings.register_profile("streamdp", **PROFILE, derandomize=True, max_examples=
 settings.register_profile("campaign", **PROFILE, max_examples=300)
 settings.load_profile("streamdp")
 
-_SERVERS = {"broker", "broker_behind_proxy", "postgres", "server_database"}
+_SERVERS = {"broker", "broker_behind_proxy", "postgres", "redis_server", "server_database"}
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -130,6 +131,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres | Ru
         return
     ours = Postgres(tmp_path_factory.mktemp("postgres"))
     with ours:
+        yield ours
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis server of our own."""
+    with Redis(tmp_path_factory.mktemp("redis")) as ours:
         yield ours
 
 

@@ -1,4 +1,4 @@
-"""`streamdp run`: run a job that reads a file here, or start a worker of a job that reads Kafka."""
+"""`streamdp run`: run a job that reads a file or a Redis stream here, or start a worker of a job that reads Kafka."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from streamdp.errors import ConfigError, SourceError
 if TYPE_CHECKING:
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
+    from streamdp.config.redis import RedisSourceConfig
     from streamdp.data.records import Position, Source
     from streamdp.runtime.display import RunnerDisplay
 
@@ -107,7 +108,8 @@ def run(
 ) -> None:
     """Run a job: from JOB.YAML, or from a data file and options.
 
-    A file is read to its end; a Kafka topic until SIGINT or SIGTERM, in a group with all other workers of the job.
+    A file or a Redis stream is read to its end; a Kafka topic until SIGINT or SIGTERM, in a group with all
+    other workers of the job.
     """
     settings: dict[str, Any] = {
         "job": job,
@@ -137,6 +139,7 @@ def run(
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.http import CallsConfig
     from streamdp.config.job import Accepted
+    from streamdp.config.redis import RedisSourceConfig
     from streamdp.runtime.signals import ended_by_sigterm
     from streamdp.runtime.tracing import traced
 
@@ -150,10 +153,10 @@ def run(
             raise ConfigError("this job learns from requests: use `streamdp serve`")
         if source.type == "spark":
             raise ConfigError("this job learns on Spark: use `streamdp spark run`")
-        if isinstance(source, FileSourceConfig):
+        if isinstance(source, FileSourceConfig | RedisSourceConfig):
             if idle_seconds is not None or on_missing is not None or metrics_port is not None:
                 raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
-            _run_file(config, source, max_records, stdin, accepted)
+            _run_alone(config, source, max_records, stdin, accepted)
             return
         from streamdp.cli.kafka_job import run_worker
 
@@ -166,9 +169,9 @@ def run(
         )
 
 
-def _run_file(
+def _run_alone(
     config: JobConfig,
-    file: FileSourceConfig,
+    settings: FileSourceConfig | RedisSourceConfig,
     max_records: int | None,
     stdin: str | None,
     accepted: Accepted,
@@ -176,20 +179,22 @@ def _run_file(
     from contextlib import ExitStack
 
     from streamdp.config.checking import first_block, unended
+    from streamdp.config.file import FileSourceConfig
     from streamdp.data.records import WHOLE
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
 
-    if stdin is not None and file.path != "-":
+    path = settings.path if isinstance(settings, FileSourceConfig) else None
+    if stdin is not None and path != "-":
         raise ConfigError("--stdin is for jobs that read standard input")
-    if file.path == "-":
+    if path == "-":
         need_stdin()
     for warning in first_block(config):
         warn(warning)
     with ExitStack() as stack:
-        source = file.build(config.build_schema())
+        source = settings.build(config.build_schema())
         stack.callback(source.close)
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(config.open_store(accepted))
@@ -198,7 +203,7 @@ def _run_file(
             source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)
         warn_if_not_private(estimator)
-        dead_letters = file.build_dead_letters()
+        dead_letters = settings.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
         display = stack.enter_context(_display(config, source))
@@ -213,8 +218,8 @@ def _run_file(
             store,
             commit_records=config.commit.records,
             commit_seconds=config.commit.seconds,
-            max_bad_share=file.max_bad_share,
-            name=file.name,
+            max_bad_share=settings.max_bad_share,
+            name=settings.name,
             dead_letters=dead_letters,
             publish=[
                 lambda snapshot: display.judged(config.quality(estimator)),
@@ -224,11 +229,12 @@ def _run_file(
             on_progress=display.progress,
             on_waiting=display.waiting,
             on_unfit=warn,
-            resume=_resume(file.path, stdin),
+            resume=_resume(path, stdin),
         )
         counts = runner.run(max_records)
         left = source.unended[-1:]
-        if left and left == file.files()[-1:]:  # the next run reads the last record, if it has its end by then
+        # The next run reads the last record, if it has its end by then.
+        if left and isinstance(settings, FileSourceConfig) and left == settings.files()[-1:]:
             store.note_waiting({WHOLE: runner.waiting + 1})
         ended = "stopped" if runner.stopping else "done"
         display.finished(counts, ended, doubts(estimator, counts), runner.waiting)

@@ -24,6 +24,7 @@ from streamdp.config.http import (
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.publish import Places
+from streamdp.config.redis import RedisSourceConfig
 from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
@@ -93,12 +94,13 @@ def _kind_of_source(value: Any) -> str:
     )
     if kind == "kafka" and content == "reports":
         return "reports"
-    return str(kind) if kind in ("kafka", "shuffle", "http", "spark") else "file"
+    return str(kind) if kind in ("kafka", "redis", "shuffle", "http", "spark") else "file"
 
 
 SourceConfig = Annotated[
     Annotated[FileSourceConfig, Tag("file")]
     | Annotated[KafkaSourceConfig, Tag("kafka")]
+    | Annotated[RedisSourceConfig, Tag("redis")]
     | Annotated[ShuffleSourceConfig, Tag("shuffle")]
     | Annotated[HTTPSourceConfig, Tag("http")]
     | Annotated[SparkSourceConfig, Tag("spark")]
@@ -275,7 +277,7 @@ class JobConfig(Definition):
         return self._encoder(self.schema_)
 
     def build_source(self, encoder: Encoder) -> Source:
-        """Open the source of a job that reads a file.
+        """Open the source of a job that reads a file or a Redis stream.
 
         Parameters
         ----------
@@ -284,9 +286,9 @@ class JobConfig(Definition):
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """
-        if not isinstance(self.source, FileSourceConfig):
+        if not isinstance(self.source, FileSourceConfig | RedisSourceConfig):
             raise ConfigError(
-                "source.type: expected the type of a file; use `streamdp run` for a job that reads Kafka, "
+                "source.type: expected the type of a file, or redis; use `streamdp run` for a job that reads Kafka, "
                 "`streamdp serve` for one that learns from requests, `streamdp spark run` for one that Spark reads"
             )
         return self.source.build(encoder)

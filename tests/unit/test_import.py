@@ -54,6 +54,7 @@ EXTRAS = {
     "zstd": ({"zstandard"}, "connectors.bytestream"),
     "kafka": ({"kafka", "tenacity", "prometheus_client"}, "connectors.kafka cli.kafka_job cli.shuffle_job"),
     "kafka-fast": ({"kafka", "tenacity", "prometheus_client", "confluent_kafka"}, "connectors.kafkafast cli.kafka_job"),
+    "redis": ({"redis"}, "connectors.redis config.redis"),
     "postgres": ({"psycopg"}, "database.postgres"),
     "service": ({"fastapi", "uvicorn", "prometheus_client", "rfc8785"}, "service.server"),
     "otel": ({"opentelemetry.sdk", "opentelemetry.exporter"}, "runtime.tracing"),

@@ -1,0 +1,194 @@
+"""Redis streams: killed runs learn each entry once, and what is lost or replaced is refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+
+from connectors.redis import RedisSource
+from servers.redis import Redis
+from streamdp.config.job import JobConfig, make_config
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.store.store import Store
+from tests.support.commands import environment
+from tests.support.waiting import wait_until
+from tests.support.zygote import Forked
+
+ROWS = 10_000
+SECRET = "REDIS_PASSWORD"
+
+
+@pytest.fixture
+def client(redis_server: Redis) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_server.url, password=redis_server.password) as made:
+        yield made
+
+
+@pytest.fixture
+def settings(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A job of a stream of a name never used before."""
+    monkeypatch.setenv(SECRET, redis_server.password)
+    stream = f"s{uuid.uuid4().hex[:12]}"
+    return {
+        "job": "stream",
+        "source": {"type": "redis", "url": redis_server.url, "stream": stream, "password": {"env": SECRET}},
+        "schema": {"features": {"x": [-1, 1]}, "target": {"column": "y", "bounds": [-2, 2]}},
+        "model": {"trust": "nobody", "budget": "eps=1"},
+        "commit": {"records": 250},
+    }
+
+
+def source(settings: dict[str, Any]) -> RedisSource:
+    job: JobConfig = make_config(settings)
+    made: Any = job.build_source(job.build_schema())
+    return made
+
+
+def fill(client: redis.Redis, stream: str, count: int, first: int = 1) -> None:
+    """Add entries with the ids `first`-1 and so on."""
+    with client.pipeline() as many:
+        for i in range(first, first + count):
+            many.xadd(stream, {"x": str(i % 9 / 9), "y": str(i % 5 / 5)}, id=f"{i}-1")
+        many.execute()
+
+
+def read(settings: dict[str, Any], count: int) -> dict[str, Any]:
+    """Read the first entries; returns the position."""
+    with closing(source(settings)) as first:
+        assert len(first.poll(count, 0.0)) == count
+        return first.position
+
+
+def refusal(settings: dict[str, Any], position: dict[str, Any]) -> str:
+    with closing(source(settings)) as later:
+        later.seek(position)
+        with pytest.raises(SourceError) as error:
+            later.poll(10, 0.0)
+    return str(error.value)
+
+
+def test_kills_lose_and_repeat_no_entry(client: redis.Redis, settings: dict[str, Any], tmp_path: Path) -> None:
+    stream = settings["source"]["stream"]
+    fill(client, stream, ROWS)
+    client.xadd(stream, {"x": "none", "y": "1"}, id=f"{ROWS + 1}-1")
+    settings["source"]["dead_letters"] = "bad.jsonl"
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
+    written = tmp_path / "out"
+    for kill in (True, True, False):
+        with written.open("wb") as out:
+            given = environment(None, **{SECRET: Redis.password})
+            run = Forked(["run", "job.yaml"], cwd=tmp_path, env=given, stdout=out, stderr=out)
+            if kill:
+                wait_until(lambda: written.read_bytes().count(b'"commit"') > 3)
+                run.kill()
+            assert run.wait() == (-9 if kill else 0), written.read_text()
+        with Store(tmp_path / "stream.db", "stream", make_config(settings).fingerprint()) as store:
+            snapshot = store.load()
+        assert snapshot is not None
+        done = snapshot.counts.learned + snapshot.counts.dead
+        assert snapshot.position == {"id": f"{done}-1", "row": done}  # the state's
+        assert done < ROWS or not kill
+    assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead) == (ROWS, 0, 1)
+    letters = (tmp_path / "bad.jsonl").read_text().splitlines()
+    assert [json.loads(letter)["position"] for letter in letters] == [ROWS + 1]
+
+
+def test_what_does_not_fit_is_a_dead_letter(client: redis.Redis, settings: dict[str, Any]) -> None:
+    add = settings["source"]["stream"]
+    client.execute_command("XADD", add, "*", "value", b'{"x": 0.5, "y": 1}')
+    client.execute_command("XADD", add, "*", "x", "0.5", "y", "1", "other", '"')
+    client.execute_command("XADD", add, "*", "x", "0.5")
+    client.execute_command("XADD", add, "*", "x", b"\xff", "y", "1")
+    client.execute_command("XADD", add, "*", "x", "1", "x", "0", "y", "1")
+    client.execute_command("XADD", add, "*", "value", b"[")
+    settings["source"] |= {"dead_letters": "bad.jsonl", "keep_payload": True}
+    with closing(source(settings)) as entries:
+        batch = entries.poll(100, 0.0)
+        assert entries.finished
+    assert batch.X.tolist() == [[0.5], [0.5]]
+    reasons = {3: "missing", 4: "not_utf8", 5: "duplicate_key", 6: "not_json"}
+    assert {letter.position: letter.reason for letter in batch.dead} == reasons
+    assert [letter.payload for letter in batch.dead][::3] == [b'{"x":"0.5"}', b"["]
+
+
+def test_following_waits_for_entries(client: redis.Redis, settings: dict[str, Any]) -> None:
+    stream = settings["source"]["stream"]
+    settings["source"]["follow"] = True
+    with closing(source(settings)) as entries:
+        assert len(entries.poll(10, 0.0)) == 0  # there is no stream yet
+        later = threading.Thread(target=fill, args=(client, stream, 3))
+        later.start()
+        seen = 0
+        while seen < 3:
+            seen += len(entries.poll(10, 1.0))
+        later.join()
+        assert not entries.finished
+        assert entries.position == {"id": "3-1", "row": 3}
+
+
+def test_entries_trimmed_unread_are_refused(client: redis.Redis, settings: dict[str, Any]) -> None:
+    stream = settings["source"]["stream"]
+    fill(client, stream, 20)
+    client.xtrim(stream, maxlen=18, approximate=False)  # before the job began
+    position = read(settings, 8)
+    assert position == {"id": "10-1", "row": 10}
+    client.xtrim(stream, maxlen=10, approximate=False)  # all that was read
+    with closing(source(settings)) as later:
+        later.seek(position)
+        assert later.poll(1, 0.0).position == {"id": "11-1", "row": 11}
+    client.xtrim(stream, maxlen=7, approximate=False)
+    assert "3 were trimmed before they were read" in refusal(settings, position)
+    client.xtrim(stream, maxlen=0)
+    assert "10 were trimmed" in refusal(settings, position)
+
+
+def test_deleted_entries_are_no_loss(client: redis.Redis, settings: dict[str, Any]) -> None:
+    stream = settings["source"]["stream"]
+    fill(client, stream, 20)
+    position = read(settings, 10)
+    client.xdel(stream, "12-1", "13-1")  # one by one
+    with closing(source(settings)) as later:
+        later.seek(position)
+        assert len(later.poll(100, 0.0)) == 8
+        position = later.position
+    client.xtrim(stream, maxlen=0)
+    fill(client, stream, 5, first=21)
+    with closing(source(settings)) as later:
+        later.seek(position)
+        assert len(later.poll(100, 0.0)) == 5
+
+
+@pytest.mark.parametrize("first", [1, 1000])
+def test_a_stream_made_anew_is_refused(client: redis.Redis, settings: dict[str, Any], first: int) -> None:
+    stream = settings["source"]["stream"]
+    fill(client, stream, 20)
+    position = read(settings, 20)
+    client.delete(stream)
+    assert "deleted or made anew" in refusal(settings, position)
+    fill(client, stream, 19, first=first)
+    assert "deleted or made anew" in refusal(settings, position)
+
+
+def test_a_server_or_stream_that_is_not_there(client: redis.Redis, settings: dict[str, Any]) -> None:
+    stream = settings["source"]["stream"]
+    assert "has no stream" in refusal(settings, {"id": "0-0", "row": 0})
+    client.set(stream, "text")
+    assert "WRONGTYPE" in refusal(settings, {"id": "0-0", "row": 0})
+    settings["source"] |= {"password": None}
+    assert "refused to read" in refusal(settings, {"id": "0-0", "row": 0})
+    settings["source"] |= {"url": "redis://127.0.0.1:1"}
+    with closing(source(settings)) as away, pytest.raises(SourceUnavailableError):
+        away.poll(1, 0.0)
+    settings["source"] |= {"url": "redis://:secret@127.0.0.1:1"}
+    with pytest.raises(ConfigError) as error:
+        make_config(settings)
+    assert "secret" not in str(error.value)
