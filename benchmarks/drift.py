@@ -35,7 +35,7 @@ from streamdp import (
     WindowedRegressor,
 )
 
-RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 3
+RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 12
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 CHANGE = DOCS / "explanations" / "change.md"
 PAGES, PICTURE = {"flip": [CHANGE], "weekdays": [CHANGE]}, DOCS / "images" / "flip.png"
@@ -166,8 +166,12 @@ COLUMNS_OF: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 }
 
 
-def alarms(quick: bool) -> str:
-    """How many streams that do not change have a false alarm, for LDP-ASGD."""
+def _pan(budget: str, **options: Any) -> PanPrivateRegressor:
+    return PanPrivateRegressor(budget=f"{budget},delta=1e-6", **options)
+
+
+def alarms(make: Callable[..., Any], quick: bool) -> str:
+    """How many streams that do not change have a false alarm."""
     runs, records, block, rows = (2, 20_000, 10_000, []) if quick else (25, 1_000_000, 100_000, [])
     total = 0
     for name, columns in COLUMNS_OF.items():
@@ -175,7 +179,7 @@ def alarms(quick: bool) -> str:
             found = 0
             for seed in range(runs):
                 rng = np.random.default_rng(5000 + seed)
-                theta, model = _unit(rng), LDPASGDRegressor(features=NAMES, budget=budget, seed=seed)
+                theta, model = _unit(rng), make(features=NAMES, budget=budget, seed=seed)
                 for _ in range(0, records, block):
                     X = columns(rng, block)
                     noise = rng.standard_t(2, size=block) if "t_2" in name else rng.normal(size=block)
@@ -189,14 +193,14 @@ def alarms(quick: bool) -> str:
     return table(["columns", "budget", "streams with a false alarm"], rows)
 
 
-def intervals(quick: bool) -> str:
-    """How many limits of LDP-ASGD at 95 % hold the true coefficients and the intercept, and how wide they are."""
+def intervals(make: Callable[..., Any], quick: bool) -> str:
+    """How many limits at 95 % hold the true coefficients and the intercept, and how wide they are."""
     runs, half, rows = 4 if quick else 60, 30_000, []
     for flips in (False, True):
         held, widths, given = 0, [], 0
         for seed in range(runs):
             rng = np.random.default_rng(7000 + seed)
-            theta, model = _unit(rng), LDPASGDRegressor(features=NAMES, budget="eps=4", seed=seed)
+            theta, model = _unit(rng), make(features=NAMES, budget="eps=4", seed=seed)
             for part in (1, -1 if flips else 1):
                 X = rng.normal(size=(half, COLUMNS))
                 model.learn_arrays(X, X @ (part * theta) + rng.normal(size=half))
@@ -272,7 +276,7 @@ def _names(p: int) -> list[str]:
 
 def told(quick: bool) -> str:
     """How soon the excess is small after half of 100,000 records: following, told, ignoring, and River's model."""
-    runs, n, rows = 1 if quick else 3, 20_000 if quick else 100_000, []
+    runs, n, rows = 1 if quick else RUNS, 20_000 if quick else 100_000, []
     for p in (4, 20):
         for kind in ("flip", "one coefficient"):
             streams = []
@@ -486,8 +490,10 @@ PARTS: dict[str, Callable[[bool], str]] = {
     "losses": losses,
     "river": river,
     "weekdays": weekdays,
-    "intervals": intervals,
-    "alarms": alarms,
+    "intervals": partial(intervals, LDPASGDRegressor),
+    "alarms": partial(alarms, LDPASGDRegressor),
+    "pan_intervals": partial(intervals, _pan),
+    "pan_alarms": partial(alarms, _pan),
     "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
     "ldp_sgd_1": partial(changes, "LDPSGD, eps=1", full=8),
     "ldp_asgd_4": partial(changes, "LDPASGD, eps=4", full=8),
