@@ -60,7 +60,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -105,6 +105,18 @@ def _inside(c: float) -> float:
     return float(inside / (inside + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)))
 
 
+class Round(NamedTuple):
+    """A noisy sum (size,) of vectors at a query point (d,), with noise of this deviation on each coordinate.
+
+    The `share` is that of the weight of all rounds about the same vectors.
+    """
+
+    point: np.ndarray
+    total: np.ndarray
+    deviation: float
+    share: float = 1.0
+
+
 class Newton(Growing):
     """The sums, the query point and the sequence of batches.
 
@@ -114,7 +126,7 @@ class Newton(Growing):
     which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
     change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
     devices know them from the job alone. `shrinks`: whether columns have units of about their spread and the model an
-    intercept; so it is, too, if any are `scaled`. `secants` collect what sums of the same records say.
+    intercept; so it is, too, if any are `scaled`.
     """
 
     def __init__(
@@ -129,7 +141,6 @@ class Newton(Growing):
         follow: bool = True,
         replans: bool = True,
         shrinks: bool = False,
-        secants: Secants | None = None,
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
@@ -149,7 +160,7 @@ class Newton(Growing):
         self.state[:d] = start
         self._wide, self._follow, self._replans = wide, follow, replans
         self._shrinks = isinstance(curvature.loss, Huber) and (shrinks or bool(scaled.size))
-        self._secants = secants
+        self._secants = Secants()
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
         if more:
@@ -346,7 +357,7 @@ class Newton(Growing):
         deviation = self._deviation * louder
         tau = self._information(size, deviation)
         omega = faint * tau * self._kept(float(self._blocks[:, change.INFORMATION].sum()) + tau)
-        self.learn(total, size, tau, omega, deviation)
+        self.learn([Round(self.estimate, total, deviation)], size, tau, omega)
         if self._follow and faint == 1:
             self.follow(_SURE)
         weight, noise = self._sums[:2].tolist()
@@ -402,38 +413,29 @@ class Newton(Growing):
             state[self._whole :] = search.numbers
         self.state[:] = state
 
-    def learn(
-        self, total: np.ndarray, size: int, information: float, weight: float, deviation: float, again: bool = False
-    ) -> None:
-        """Add the noisy sum `total` (size,) of vectors at `middle` to the averages, and move the query point.
+    def learn(self, rounds: Sequence[Round], size: int, information: float, weight: float) -> None:
+        """Add noisy sums of the same vectors, `size` many, to the averages as one block, and move the query point.
 
-        The sum is of `size` vectors, adds the information tau to T, has the weight omega > 0, and noise of this
-        deviation on each coordinate. With `again` it is of the same records as the sum before, so it enters the same
-        block.
+        They add the information tau to T and have the weight omega > 0 together, in proportion to their shares.
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
-        state = self.state.copy()
-        point, (weights, noise) = Units(self._units).inward(state[:d]), state[curvature.size : curvature.size + 2]
-        sigma = float(point[-1]) if huber else 4.0
-        unit = 1 / (curvature.factor * sigma)
-        mean = total / size
-        if self._secants is not None and deviation:
-            q = curvature.columns
-            self._secants.add(point[:q], mean[:q], (size / deviation) ** 2)
-        curved = state[d : curvature.size]
-        curved += weight / (weights + weight) * (mean[d:] * unit - curved)
-        state[curvature.size : curvature.size + 2] = weights + weight, noise + (weight * unit * deviation / size) ** 2
-        blocks = self._blocks_of(state)
-        last = blocks[max(change.used(blocks) - 1, 0)]
-        before = float(last[change.WEIGHT]) if again else 0.0
-        squares = ((before + weight) ** 2 - before**2) / size  # the same records have the same deviations
-        numbers = weight, weight, information, squares, (weight * deviation / size) ** 2, 0.0 if again else size, 0.0
-        block = np.concatenate([weight * point, weight * mean[:d], numbers])
-        if again:
-            last += block
-        else:
-            change.add(blocks, block)
-        state[:d] = self._next(point, state)
+        state, units, q = self.state.copy(), Units(self._units), self.curvature.columns
+        points = np.array([units.inward(each.point) for each in rounds])
+        means = np.array([each.total for each in rounds]) / size
+        deviations = np.array([each.deviation for each in rounds]) / size
+        weights = np.array([each.share for each in rounds])
+        weights *= weight / weights.sum()
+        per_entry = 1 / (curvature.factor * (points[:, -1] if huber else np.full(len(rounds), 4.0)))
+        self._secants = Secants()
+        if len(rounds) > 1:
+            for point, mean, deviation in zip(points[:, :q], means[:, :q], deviations.tolist(), strict=True):
+                self._secants.add(point, mean, deviation**-2)
+        curved, sums = state[d : curvature.size], state[curvature.size : curvature.size + 2]
+        curved += ((weights * per_entry) @ means[:, d:] - weight * curved) / (sums[0] + weight)
+        sums += weight, np.sum((weights * per_entry * deviations) ** 2)
+        numbers = weight, weight, information, weight**2 / size, np.sum((weights * deviations) ** 2), size, 0.0
+        change.add(self._blocks_of(state), np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
+        state[:d] = self._next(points[-1], state)
         self.state[:] = state
 
     def _information(self, size: int, deviation: float) -> float:

@@ -17,7 +17,6 @@ import scipy
 
 from streamdp.reading import change
 
-_BENT = 4.0  # deviations that the way of the first rounds may bend an answer
 _CLEAR = 3.0  # the least eigenvalue of A over the largest of its noise
 BATCHES, WINDOWS = 4, 1
 """The fewest blocks of batches, of which the first are far from the answer, and of windows, which have rounds."""
@@ -82,8 +81,5 @@ def steps_of(
         error *= prior / (prior + error)
     n += floor**2 / (2 * q) * float(np.sum((middle - answer) ** 2))  # what the noise of A adds
     covariance = phi * s * inverse + n * inverse @ inverse
-    bent = np.abs(middle - answer) * float(np.linalg.norm(answer)) / 2  # rounds begin at 0, where A is another
-    if least == WINDOWS and np.any(bent > _BENT * np.sqrt(np.diagonal(covariance))):
-        return None
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
     return Steps(answer, covariance, np.full(q, freedom))

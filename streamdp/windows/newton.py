@@ -1,7 +1,8 @@
 """User-level private Newton steps: several passes over the users of a window, each with gradient and curvature.
 
 A round releases the noisy sum of the users' average vectors (`optim.curvature`); `optim.newton` makes a step of the
-averages of all rounds and windows. The first rounds, which are far from the answer, are cheap and count little.
+averages of the later half of the rounds and of all earlier windows. The first rounds are cheap. They are far from the
+answer, where the curvature is another one, so they only show the way.
 
 Neighbours: all records of one user are replaced by any others; n, m and d are public. Trust: the process that holds the
 window. Claim: the release is (epsilon, delta)-DP for the task's budget.
@@ -20,8 +21,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.newton import Newton
-from streamdp.optim.secants import Secants
+from streamdp.optim.newton import Newton, Round
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
@@ -107,18 +107,21 @@ class NewtonSteps(Method):
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`."""
-        first = start[: plan.curvature.parameters]
-        steps = Newton(plan.curvature, first, users.project, plan.deviation, shrinks=plan.scaled, secants=Secants())
+        d, rounds, spent = plan.curvature.parameters, [], 0.0
+        steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, shrinks=plan.scaled)
         steps.state[:] = start
-        for number, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
+        for share, noise in zip(plan.shares, plan.noises, strict=True):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
             total = users.curvatures(plan.curvature, steps.middle, grid)
             try:
                 noisy = noise.randomize(total, rng)
             finally:
                 total[:] = 0.0
-            information = share * plan.information
-            steps.learn(noisy, plan.users, information, information, deviation, again=number > 0)
+            rounds.append(Round(steps.estimate.copy(), noisy, deviation, share))
+            spent += share
+            steps.state[d:] = start[d:]  # the first half of the rounds is forgotten
+            information = spent * plan.information
+            steps.learn(rounds[len(rounds) // 2 :], plan.users, information, information)
         if self.follow:
             steps.follow(_SURE)
         return Release(steps.state, len(plan.shares) * plan.users)

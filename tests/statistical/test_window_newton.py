@@ -66,7 +66,7 @@ class Fixed:
 def sums(plan: NewtonPlan, total: np.ndarray, runs: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     """The noisy sums (runs, rounds, size) of whole runs, of which the method shows less."""
     found: list[np.ndarray] = []
-    monkeypatch.setattr(Newton, "learn", lambda walk, noisy, *_, **__: found.append(noisy))
+    monkeypatch.setattr(Newton, "learn", lambda walk, rounds, *_: found.append(rounds[-1].total))
     rng, users, start = SeededEntropy(seed), Fixed(total), np.zeros(Newton.size(plan.curvature))
     for _ in range(runs):
         NewtonSteps().run(plan, users, start, rng)  # type: ignore[arg-type]

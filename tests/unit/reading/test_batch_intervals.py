@@ -97,12 +97,6 @@ def test_windows_have_intervals_in_the_units_of_the_columns() -> None:
     assert np.all(widths[1] < 8)
 
 
-def test_a_window_whose_first_rounds_bend_its_answer_has_no_intervals() -> None:
-    """The intercept of a class of 3 % is far from the start: its intervals covered in one of two draws."""
-    model = learned(WindowedClassifier, 100_000, 1, shift=-4.44, window=100_000, items_per_user=1)
-    assert np.isnan(model.interval()).all()
-
-
 def test_a_method_of_windows_without_curvature_has_no_intervals() -> None:
     model = learned(WindowedClassifier, 4000, 1, window=4000, items_per_user=1, method="private-range")
     with pytest.raises(NotAvailableError, match="private-range"):
