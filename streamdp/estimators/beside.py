@@ -101,9 +101,9 @@ class Beside:
                 self._draw(learner, columns, X, y)
                 return
             while len(X):
+                room = learner.room  # which may end the batch of the model
                 if not learner.pending:
-                    self.learner.close()  # an exception may have come before it
-                room = learner.room
+                    self.learner.close()
                 self.learner.batch_of_model = learner.full
                 learner.learn(X[:room], y[:room], None, None)
                 self.learner.learn(columns[:room], y[:room], None, None)

@@ -358,15 +358,13 @@ class Estimator(river_base.Estimator):
     def _learn_faster(self) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner = self._features, self.learner
-        plain = (
-            self._validation is None and self._beside is None and not isinstance(self.target, Mapping)
-        )  # no log of it
-        if plain and features is not None and features.packer is not None:
+        alone, raw = self._validation is None and self._beside is None, isinstance(self.target, Mapping)  # its log
+        if alone and not raw and features is not None and features.packer is not None:
             if (kernel := learner.record_kernel()) is None:
                 return
             fast = RecordLearner(features.packer, self._index, kernel)
             if learner.open is not None:
-                fast.count(learner.seen, learner.open.records, learner.full)
+                fast.count(learner.seen, learner.open.records, learner.pending + learner.room)
             learner.fast = fast
 
     def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any) -> None:

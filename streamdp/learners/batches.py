@@ -283,7 +283,7 @@ class Batches(Learner):
                 self.middle = self.batch_steps.middle
                 self.discard()  # it may have been interrupted before
                 self._open()
-            taken = min(len(X), self.full - self.open.taken)
+            taken = min(len(X), self.room)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self.open.take(taken)
             self._add(X[:taken], y[:taken])

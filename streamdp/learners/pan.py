@@ -96,13 +96,8 @@ class PanBatches(Batches):
         return total
 
     @property
-    def full(self) -> int:
-        """See `Learner.full`: here also the end of a probe."""
-        return self.batch if self.probes is None else min(self.batch, self.probes.end)
-
-    @property
     def room(self) -> int:
-        """See `Learner.room`; a probe ends, too."""
+        """See `Learner.room`; here at most to the end of the open probe, and one that has its records ends first."""
         while (probes := self.probes) is not None and self.open.taken < self.batch:
             if not probes.end:  # an exception interrupted its end
                 self.discard()
@@ -110,7 +105,8 @@ class PanBatches(Batches):
                 break
             elif self.batch_steps.looks(probes, self._next_probe(probes)):
                 self.close()
-        return super().room
+        room = super().room
+        return room if self.probes is None else min(room, self.probes.end - self.open.taken)
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.total)

@@ -172,6 +172,18 @@ def test_within_a_batch_no_statistics_leave_memory() -> None:
     assert (model.n_seen, model.estimated.learner.weight) == (1500, 1500)
 
 
+def test_batches_end_together_also_where_probes_end() -> None:
+    """Statistics ended a batch at the first probe, and had two noises for one of the model."""
+    model = job("process", seed=1).build_estimator()
+    X, y = records(60_000)
+    probes = 0
+    for at in range(0, len(X), 500):
+        model.learn_arrays(X[at : at + 500], y[at : at + 500])
+        assert model.estimated.learner.pending == model.learner.pending
+        probes += model.learner.probes is not None
+    assert probes > 10
+
+
 def test_a_model_with_statistics_is_kept_by_a_store_only(tmp_path: Any) -> None:
     model = job("nobody").build_estimator()
     with pytest.raises(ConfigError, match="Store"):
