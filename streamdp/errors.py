@@ -133,6 +133,17 @@ class PrivacyWarning(UserWarning):
     """What is done with a private estimator reveals more about the records than its statement says."""
 
 
+def reason_of(error: BaseException) -> str:
+    """Return why something failed, without values: only our own errors never show any.
+
+    Parameters
+    ----------
+    error
+        What was raised.
+    """
+    return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"
+
+
 class StreamDPError(Exception):
     """Base of every error that streamdp raises on purpose."""
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamdp.config.job import JobConfig
-from streamdp.errors import StreamDPError
+from streamdp.errors import reason_of
 from streamdp.protocol.report_desk import ReportDesk
 from streamdp.runtime.calls import Calls
 from streamdp.service.features import RecordReader
@@ -195,11 +195,6 @@ class FollowedJob(Job):
             await self.refresh()
             looked.set()
             await asyncio.sleep(FOLLOW_S)
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a job failed, without values: only our own errors never show any."""
-    return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"
 
 
 def first_snapshot(config: JobConfig) -> Snapshot:

@@ -30,6 +30,7 @@ from streamdp.errors import (
     SourceUnavailableError,
     StoreBusyError,
     StoreUnavailableError,
+    reason_of,
 )
 from streamdp.learners.local_reports import LocalReports
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
@@ -37,7 +38,7 @@ from streamdp.runtime.runner import Runner
 from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Follower
 from streamdp.service.inloop import InLoop
-from streamdp.service.jobs import START_S, Job, first_snapshot, reason_of
+from streamdp.service.jobs import START_S, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
 from streamdp.service.shard import ShardStore

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamdp.config.publish import SinkConfig, check_installed
-from streamdp.errors import StreamDPError
+from streamdp.errors import reason_of
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
@@ -72,7 +72,7 @@ class Outlet:
                 _close(sink)
                 sink = None
                 wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
-                before, self.trouble = self.trouble, _reason(error)
+                before, self.trouble = self.trouble, reason_of(error)
                 if before is None:
                     self._tell(f"cannot publish to {self._config.name}, trying again: {self.trouble}")
                 if self._closing:
@@ -99,7 +99,3 @@ class Outlet:
 def _close(sink: Any) -> None:
     if sink is not None:
         sink.close()
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"
