@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streamdp.config.settings import Settings
+from streamdp.config.letters import BadRecordsConfig
 from streamdp.data.records import PACKED
 from streamdp.errors import SourceError
-from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from connectors.filelist import FileList
-    from connectors.letterfile import DeadLetterFile
     from connectors.recordfile import RecordFile
     from connectors.textform import TextForm
     from streamdp.data.records import Encoder
@@ -70,7 +68,7 @@ def _names(value: Any) -> Any:
     return value
 
 
-class FileSourceConfig(Settings):
+class FileSourceConfig(BadRecordsConfig):
     r"""Files, one after another, or standard input. See `connectors.files` and `connectors.tables`.
 
     Parameters
@@ -95,13 +93,8 @@ class FileSourceConfig(Settings):
     decimal, thousands
         How numbers are written in a CSV file: the decimal mark, and what is between groups of three digits, if
         anything.
-    max_bad_share
-        Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
-        anything is spent. None: no limit.
-    dead_letters
-        A file for the positions of bad records. None: they are only counted.
-    keep_payload
-        Whether `dead_letters` holds the raw bad records, which are personal data.
+    max_bad_share, dead_letters, keep_payload
+        See `BadRecordsConfig`.
     """
 
     type: FileType = "csv"
@@ -113,9 +106,6 @@ class FileSourceConfig(Settings):
     comment: str | None = Field(default=None, min_length=1)
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'", "_"] | None = None
-    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
-    dead_letters: str | None = None
-    keep_payload: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -131,8 +121,6 @@ class FileSourceConfig(Settings):
             raise ValueError("standard input is of type csv or jsonl")
         if isinstance(self.path, list) and ("-" in self.path or len(set(self.path)) < len(self.path)):
             raise ValueError("expected a list of different files")
-        if self.keep_payload and self.dead_letters is None:
-            raise ValueError("keep_payload needs dead_letters, the file for the payloads")
         return self
 
     def for_file(self, path: str) -> FileSourceConfig:
@@ -234,9 +222,3 @@ class FileSourceConfig(Settings):
         return CSVSource(
             path, encoder, delimiter=self.delimiter, decimal=self.decimal, thousands=self.thousands, **given
         )
-
-    def build_dead_letters(self) -> DeadLetterFile | None:
-        """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
-        from connectors.letterfile import DeadLetterFile
-
-        return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)

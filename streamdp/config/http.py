@@ -51,7 +51,7 @@ class CallsConfig(Settings):
         return 1
 
     def build_dead_letters(self) -> DeadLetterFile | None:
-        """See `FileSourceConfig.build_dead_letters`."""
+        """See `BadRecordsConfig.build_dead_letters`."""
         from connectors.letterfile import DeadLetterFile
 
         return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)

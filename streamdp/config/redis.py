@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from streamdp.config.kafka import secret
-from streamdp.config.settings import Settings
-from streamdp.runtime.defaults import BAD_SHARE
+from streamdp.config.letters import BadRecordsConfig
 
 if TYPE_CHECKING:
-    from connectors.letterfile import DeadLetterFile
     from connectors.redis import RedisSource
     from streamdp.data.records import Encoder
 
 
-class RedisSourceConfig(Settings):
+class RedisSourceConfig(BadRecordsConfig):
     """A stream of Redis 7 or later, of which one run learns. Needs the extra `redis`. See `connectors.redis`.
 
     Parameters
@@ -31,13 +29,8 @@ class RedisSourceConfig(Settings):
         `{env: NAME}` or `{file: PATH}`. None: no authentication.
     follow
         Whether to wait for more entries at the end of the stream.
-    max_bad_share
-        Stop a job that has learned nothing, before anything is spent, if a larger share, from 0 to 1, of the entries
-        before the first commit does not fit the schema. None: no limit.
-    dead_letters
-        A file for the positions of bad entries: their numbers in the stream. None: they are only counted.
-    keep_payload
-        Whether `dead_letters` holds the bad entries, which are personal data.
+    max_bad_share, dead_letters, keep_payload
+        See `BadRecordsConfig`. The position of an entry in `dead_letters` is its number in the stream.
     """
 
     type: Literal["redis"]
@@ -46,15 +39,6 @@ class RedisSourceConfig(Settings):
     user: str | None = Field(default=None, min_length=1)
     password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
     follow: bool = False
-    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
-    dead_letters: str | None = None
-    keep_payload: bool = False
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.keep_payload and self.dead_letters is None:
-            raise ValueError("keep_payload needs dead_letters, the file for the payloads")
-        return self
 
     @property
     def name(self) -> str:
@@ -77,9 +61,3 @@ class RedisSourceConfig(Settings):
             username=self.user,
             password=secret("source.password", self.password),
         )
-
-    def build_dead_letters(self) -> DeadLetterFile | None:
-        """See `FileSourceConfig.build_dead_letters`."""
-        from connectors.letterfile import DeadLetterFile
-
-        return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
