@@ -20,6 +20,7 @@ class Language(StrEnum):
     PYTHON = "python"
     SQL = "sql"
     ONNX = "onnx"
+    PMML = "pmml"
     MLFLOW = "mlflow"
 
 
@@ -28,7 +29,7 @@ def export(
     what: Annotated[
         str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
     ],
-    to: Annotated[Language, typer.Option(help="The language: json, python, sql, onnx or mlflow.")],
+    to: Annotated[Language, typer.Option(help="The language: json, python, sql, onnx, pmml or mlflow.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write; mlflow: a folder.")] = None,
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
     job: JobName = None,

@@ -22,6 +22,7 @@ from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
 from streamdp.serving.export_mlflow import mlflow_files
 from streamdp.serving.export_onnx import onnx_text
+from streamdp.serving.export_pmml import pmml
 from streamdp.serving.export_sql import sql
 from streamdp.serving.snapshots import Model
 
@@ -126,6 +127,7 @@ WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes | dict[str, st
     "python": _python,
     "sql": sql,
     "onnx": onnx_text,
+    "pmml": pmml,
     "mlflow": mlflow_files,
 }
 """What writes a document in each language, as a file or the files of a folder; the second argument is SQL's table."""

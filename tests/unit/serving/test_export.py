@@ -29,6 +29,7 @@ from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model
 from tests.support.exports import COMMON, DATES, HASHED, TARGETS, job, records, targets
+from tests.support.pmml import Scorer
 
 Answers = list[tuple[Any, dict[str, float] | None] | None]
 NEAR = 1e-9
@@ -145,6 +146,12 @@ def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
     return answered(values, shares)
 
 
+def by_pmml(model: Any, rows: pl.DataFrame) -> Answers:
+    """As a few lines evaluate it; `tests/campaigns/test_exported.py` does it with a scorer of others."""
+    scorer = Scorer(str(WRITERS["pmml"](exported_model(model), "")))
+    return [scorer(row) for row in rows.iter_rows(named=True)]
+
+
 def write_folder(model: Any, folder: Path) -> dict[str, Any]:
     """The folder for mlflow, and its MLmodel."""
     files = WRITERS["mlflow"](exported_model(model), "")
@@ -157,7 +164,7 @@ def write_folder(model: Any, folder: Path) -> dict[str, Any]:
 
 
 def by_mlflow(model: Any, rows: pl.DataFrame, folder: Path) -> Answers:
-    """As mlflow does it; `tests/campaigns/test_mlflow.py` does it with mlflow."""
+    """As mlflow does it; `tests/campaigns/test_exported.py` does it with mlflow."""
     description = write_folder(model, folder)
     flavor, signature = description["flavors"]["python_function"], description["signature"]
     columns = [one["name"] for one in json.loads(signature["inputs"])]
@@ -200,6 +207,7 @@ def test_each_language_predicts_what_the_library_predicts(
     same(by_python(committed_model, rows, tmp_path), wanted)
     same(by_duckdb(committed_model, rows), wanted)
     same(by_onnx(committed_model, rows), wanted)
+    same(by_pmml(committed_model, rows), wanted)
     same(by_mlflow(committed_model, rows, tmp_path / "folder"), wanted)
     same(by_postgres(committed_model, rows, postgres.url), wanted)
 
@@ -212,7 +220,7 @@ def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: 
     same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
     same(by_duckdb(model, rows), wanted)
     same(by_postgres(model, rows, postgres.url), wanted)
-    for features, names in ((COMMON | DATES, ["onnx"]), (COMMON | HASHED, ["onnx", "sql"])):
+    for features, names in ((COMMON | DATES, ["onnx", "pmml"]), (COMMON | HASHED, ["onnx", "pmml", "sql"])):
         config = job(features, "number")
         for name in names:
             with pytest.raises(ConfigError, match="export: "):
@@ -243,7 +251,7 @@ def test_a_saved_model_is_exported_with_its_statement(named: bool, tmp_path: Pat
         assert alone["predict"]({"a": a, "b": b}) == model.predict_one({"a": a, "b": b})
         wanted = model.predict_proba_one({"a": a, "b": b})
         assert alone["probabilities"]({"a": a, "b": b}) == pytest.approx(wanted, abs=NEAR)
-    for name in ("sql", "onnx"):
+    for name in ("sql", "onnx", "pmml"):
         written = WRITERS[name](exported_model(streamdp.load(path)), "people")
         assert (written if isinstance(written, bytes) else written.encode()).count(b"NOT PRIVATE") >= 1
 
@@ -268,6 +276,18 @@ def test_a_folder_for_mlflow_is_new_and_has_the_statement(tmp_path: Path) -> Non
         ran = CliRunner().invoke(app, refused)
         assert ran.exit_code != 0
         assert "expected a new folder" in ran.output + str(ran.exception)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"city": ["Paris", "a\x00b"]}, "character"),
+        ({"city": ["Paris", "Lyon"], "size": {"column": "city", "bounds": [0, 1]}}, "is a number and a text"),
+    ],
+)
+def test_what_pmml_cannot_write_is_refused(features: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"export: .*{message}"):
+        WRITERS["pmml"](exported_model(job(features, "number").build_estimator()), "")
 
 
 def test_the_json_document_fits_its_published_schema() -> None:
