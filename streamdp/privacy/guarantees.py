@@ -11,6 +11,7 @@ says in `neighbours` what exactly is replaced and what is public.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import TYPE_CHECKING
@@ -142,7 +143,7 @@ class GaussianDP:
         if gdp_delta(self.mu, 0.0) <= delta:
             return 0.0
         high = self.mu**2 / 2 + self.mu * math.sqrt(2 * math.log(1 / delta))  # a Gaussian tail bound
-        return float(scipy.optimize.brentq(lambda e: gdp_delta(self.mu, e) - delta, 0.0, high + 1.0, xtol=1e-13))
+        return _nearest(lambda e: gdp_delta(self.mu, e) <= delta, 0.0, high + 1.0)
 
     def to_approx(self, delta: float) -> ApproxDP:
         """The (epsilon, delta) guarantee that mu-GDP implies at this `delta`, with the errors of `epsilon`."""
@@ -151,18 +152,12 @@ class GaussianDP:
     @staticmethod
     def from_approx(guarantee: ApproxDP) -> GaussianDP:
         """The largest mu whose mu-GDP implies the (epsilon, delta)-DP of `guarantee`."""
-        low, high = 1e-12, 1.0
-        while gdp_delta(low, guarantee.epsilon) > guarantee.delta:
-            low /= 2
-        while gdp_delta(high, guarantee.epsilon) < guarantee.delta:
-            high *= 2
-        root = scipy.optimize.brentq(
-            lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13
-        )
-        mu = float(root)
-        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:  # the root may be too high by a rounding error
-            mu *= 1 - 1e-13
-        return GaussianDP(mu)
+        mu = 1.0
+        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:
+            mu /= 2
+        while gdp_delta(2 * mu, guarantee.epsilon) <= guarantee.delta:
+            mu *= 2
+        return GaussianDP(_nearest(lambda m: gdp_delta(m, guarantee.epsilon) <= guarantee.delta, 2 * mu, mu))
 
     @staticmethod
     def from_pure(guarantee: PureDP) -> GaussianDP:
@@ -175,6 +170,16 @@ class GaussianDP:
 
 
 Budget = PureDP | ApproxDP | GaussianDP
+
+
+def _nearest(holds: Callable[[float], bool], no: float, yes: float) -> float:
+    """The double nearest to `no` at which `holds`; it does at `yes`, not at `no`. scipy.optimize takes .2 s to load."""
+    while (middle := (no + yes) / 2) not in (no, yes):
+        if holds(middle):
+            yes = middle
+        else:
+            no = middle
+    return yes
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
