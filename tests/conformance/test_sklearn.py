@@ -95,7 +95,7 @@ def test_labels_and_probabilities() -> None:
         PrivateClassifier().fit(X, labels)
     with pytest.raises(ConfigError, match="at least two classes"):
         PrivateClassifier(classes=["a"]).fit(X[:2], ["a", "a"])
-    hinge = PrivateClassifier(classes=["gain", "loss"], loss="hinge").fit(X, labels)
+    hinge = PrivateClassifier(classes=["gain", "loss"], loss="hinge", trust="nobody").fit(X, labels)
     with pytest.raises(NotAvailableError, match="no probabilities"):
         hinge.predict_proba(X)
 

@@ -78,7 +78,7 @@ def attack(document: dict[str, Any], n: int, louder: float = 1.0) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "mechanism", "budget"),
-    some([(target, *kind) for target in (CLASSES, NUMBER) for kind in MECHANISMS], 0, 2, 4),
+    some([(target, *kind) for target in (CLASSES, NUMBER) for kind in MECHANISMS], 0, 4),
     ids=lambda v: v if isinstance(v, str) else v["column"],
 )
 def test_no_document_at_a_corner_tells_more_than_the_budget(
@@ -88,7 +88,7 @@ def test_no_document_at_a_corner_tells_more_than_the_budget(
     assert max(found) <= amount(parse_budget(budget))
 
 
-@pytest.mark.parametrize(("mechanism", "budget"), some(MECHANISMS, 0, 2))
+@pytest.mark.parametrize(("mechanism", "budget"), some(MECHANISMS, 0))
 def test_the_attack_finds_half_the_noise(mechanism: str, budget: str) -> None:
     corner = next(corners(document_of(CLASSES, mechanism, budget)))
     assert 0.3 < attack(corner, 2_000) <= amount(parse_budget(budget))

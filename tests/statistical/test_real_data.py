@@ -30,6 +30,7 @@ def test_real_data_beat_the_best_constant(job: str) -> None:
         assert data.sign * data.learned("eps=4", seed) > data.sign * data.constant()
 
 
+@pytest.mark.campaign
 def test_dollars_beat_the_best_constant_if_their_bounds_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Diamonds for 330 to 18,823 dollars. Without bounds both learners are worse than the constant (2,769)."""
     monkeypatch.setattr(raw_targets, "DRAWS", 2)

@@ -88,7 +88,7 @@ def test_a_whole_report_of_statistics_keeps_the_claim() -> None:
     found = []
     for record in ({"g": "a", "x": 1.0}, {"g": "b", "x": -1.0}):
         runs = []
-        for seed in range(2500):
+        for seed in range(1200):
             model = Statistics(declared, {"g": ["a", "b"], "x": (-1, 1)}, budget="eps=1", trust="nobody", seed=seed)
             model.learn_one(record)
             counts, roots = model.learner.parts

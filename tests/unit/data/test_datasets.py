@@ -126,7 +126,7 @@ def test_insurance_charges_are_almost_never_clipped() -> None:
     assert dearest + 3 * datasets.INSURANCE_NOISE_SD <= high
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_insurance_charges_follow_the_declared_model(insurance: pl.DataFrame) -> None:
     design, y = _one_hot(insurance), insurance["charges"].to_numpy()
     theta = np.linalg.lstsq(design, y, rcond=None)[0]

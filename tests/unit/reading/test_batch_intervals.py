@@ -61,7 +61,7 @@ def test_intervals_of_95_percent_hold_about_95_percent(kind: Any) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "windows"),
-    [(WindowedClassifier, 1), (WindowedRegressor, 1), (WindowedClassifier, 4), (WindowedRegressor, 4)],
+    some([(WindowedClassifier, 1), (WindowedRegressor, 1), (WindowedClassifier, 4), (WindowedRegressor, 4)], 1, 2),
 )
 @pytest.mark.slow
 def test_intervals_of_one_and_of_several_windows_hold_about_95_percent(kind: Any, windows: int) -> None:
