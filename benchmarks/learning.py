@@ -337,7 +337,7 @@ def _held(inside: float, error: float, width: float, settled: float) -> list[str
 
 def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
     """The log loss of the probabilities, and of the sigmoid of the linear predictor; no probability is below 1e-15."""
-    both = model.predict_proba_arrays(X)[:, 1], expit(model._prediction.reader().scores(X)[:, 0])
+    both = model.predict_proba_arrays(X)[:, 1], expit(model.prediction.reader().scores(X)[:, 0])
     return [-float(np.mean(np.log(np.maximum(np.where(y == 1, p, 1 - p), 1e-15)))) for p in both]
 
 

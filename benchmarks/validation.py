@@ -88,8 +88,8 @@ class Truth:
         self._model, self._X, self._y = model, stream.X, stream.y
         self._sums = np.zeros((2, 2))
         self._numbers = np.zeros(2)
-        self._begin = model._validation.validator.begin
-        model._validation.validator.begin = self._watched
+        self._begin = model.second_use.validator.begin
+        model.second_use.validator.begin = self._watched
 
     def _watched(self, *place: Any) -> None:
         self.close()
@@ -97,7 +97,7 @@ class Truth:
 
     def close(self) -> None:
         """Take in the block that ends."""
-        validator = self._model._validation.validator
+        validator = self._model.second_use.validator
         told = validator._open[[ERRORS, OTHERS]]
         if told.any():
             self._sums += told[:, None] * self.now()
@@ -105,16 +105,16 @@ class Truth:
 
     def now(self) -> np.ndarray:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
-        validator = self._model._validation.validator
+        validator = self._model.second_use.validator
         task, reach, known = validator._task, validator._progress[2], validator._fixed
-        scores = self._model._prediction.by(validator.point, self._X)
+        scores = self._model.prediction.by(validator.point, self._X)
         return np.array([task.values(kind, scores, self._y, known, reach).mean() for kind in (ERROR, OTHER)])
 
     def averages(self) -> tuple[float, float]:
         """The average error behind the answers (of classes the rate), and the average difference."""
         self.close()
         errors, others = self._sums / np.maximum(self._numbers, 1)[:, None]
-        if isinstance(self._model._validation.validator._task, Probabilities):
+        if isinstance(self._model.second_use.validator._task, Probabilities):
             return float(others[1]), float(errors[0])
         return float(errors[0]), float(errors[0] - others[1])
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from streamdp.aggregation.local_mean import pure_epsilon
 from streamdp.errors import ConfigError
-from streamdp.privacy.entropy import Rng, draw
+from streamdp.privacy.entropy import Rng, draw, uniform
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 
@@ -218,7 +218,7 @@ class RangeMean:
         least = costs.min(axis=1, keepdims=True)
         cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
         with rng.lock:
-            points = (draw(rng, len(costs)) >> np.uint64(11)).astype(float) * 2.0**-53
+            points = uniform(draw(rng, len(costs)))
         chosen = np.count_nonzero(cumulative <= points[:, None] * cumulative[:, -1:], axis=1)
         bins: np.ndarray = np.minimum(chosen, costs.shape[1] - 1)
         return bins

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from streamdp.config.kafka import KafkaClientConfig
+from streamdp.config.letters import DeadLettersConfig
 from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.letterfile import DeadLetterFile
     from connectors.reporttopic import ReportTopic
     from streamdp.data.records import Position
 
@@ -25,8 +25,8 @@ MOST_SHARDS = 16
 Scope = Literal["read", "predict", "learn", "report", "metrics"]
 
 
-class CallsConfig(Settings):
-    """What `streamdp serve` learns by itself. See `connectors.http`.
+class CallsConfig(DeadLettersConfig):
+    """What `streamdp serve` learns by itself. See `connectors.http`, and `DeadLettersConfig` for its setting.
 
     - `remember_hours`: how long the keys of calls and the ids of records are remembered, in hours: a retry within this
       time counts once.
@@ -35,7 +35,6 @@ class CallsConfig(Settings):
     - `queue_records`: how many records may wait for their commit. Calls beyond it are refused with 429.
     - `max_staleness`: how many versions old the document may be that a device's report answers. Older reports are dead
       letters.
-    - `dead_letters`: a file for the positions of bad records. None: they are only counted.
     """
 
     remember_hours: float = Field(default=24.0, gt=0, le=24 * 366)
@@ -43,18 +42,11 @@ class CallsConfig(Settings):
     label_wait_records: int = Field(default=100_000, ge=0)
     queue_records: int = Field(default=100_000, ge=10_000)
     max_staleness: int = Field(default=100, ge=0, le=100_000)
-    dead_letters: str | None = None
 
     @property
     def most_shards(self) -> int:
         """How many services may learn the job at the same time."""
         return 1
-
-    def build_dead_letters(self) -> DeadLetterFile | None:
-        """See `BadRecordsConfig.build_dead_letters`."""
-        from connectors.letterfile import DeadLetterFile
-
-        return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
 
 
 class HTTPSourceConfig(CallsConfig):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from streamdp.config.letters import BadRecordsConfig
 from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
-from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
     from connectors.avroschemas import Writers
@@ -103,7 +103,7 @@ class SchemaRegistryConfig(Settings):
     password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
 
 
-class KafkaSourceConfig(KafkaClientConfig):
+class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
     """A topic of JSON or Avro messages that a group of workers reads. See `connectors.kafka`.
 
     Parameters
@@ -124,15 +124,12 @@ class KafkaSourceConfig(KafkaClientConfig):
         Where a partition without a commit begins.
     on_missing
         What to do if the broker no longer has the next offset: `stop`, or continue at the `earliest` or `latest` one.
-    max_bad_share
-        Stop a job that has learned nothing, before anything is spent, if a larger share, from 0 to 1, of the messages
-        before the first commit does not fit the schema. None: no limit.
+    max_bad_share, dead_letters, keep_payload
+        See `BadRecordsConfig`. The messages before the first commit decide.
     max_bad_in_a_row
         Stop if more consecutive messages of one partition are bad. None: no limit.
-    dead_letters, dead_letter_topic
-        A file or a topic for the positions of bad messages. None: they are only counted.
-    keep_payload
-        Whether dead letters hold the raw bad messages, which are personal data.
+    dead_letter_topic
+        A topic for dead letters, in place of a file.
     publish_topic
         A compacted topic for the committed snapshots. None: they are not published.
     format
@@ -159,11 +156,8 @@ class KafkaSourceConfig(KafkaClientConfig):
     budget_header: str | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_missing: Literal["stop", "earliest", "latest"] = "stop"
-    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
     max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
-    dead_letters: str | None = None
     dead_letter_topic: str | None = None
-    keep_payload: bool = False
     publish_topic: str | None = None
     format: Literal["json", "avro"] = "json"
     json_framing: Literal["none", "confluent"] = "none"
@@ -176,13 +170,6 @@ class KafkaSourceConfig(KafkaClientConfig):
     def _one_place(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get("dead_letters") is not None:
             raise ValueError("expected dead_letters (a file) or dead_letter_topic, not both")
-        return value
-
-    @field_validator("keep_payload")
-    @classmethod
-    def _has_place(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("dead_letters") is None and info.data.get("dead_letter_topic") is None:
-            raise ValueError("needs dead_letters or dead_letter_topic for the payloads")
         return value
 
     @field_validator("schema_registry", mode="before")
@@ -271,17 +258,13 @@ class KafkaSourceConfig(KafkaClientConfig):
         with closing(TopicReader(self.topic, self.servers, self.client_options())) as reader:
             return list(reader.latest(most))
 
-    def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:
+    def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:  # type: ignore[override]
         """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
-        if self.dead_letters is not None:
-            from connectors.letterfile import DeadLetterFile
+        if self.dead_letter_topic is None:
+            return super().build_dead_letters()
+        from connectors.lettertopic import DeadLetterTopic
 
-            return DeadLetterFile(self.dead_letters)
-        if self.dead_letter_topic is not None:
-            from connectors.lettertopic import DeadLetterTopic
-
-            return DeadLetterTopic(self.dead_letter_topic, self.servers, self.security_options())
-        return None
+        return DeadLetterTopic(self.dead_letter_topic, self.servers, self.security_options())
 
     def build_snapshot_topic(self) -> SnapshotTopic | None:
         """The topic of committed snapshots. None if there is none."""

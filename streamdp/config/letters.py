@@ -1,4 +1,4 @@
-"""What a source that one run reads does with records that do not fit the schema."""
+"""What a source does with records that do not fit the schema."""
 
 from __future__ import annotations
 
@@ -12,33 +12,41 @@ from streamdp.runtime.defaults import BAD_SHARE
 if TYPE_CHECKING:
     from connectors.letterfile import DeadLetterFile
 
+_PLACES = "dead_letters", "dead_letter_topic"
 
-class BadRecordsConfig(Settings):
-    """Bad records: the share that stops a run, and a file for their positions.
 
-    Parameters
-    ----------
-    max_bad_share
-        Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
-        anything is spent. None: no limit.
-    dead_letters
-        A file for the positions of bad records. None: they are only counted.
-    keep_payload
-        Whether `dead_letters` holds the raw bad records, which are personal data.
+class DeadLettersConfig(Settings):
+    """Where the positions of bad records are kept.
+
+    - `dead_letters`: a file for the positions of bad records. None: they are only counted.
     """
 
-    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
     dead_letters: str | None = None
-    keep_payload: bool = False
-
-    @model_validator(mode="after")
-    def _has_place(self) -> Self:
-        if self.keep_payload and self.dead_letters is None:
-            raise ValueError("keep_payload needs dead_letters, the file for the payloads")
-        return self
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
         from connectors.letterfile import DeadLetterFile
 
         return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
+
+
+class BadRecordsConfig(DeadLettersConfig):
+    """Bad records: the share that stops a run, and what is kept of them. See `DeadLettersConfig`.
+
+    Parameters
+    ----------
+    max_bad_share
+        Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
+        anything is spent. None: no limit.
+    keep_payload
+        Whether dead letters hold the raw bad records, which are personal data.
+    """
+
+    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
+    keep_payload: bool = False
+
+    @model_validator(mode="after")
+    def _has_place(self) -> Self:
+        if self.keep_payload and not any(getattr(self, place, None) for place in _PLACES):
+            raise ValueError("keep_payload needs dead_letters, or another place for the payloads")
+        return self

@@ -16,8 +16,13 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
+from streamdp.estimators.prediction import Prediction
+from streamdp.estimators.second_use import SecondUse
 from streamdp.learners.learner import Learner
+from streamdp.privacy.entropy import uniform
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+
+_STATE = "statistics of records"
 
 
 def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
@@ -45,7 +50,7 @@ def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
     return GaussianDP(mu * math.sqrt(share)), GaussianDP(mu * math.sqrt(1 - share))
 
 
-class Beside:
+class Beside(SecondUse):
     """The statistics beside a model.
 
     Parameters
@@ -62,19 +67,19 @@ class Beside:
     ----------
     statistics
         The statistics, with their part of the budget.
-    spend, of_model
-        What a record spends in all, and on the model.
+    of_model
+        What a record spends on the model.
     """
+
+    learns_only, takes_records = False, True
 
     def __init__(self, statistics: Any, share: float, target: tuple[float, float] | int | None) -> None:
         self._given = statistics, share, target
-        self.spend, self._target = statistics.record_budget, target
+        super().__init__(statistics.record_budget)
+        self._target = target
         self._share = share / (share + sum(one.share for one in statistics.declared))
         self.of_model, mine = divided(self.spend, self._share, statistics.trust)
         self.statistics = statistics.clone({"budget": mine})
-
-    def __repr__(self) -> str:
-        return repr((self._share, self.statistics.model_dict()))
 
     def clone(self) -> Self:
         """Return one that has learned nothing."""
@@ -85,16 +90,29 @@ class Beside:
         """What learns the statistics."""
         return self.statistics.learner
 
-    def check(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Raise `SchemaError` unless rows X, y are such as records give: the noise of sums is for no others."""
-        columns = self._columns(X, y)
-        try:
-            self.statistics.check_columns(columns)
-        finally:
-            columns[:] = 0
+    @property
+    def private(self) -> bool:  # type: ignore[override]
+        """See `SecondUse.private`."""
+        found: bool = self.statistics.private
+        return found
 
-    def learn(self, learner: Learner, X: np.ndarray, y: np.ndarray) -> None:
-        """Let the `learner` of the model and the statistics learn clean rows X, y whose spends are counted."""
+    def check(self, X: np.ndarray, y: np.ndarray) -> None:
+        """See `SecondUse.check`: the noise of sums is for columns such as records give. The target's always are."""
+        self.statistics.check_columns(X)
+
+    def learn(
+        self,
+        learner: Learner,
+        prediction: Prediction,
+        X: np.ndarray,
+        y: np.ndarray,
+        budget: Budget | None,
+        amounts: np.ndarray | None,
+    ) -> None:
+        """See `SecondUse.learn`. A record with a budget of its own is learned by the model alone."""
+        if budget is not None or amounts is not None:
+            learner.learn(X, y, budget, amounts)
+            return
         columns = self._columns(X, y)
         try:
             if learner.open is None:
@@ -125,7 +143,7 @@ class Beside:
     def _draw(self, learner: Learner, columns: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
         """Let each record be learned by one of both, which does not depend on the record."""
         words = self.learner.rng.draw(len(X))
-        drawn = (words >> np.uint64(11)) * 2.0**-53 >= self._share
+        drawn = uniform(words) >= self._share
         # Before they are learned: an interruption may lose records, but never a count. Both know the number of all.
         learner.seen[0] += np.count_nonzero(drawn)
         self.learner.seen[0] += np.count_nonzero(~drawn)
@@ -134,8 +152,16 @@ class Beside:
         if not drawn.all():
             learner.learn(X[~drawn], y[~drawn], None, None)
 
+    def close(self, learner: Learner, prediction: Prediction) -> None:
+        """See `SecondUse.close`."""
+        self.learner.close()
+
+    def discard(self) -> None:
+        """See `SecondUse.discard`."""
+        self.learner.discard()
+
     def caveats(self, learner: Learner) -> list[str]:
-        """How the budget is shared; a note for the statement."""
+        """See `SecondUse.caveats`: how the budget is shared."""
         if learner.open is None:
             return [
                 f"each record was drawn to the model, with a probability of {self._share:.3g}, or to the statistics, "
@@ -146,20 +172,24 @@ class Beside:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
+    def model(self) -> dict[str, Any]:
+        """See `SecondUse.model`."""
+        return {"beside": repr((self._share, self.statistics.model_dict()))}
+
     def state(self) -> dict[str, Any]:
-        """What was learned of the statistics, as plain values and new arrays."""
-        return {"records": np.array([self.learner.weight]), **self.learner.learned()}
+        """See `SecondUse.state`."""
+        return {_STATE: {"records": np.array([self.learner.weight]), **self.learner.learned()}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ConfigError` for numbers out of range."""
-        records = finite_array(state, "records", (1,))
+        """See `SecondUse.load`."""
+        records = finite_array(state[_STATE], "records", (1,))
         if records[0] < 0:
             raise ConfigError("state: expected a number of records")
-        self.learner.read(state)
+        self.learner.read(state[_STATE])
         self.learner.seen[0] = int(records[0])
 
     def take_sum(self, parts: Sequence[Self]) -> None:
-        """Take over what others have learned, of disjoint records."""
+        """See `SecondUse.take_sum`."""
         learners = [part.learner for part in parts]
         self.learner.merge(learners, lambda arrays: np.sum(arrays, axis=0))
         self.learner.seen[0] = sum(int(one.weight) for one in learners)

@@ -41,11 +41,11 @@ from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
+from streamdp.estimators.second_use import SecondUse
 from streamdp.estimators.traps import warn_if_repeated
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, People, share_changes
 from streamdp.learners.linear_problem import LinearProblem
-from streamdp.learners.user_windows import Windows
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import Huber, Loss, loss_for
@@ -98,9 +98,9 @@ class Estimator(river_base.Estimator):
     intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | Mapping[str, Any] | None = None
-    _beside: Beside | None = None
-    """The statistics of the same records; None: there are none."""
-    _prediction: Prediction | None = None
+    second_use: SecondUse
+    """What records are used for beside what is learned."""
+    prediction: Prediction | None = None
     """What predicts; None before the features are known."""
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
@@ -128,24 +128,21 @@ class Estimator(river_base.Estimator):
     def _set_up(self) -> None:
         """Check the parameters, and make what does not depend on the features."""
         budget = self.learns.default_budget if self.budget is None else parse_budget(self.budget)
-        self._admission.budget = self._admission.spend = budget
+        self._admission.budget = budget
         self._admission.check_ledger()
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._features: Features | None = None
         domain = self.learns.default_domain if self.domain is None else self.domain
         loss, bounds = self._resolve_loss(), self._target_bounds()
-        self._validation = None
+        self.second_use = SecondUse(budget)
         if self.validation is not None:
-            self._validation = Validation(
-                self.validation, self._target_task(loss), budget, bounds is not None, self.learns
-            )
-            self._admission.spend = self._validation.spend
+            task = self._target_task(loss)
+            self.second_use = Validation(self.validation, task, budget, bounds is not None, self.learns)
+        self._admission.spend = self.second_use.spend
         problem = LinearProblem(loss, domain, bool(self.intercept), len(self._index or ()), bounds)
         self.learner = self._make_learner(problem, budget, self._words())
         """What learns the rows; it knows arrays only."""
-        if self._validation is not None and isinstance(self.learner, Windows):
-            self.learner.hold_out = self._validation.held_out
 
     @property
     def ledger(self) -> Ledger | None:
@@ -234,8 +231,8 @@ class Estimator(river_base.Estimator):
                 raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
             clone = super().clone(None if new_params is None else dict(new_params))
             self._admission.share_clones(clone._admission)  # noqa: SLF001 - the same class
-            if self._beside is not None:
-                clone.estimate_beside(self._beside.clone())
+            if isinstance(self.second_use, Beside):
+                clone.estimate_beside(self.second_use.clone())
             return clone
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
@@ -254,11 +251,10 @@ class Estimator(river_base.Estimator):
         self._features = features = features_of(declared, type(self).__name__)
         try:
             self.learner.begin(features.columns)
-            self._prediction = Prediction(features, self.learner, bool(self.intercept))
-            if self._validation is not None:
-                self._validation.begin(len(self.learner.point[0]), self._rng, self.seed)
+            self.prediction = Prediction(features, self.learner, bool(self.intercept))
+            self.second_use.begin(self.learner, self.seed)
         except BaseException:
-            self._features = self._prediction = None  # otherwise the next record would be learned
+            self._features = self.prediction = None  # otherwise the next record would be learned
             raise
         return features
 
@@ -336,14 +332,14 @@ class Estimator(river_base.Estimator):
         record = self._features or self._adopt(check_record(x))
         try:
             record.pack(x, target)
-            if self._beside is not None:
-                self._beside.check(record.row, record.target)
+            self.second_use.check(record.row, record.target)
             if isinstance(learner, Collector):
                 self._gather(record.row, record.target, [subject])
             elif admission.joins(learner, subject, spend, record.target):
                 if not admission.counts(spend):
                     admission.count(learner, spend)
-                self._ask_or_learn(record.row, record.target, spend if budget is not None else None, None)
+                given = spend if budget is not None else None
+                self.second_use.learn(learner, self._predicting("learn"), record.row, record.target, given, None)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
             else:
@@ -358,8 +354,8 @@ class Estimator(river_base.Estimator):
     def _learn_faster(self) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner = self._features, self.learner
-        alone, raw = self._validation is None and self._beside is None, isinstance(self.target, Mapping)  # its log
-        if alone and not raw and features is not None and features.packer is not None:
+        raw = isinstance(self.target, Mapping)  # its log is learned
+        if self.second_use.learns_only and not raw and features is not None and features.packer is not None:
             if (kernel := learner.record_kernel()) is None:
                 return
             fast = RecordLearner(features.packer, self._index, kernel)
@@ -470,7 +466,7 @@ class Estimator(river_base.Estimator):
             return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
 
         def learn(X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
-            self._ask_or_learn(X, y, None, amounts)
+            self.second_use.learn(self.learner, self._predicting("learn"), X, y, None, amounts)
 
         return self._admission.admit(self.learner, X, y, amounts, subjects, learn)
 
@@ -478,18 +474,7 @@ class Estimator(river_base.Estimator):
         """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
         collector: Any = self.learner
         subjects, admission = subjects_bytes(people), People(self.ledger, self.learner.budget, self._count)
-        if self._validation is None:
-            learned: np.ndarray | None = collector.gather(X, y, subjects, admission)
-        else:
-            admission.prepare(subjects)  # what may fail comes first
-            learned, done = np.ones(len(X), dtype=bool), 0
-            while done < len(X):  # window by window, because each scores its own model
-                part = slice(done, done + collector.boundary_within(len(X) - done))
-                taken = collector.gather(X[part], y[part], subjects[part], admission)
-                learned[part] = True if taken is None else taken
-                done = part.stop
-                self._validation.end_block(self.learner, self._predicting("learn"))
-            learned = None if learned.all() else learned
+        learned = self.second_use.gather(collector, self._predicting("learn"), X, y, subjects, admission)
         if learned is not None:
             self.n_refused += int(np.count_nonzero(~learned))
         return learned
@@ -501,8 +486,7 @@ class Estimator(river_base.Estimator):
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
         self._check_targets(y)
-        if self._beside is not None:
-            self._beside.check(X, y)
+        self.second_use.check(X, y)
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
@@ -530,23 +514,14 @@ class Estimator(river_base.Estimator):
         if isinstance(self.learner, Collector):
             need = "statistics beside a model need a learner of single records"
             raise ConfigError(f"{need}, and {type(self).__name__} holds the records of a person")
-        if self._validation is not None:
+        if self.validation is not None:
             raise ConfigError("validation: with statistics beside the model no records answer; leave one of them out")
-        self._beside, self._admission.spend = beside, beside.spend
+        self.second_use, self._admission.spend = beside, beside.spend
 
     @property
     def estimated(self) -> Any:
         """The statistics beside the model, as an estimator to be read; None: there are none."""
-        return None if self._beside is None else self._beside.statistics
-
-    def _ask_or_learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """Ask and learn clean rows whose spends are counted; the budgets are as for `Learner.learn`."""
-        if self._beside is not None and budget is None and amounts is None:
-            self._beside.learn(self.learner, X, y)
-        elif self._validation is None:  # a record with a budget of its own is learned by the model alone
-            self.learner.learn(X, y, budget, amounts)
-        else:
-            self._validation.learn(self.learner, self._predicting("learn"), X, y, budget, amounts)
+        return self.second_use.statistics
 
     def _encode_target(self, y: Any) -> float:
         raise NotImplementedError
@@ -571,9 +546,8 @@ class Estimator(river_base.Estimator):
 
         It follows from the generator that is in use, not from the parameters, which may be changed.
         """
-        if self._beside is not None and not self._beside.statistics.private:
-            return False
-        return self._rng.private and not self._admission.tainted and self.learner.private
+        noise = self._rng.private and self.learner.private and self.second_use.private
+        return noise and not self._admission.tainted
 
     @property
     def guarantee(self) -> Guarantee:
@@ -617,10 +591,7 @@ class Estimator(river_base.Estimator):
         with self._rng.lock:
             if not self.at_boundary:
                 self.learner.close()
-                if self._validation is not None and self._validation.holds_out:
-                    self._validation.end_block(self.learner, self._predicting("close_batch"))
-                if self._beside is not None:
-                    self._beside.learner.close()
+                self.second_use.close(self.learner, self._predicting("close_batch"))
 
     @property
     def least_records(self) -> int | None:
@@ -641,7 +612,7 @@ class Estimator(river_base.Estimator):
 
         Errors are in the unit of the target that was given to `learn_one`.
         """
-        return None if self._validation is None or self._features is None else self._validation.quality
+        return None if self._features is None else self.second_use.quality
 
     @property
     def looseness(self) -> float | None:
@@ -714,11 +685,9 @@ class Estimator(river_base.Estimator):
         caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self.learner.unit.several))
         if bounds or isinstance(self.learner, Collector):
             caveats.append(SPELLING)
-        validation = self._validation if self._features is not None else None
-        answers = self._beside is not None or (validation is not None and not validation.own)
-        caveats += self.learner.caveats(self._admission.spent, bool(bounds), answers)
-        caveats += [] if validation is None else validation.caveats()
-        caveats += [] if self._beside is None else self._beside.caveats(self.learner)
+        second = SecondUse(self.record_budget) if self._features is None else self.second_use
+        caveats += self.learner.caveats(self._admission.spent, bool(bounds), second.takes_records)
+        caveats += second.caveats(self.learner)
         notes = [note for note in (self.change_note, too_few(self)) if note is not None]
         caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
         caveats.append(
@@ -763,8 +732,8 @@ class Estimator(river_base.Estimator):
     def _predicting(self, what: str) -> Prediction:
         """What predicts, for `what` needs it. Raises `NotAvailableError` before the features are known."""
         self._need_features(what)
-        assert self._prediction is not None
-        return self._prediction
+        assert self.prediction is not None
+        return self.prediction
 
     @property
     def theta(self) -> np.ndarray:
@@ -840,8 +809,7 @@ class Estimator(river_base.Estimator):
             "loss": repr(self.learner.problem.loss),
             "intercept": bool(self.intercept),
             "columns": self._features.constants(),
-            **({} if self._validation is None else {"validation": repr(self._validation)}),
-            **({} if self._beside is None else {"beside": repr(self._beside)}),
+            **self.second_use.model(),
             **self.learner.model(),
         }
 
@@ -861,8 +829,7 @@ class Estimator(river_base.Estimator):
                 "format": FORMAT,
                 **self.model_dict(),
                 **self.learner.learned(),
-                **({} if self._validation is None else {"answers": self._validation.state()}),
-                **({} if self._beside is None else {"statistics of records": self._beside.state()}),
+                **self.second_use.state(),
                 **self._counts(),
                 "spent": [str(budget) for budget in self._admission.spent],
                 "private": self.private,
@@ -883,7 +850,7 @@ class Estimator(river_base.Estimator):
         from streamdp.estimators.saving import save
 
         with self._rng.lock:
-            if self._beside is not None:
+            if isinstance(self.second_use, Beside):
                 raise ConfigError("save: a model with statistics beside it is kept by a Store")
             save(check_path("save", path), type(self).__name__, self._get_params(), self.state_dict())
 
@@ -919,8 +886,7 @@ class Estimator(river_base.Estimator):
                 raise ConfigError("state: expected what state_dict returns") from None
             if self._features is not None:
                 self.learner.discard()
-            if self._beside is not None:
-                self._beside.learner.discard()
+            self.second_use.discard()
             # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
             loaded = new._attributes_of(self)
             loaded["_admission"].keep_clones(self._admission)
@@ -932,7 +898,7 @@ class Estimator(river_base.Estimator):
         shared = [
             value
             for name, value in state.items()
-            if name in ("_rng", "_features") or (name[0] != "_" and name != "learner")
+            if name == "_features" or (name[0] != "_" and name not in ("learner", "prediction", "second_use"))
         ]
         shared.append(self._rng)
         return copy.deepcopy(state, {id(self): owner} | {id(value): value for value in shared})
@@ -954,10 +920,7 @@ class Estimator(river_base.Estimator):
         self._admission.begin(spent, read_history(state["caps"]), tainted)
         self.learner.read(state)
         self._set_counts(counts)
-        if self._validation is not None:
-            self._validation.load(state["answers"])
-        if self._beside is not None:
-            self._beside.load(state["statistics of records"])
+        self.second_use.load(state)
 
     def merged(self, *others: Self) -> Self:
         """Return a new estimator, the average of this one and others, for learners of disjoint records.
@@ -1006,10 +969,7 @@ class Estimator(river_base.Estimator):
 
         self.learner.merge(learners, average)
         self._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})
-        if self._validation is not None:
-            self._validation.take_sum([part._validation for part in parts if part._validation is not None])  # noqa: SLF001
-        if self._beside is not None:
-            self._beside.take_sum([part._beside for part in parts if part._beside is not None])  # noqa: SLF001
+        self.second_use.take_sum([part.second_use for part in parts])
 
     def _agreed(self) -> dict[str, Any]:
         """What estimators must share to be merged."""

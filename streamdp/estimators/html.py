@@ -19,8 +19,7 @@ def page(model: Any) -> str:
         inner = value.items() if isinstance(value, dict) else [(name, value)]
         prefix = f"{name}: " if isinstance(value, dict) else ""
         found += [(f"weight of {prefix}{key}", f"{weight:+.4g}") for key, weight in inner]
-    statistics = model if hasattr(model, "rows") else model.estimated
-    for row in [] if statistics is None else statistics.rows()[-_MOST:]:
+    for row in [] if model.estimated is None else model.estimated.rows()[-_MOST:]:
         keys = [row.get(key) for key in ("window", "statistic", "group", "item")]
         value = "not known yet" if row["value"] is None else f"{row['value']:,.6g}"
         found.append((" ".join(str(key) for key in keys if key is not None), value))

@@ -84,7 +84,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         kwargs
             Ignored: River passes the keyword arguments of `learn_one`.
         """
-        if (prediction := self._prediction) is None:
+        if (prediction := self.prediction) is None:
             return 0.0
         predictor = prediction.predictor
         if predictor is None or (score := predictor.score(x)) is None:
@@ -187,7 +187,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         kwargs
             Ignored: River passes the keyword arguments of `learn_one`.
         """
-        if (prediction := self._prediction) is None:
+        if (prediction := self.prediction) is None:
             return self._labels[0]
         predictor = prediction.predictor
         if predictor is not None and (score := predictor.score(x)) is not None:
@@ -208,7 +208,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
-        if self._features is None or (prediction := self._prediction) is None:
+        if self._features is None or (prediction := self.prediction) is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
         reader = prediction.predictor or prediction.reader()
         if (p := reader.probability(x, self.learner.noise_variance())) is not None:

@@ -20,9 +20,10 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.prediction import Prediction
-from streamdp.learners.learner import Collector, Learner
+from streamdp.estimators.second_use import SecondUse
+from streamdp.learners.learner import Collector, Learner, People
 from streamdp.learners.user_windows import Windows
-from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy, entropy
+from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
 from streamdp.validation.held_out import HeldOut
@@ -35,7 +36,7 @@ _OWN_WORDS = 2**64
 """What is added to a seed: answers have random words of their own."""
 
 
-class Validation:
+class Validation(SecondUse):
     """The answers of records about a model.
 
     Parameters
@@ -54,14 +55,15 @@ class Validation:
     Raises `ConfigError` for a declaration that does not fit the task.
     """
 
+    learns_only = False
+
     def __init__(
         self, declared: Mapping[str, Any], task: Task, budget: Budget, bounded: bool, learns: type[Learner]
     ) -> None:
         self._plan, self._task, self._budget, self._learns = plan_of(declared), task, budget, learns
+        super().__init__(self._plan.total(budget))
         if self.own and issubclass(learns, Collector):
             raise ConfigError('validation: windows hold people back: expected {"share": 0.1}')
-        self.spend = self._plan.total(budget)
-        """All that a record spends: on what is learned, and on its answer."""
         if not isinstance(task, Classes):
             if self._plan.bound is None and not bounded:
                 raise ConfigError(
@@ -71,32 +73,28 @@ class Validation:
         elif self._plan.bound is not None:
             raise ConfigError("validation.bound: it is for numbers; leave it out")
 
-    def __repr__(self) -> str:
-        return repr(self._plan)
-
-    def begin(self, d: int, rng: Entropy | SeededEntropy | FreshWords, seed: int | None) -> None:
-        """Begin without answers.
-
-        Parameters
-        ----------
-        d
-            The number of parameters of the model.
-        rng, seed
-            The estimator's source of noise, whose kind the answers share, and its seed.
-        """
-        seeded = None if seed is None else int(seed) + _OWN_WORDS
+    def begin(self, learner: Learner, seed: int | None) -> None:
+        """See `SecondUse.begin`. Answers have the same kind of noise as the learner."""
+        d, seeded = len(learner.point[0]), None if seed is None else int(seed) + _OWN_WORDS
+        if isinstance(learner, Windows):
+            learner.hold_out = self.held_out
         if self.holds_out:
             fresh = FreshWords() if seeded is None else SeededEntropy(seeded)
             first = self._learns.noisy_from_first
             self.validator: Validator = HeldOut(self._plan, self._task, d, fresh, self._budget, first)
         else:
-            words = FreshWords() if isinstance(rng, FreshWords) else entropy(seeded)
+            words = FreshWords() if isinstance(learner.rng, FreshWords) else entropy(seeded)
             self.validator = Validator(self._plan, self._task, d, words)
 
     @property
     def own(self) -> bool:
         """Whether answers have a budget of their own. If not, a record that answers is not learned."""
         return self._plan.share is None
+
+    @property
+    def takes_records(self) -> bool:  # type: ignore[override]
+        """See `SecondUse.takes_records`."""
+        return not self.own
 
     @property
     def holds_out(self) -> bool:
@@ -146,15 +144,7 @@ class Validation:
         budget: Budget | None,
         amounts: np.ndarray | None,
     ) -> None:
-        """Ask and learn clean rows whose spends are counted.
-
-        Parameters
-        ----------
-        learner, prediction
-            What learns the rows, and what predicts from them.
-        X, y, budget, amounts
-            As for `Learner.learn`.
-        """
+        """See `SecondUse.learn`."""
         if self.own and (budget is not None or amounts is not None) and learner.per_record_budgets:
             learner.learn(X, y, budget, amounts)
             return
@@ -183,6 +173,31 @@ class Validation:
                 learner.learn(X[rows], y[rows], budget, each)
             elif not asked.all():
                 learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
+
+    def gather(
+        self,
+        collector: Collector,
+        prediction: Prediction,
+        X: np.ndarray,
+        y: np.ndarray,
+        people: Sequence[bytes | None],
+        admission: People,
+    ) -> np.ndarray | None:
+        """See `SecondUse.gather`: window by window, because each scores its own model."""
+        admission.prepare(people)  # what may fail comes first
+        learned, done = np.ones(len(X), dtype=bool), 0
+        while done < len(X):
+            part = slice(done, done + collector.boundary_within(len(X) - done))
+            taken = collector.gather(X[part], y[part], people[part], admission)
+            learned[part] = True if taken is None else taken
+            done = part.stop
+            self.end_block(collector, prediction)
+        return None if learned.all() else learned
+
+    def close(self, learner: Learner, prediction: Prediction) -> None:
+        """See `SecondUse.close`."""
+        if self.holds_out:
+            self.end_block(learner, prediction)
 
     def _show(self, learner: Learner, prediction: Prediction) -> None:
         """Ask about the present model from now on."""
@@ -256,12 +271,12 @@ class Validation:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @property
-    def quality(self) -> Quality:
-        """What the answers say."""
+    def quality(self) -> Quality:  # type: ignore[override]
+        """See `SecondUse.quality`."""
         return self.validator.quality()
 
-    def caveats(self) -> list[str]:
-        """What was spent on answers; notes for the statement."""
+    def caveats(self, learner: Learner) -> list[str]:
+        """See `SecondUse.caveats`: what was spent on answers."""
         answers = self.validator.quality().total.answers
         if self.own:
             paid = f"each spent {self._plan.budget} on it beside its gradient or bit, and the spend above has both"
@@ -274,14 +289,18 @@ class Validation:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
+    def model(self) -> dict[str, Any]:
+        """See `SecondUse.model`."""
+        return {"validation": repr(self._plan)}
+
     def state(self) -> dict[str, Any]:
-        """The answers, as plain values and new arrays."""
-        return self.validator.state()
+        """See `SecondUse.state`."""
+        return {"answers": self.validator.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ConfigError` for numbers out of range."""
-        self.validator.load(state)
+        """See `SecondUse.load`."""
+        self.validator.load(state["answers"])
 
     def take_sum(self, parts: Sequence[Self]) -> None:
-        """Take over the answers of others, of disjoint records."""
+        """See `SecondUse.take_sum`."""
         self.validator.take_sum([part.validator for part in parts])

@@ -19,7 +19,7 @@ from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.local_counts import Counts, epsilon_of
 from streamdp.learners.local_roots import Roots
-from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.entropy import FreshWords, SeededEntropy, uniform
 from streamdp.privacy.guarantees import Budget
 
 Part = Counts | Roots | Hitters
@@ -67,7 +67,7 @@ class Drawn(Learner):
             self.seen[0] += len(rows)  # before they are learned: an interruption may lose records, but never a count
             words = self.rng.draw(len(rows) * self._words).reshape(len(rows), -1)
             try:
-                drawn = np.searchsorted(self._until, (words[:, 0] >> np.uint64(11)) * 2.0**-53, side="right")
+                drawn = np.searchsorted(self._until, uniform(words[:, 0]), side="right")
                 for i, part in enumerate(self.parts):
                     mine = drawn == i
                     if mine.any():

@@ -19,6 +19,7 @@ import numpy as np
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.local_counts import Oracle
+from streamdp.privacy.entropy import uniform
 from streamdp.reading.estimates import Frequencies
 
 _BUCKETS, _BYTES = 64, 256
@@ -82,7 +83,7 @@ class Hitters:
         """Take the reports of rows X (n, p), made with random words (n, words)."""
         texts = np.rint((X[:, self._columns] + 1) * 127.5).astype(np.int64)
         length, hashed, rows = len(self._columns), _hash(texts), np.arange(len(X))
-        drawn = ((words[:, 0] >> np.uint64(11)) * 2.0**-53 * 2 * length).astype(np.int64)
+        drawn = (uniform(words[:, 0]) * 2 * length).astype(np.int64)
         at = np.minimum(drawn, length)  # half of them are beyond all positions
         symbols = texts[rows, np.minimum(at, length - 1)]
         cells = np.where(at < length, self._bucket(hashed) * _BYTES + symbols, self._cell(hashed))

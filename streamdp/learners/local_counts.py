@@ -18,6 +18,7 @@ import numpy as np
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Cells, Values
+from streamdp.privacy.entropy import uniform
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
 from streamdp.reading.estimates import Frequencies
@@ -97,7 +98,7 @@ class Oracle:
             As for `reports`.
         """
         keep = words[:, 0] < np.uint64(min(self._keep * 2.0**64, 2.0**64 - 2.0**12))
-        other = ((words[:, 1] >> np.uint64(11)) * (self.cells * 2.0**-53)).astype(np.int64)
+        other = (uniform(words[:, 1]) * self.cells).astype(np.int64)
         return np.where(keep, at, other)
 
     @property
@@ -159,7 +160,7 @@ class Counts:
     def _rounded(self, X: np.ndarray, word: np.ndarray) -> np.ndarray:
         place = (np.clip(X[:, self._block.column], -1, 1) + 1) / 2 * (len(self.levels) - 1)
         low = np.minimum(place.astype(np.int64), len(self.levels) - 2)
-        up = (word >> np.uint64(11)) * 2.0**-53 < place - low
+        up = uniform(word) < place - low
         cells: np.ndarray = self._block.groups.of(X) * len(self.levels) + low + up
         return cells
 

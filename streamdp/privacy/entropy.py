@@ -212,6 +212,12 @@ def draw(rng: Rng | FreshWords, count: int) -> np.ndarray:
     return out
 
 
+def uniform(words: np.ndarray) -> np.ndarray:
+    """Return a number in [0, 1), a multiple of 2^-53, for each of the random `words`."""
+    found: np.ndarray = (words >> np.uint64(11)) * 2.0**-53
+    return found
+
+
 def entropy(seed: int | None) -> Rng:
     """The generator for an estimator: cryptographic, or reproducible, and not private, if there is a seed."""
     return Entropy() if seed is None else SeededEntropy(seed)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamdp.privacy.entropy import uniform
+
 _GRID = 2.0**53
 
 
@@ -36,10 +38,10 @@ def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarra
     The values, and the random words (n, 2), of `draw`, are overwritten with zeros.
     """
     try:
-        uniform = (words >> np.uint64(11)) * 2.0**-53
-        upper = 2 * uniform[:, 0] - 1 < values
-        answered = upper == (uniform[:, 1] < truthful(keep))
-        uniform[:] = upper[:] = 0
+        points = uniform(words)
+        upper = 2 * points[:, 0] - 1 < values
+        answered = upper == (points[:, 1] < truthful(keep))
+        points[:] = upper[:] = 0
         found: np.ndarray = factor(keep) * (2.0 * answered - 1)
         return found
     finally:

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.composition import Spend
+from streamdp.privacy.entropy import uniform
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable, parse_budget
 
 NOTHING, CONSTANT, ERROR, OTHER, CELL = range(5)
@@ -97,7 +98,7 @@ def questions(
     if learns_constant:
         asked[:] = CONSTANT
     if share is not None:
-        asked[(h >> np.uint64(11)) * 2.0**-53 >= share] = NOTHING
+        asked[uniform(h) >= share] = NOTHING
     return asked
 
 

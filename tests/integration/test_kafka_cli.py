@@ -556,7 +556,7 @@ HIDDEN = "hunter2"
         ("  topic: t\n", "", 2, "source.topic: missing setting"),
         ("  topic: t\n", f"  topic: t\n  start: {HIDDEN}\n", 5, "source.start: "),
         ("  dead_letter_topic: dead", f"  dead_letters: {HIDDEN}\n  dead_letter_topic: dead", 6, "not both"),
-        ("  dead_letter_topic: dead", "  keep_payload: true", 5, "source.keep_payload: needs dead_letters"),
+        ("  dead_letter_topic: dead", "  keep_payload: true", 2, "source: keep_payload needs dead_letters"),
         (
             "  options:\n",
             f"  options:\n    sasl_plain_password: {HIDDEN}\n",

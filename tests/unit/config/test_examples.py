@@ -12,7 +12,7 @@ from streamdp.config.definition import Definition, Former, Promise, StoredDefini
 from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig, make_config
 from streamdp.config.kafka import KafkaClientConfig, SourceOptions
-from streamdp.config.letters import BadRecordsConfig
+from streamdp.config.letters import BadRecordsConfig, DeadLettersConfig
 from streamdp.config.schema import DescribedConfig
 from streamdp.config.settings import Settings
 from streamdp.config.yaml12 import Document
@@ -21,7 +21,15 @@ from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "job.md"
 EXAMPLES = {code.partition("\n")[0].removeprefix("# "): code for _, code in blocks(PAGE.read_text(encoding="utf-8"))}
-BASES = (Definition, BadRecordsConfig, DescribedConfig, SourceOptions, KafkaClientConfig, CallsConfig)
+BASES = (
+    Definition,
+    DeadLettersConfig,
+    BadRecordsConfig,
+    DescribedConfig,
+    SourceOptions,
+    KafkaClientConfig,
+    CallsConfig,
+)
 """Their keys are those of classes that a job has parts of."""
 OF_A_STORE = (StoredDefinition, Promise, Former)
 

@@ -131,7 +131,7 @@ def test_a_part_that_is_longer_than_the_others_is_learned_whole() -> None:
     driver.learn_parts(processes.sizes, processes.ask)
     assert sum(processes.sizes) == driver.n_seen == N
     assert driver.state_dict()["place"] == [0, 0, N]
-    np.testing.assert_allclose(driver._prediction.estimate()[:3], [0.5, -0.2, 0.1], atol=0.03)
+    np.testing.assert_allclose(driver.prediction.estimate()[:3], [0.5, -0.2, 0.1], atol=0.03)
 
 
 def test_no_subject_is_twice_in_a_batch_or_beyond_the_cap() -> None:

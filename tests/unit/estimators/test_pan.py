@@ -147,11 +147,11 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
     if model.learner.batch_steps.sequence.step:  # else a phase has just begun, where theta is ag
         assert model.learner.batch_steps.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
     assert model.learner.batch_steps.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
-    assert np.array_equal(model._prediction.estimate(), model.learner.batch_steps.sequence.points[1])
+    assert np.array_equal(model.prediction.estimate(), model.learner.batch_steps.sequence.points[1])
     model.learn_arrays(X[at:], y[at:])
     assert not model.at_boundary or at == n
-    assert np.array_equal(model._prediction.estimate(), model.learner.batch_steps.sequence.points[1])
-    assert model._prediction.estimate() == pytest.approx(ag, rel=1e-6, abs=1e-7)
+    assert np.array_equal(model.prediction.estimate(), model.learner.batch_steps.sequence.points[1])
+    assert model.prediction.estimate() == pytest.approx(ag, rel=1e-6, abs=1e-7)
 
 
 def test_the_plan_is_for_what_the_model_is() -> None:

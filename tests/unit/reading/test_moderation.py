@@ -69,7 +69,7 @@ def test_the_log_loss_falls_and_the_classes_stay() -> None:
         model.learn_arrays(X, y)
         shares = model.predict_proba_arrays(held)
         np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_arrays(held) == 1)
-        plain = np.logaddexp(0, (1 - 2 * truth) * model._prediction.reader().scores(held)[:, 0])
+        plain = np.logaddexp(0, (1 - 2 * truth) * model.prediction.reader().scores(held)[:, 0])
         gains.append(np.mean(plain + np.log(shares[rows, truth.astype(int)])))
     assert np.mean(gains) > 0.04
 
@@ -106,7 +106,7 @@ def test_without_a_known_variance_probabilities_are_plain() -> None:
     other = LDPASGDClassifier(features=names, seed=2)
     other.learn_arrays(X, y)
     for model in [*models[:2], models[2].merged(other)]:
-        plain = scipy.special.expit(model._prediction.reader().scores(X)[:, 0])
+        plain = scipy.special.expit(model.prediction.reader().scores(X)[:, 0])
         np.testing.assert_array_equal(model.predict_proba_arrays(X)[:, 1], plain)
         found = [model.predict_proba_one(dict(zip(names, x, strict=True)))[True] for x in X[:5].tolist()]
         np.testing.assert_allclose(found, plain[:5])

@@ -166,10 +166,10 @@ def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any)
     X, y = classes(6000, 3, 0)
     model = made(kind, None, **({} if kind is WindowedClassifier else {"batch_size": 2000}))
     model.learn_arrays(X[:5000], y[:5000])
-    sums = model._validation.sums
+    sums = model.second_use.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert twin._validation.sums.held == 0
-        assert not twin._validation.sums._scores._sum.total.any()
+        assert twin.second_use.sums.held == 0
+        assert not twin.second_use.sums._scores._sum.total.any()
     assert kind is WindowedClassifier or sums.held > 0
     model.close_batch()
     assert sums.held == 0

@@ -1,0 +1,98 @@
+"""What records are used for beside what is learned: nothing, answers about the model's error, or statistics.
+
+An estimator has one second use. It says what a record spends in all, and passes records on to the learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.estimators.prediction import Prediction
+from streamdp.learners.learner import Collector, Learner, People
+from streamdp.privacy.guarantees import Budget
+from streamdp.validation.quality import Quality
+
+
+class SecondUse:
+    """No second use: each record is learned.
+
+    Parameters
+    ----------
+    spend
+        All that a record spends.
+    """
+
+    learns_only = True
+    """Whether each record is learned and nothing else, so that the compiled fast path may learn it."""
+    takes_records = False
+    """Whether some records are not learned, but used here."""
+    private = True
+    """Whether its noise is that of the operating system."""
+    statistics: Any = None
+    """Statistics of the records, as an estimator to be read; None: there are none."""
+    quality: Quality | None = None
+    """What private answers say about the model; None: there are none."""
+
+    def __init__(self, spend: Budget) -> None:
+        self.spend = spend
+
+    def begin(self, learner: Learner, seed: int | None) -> None:
+        """Begin without records, for a learner whose columns are known, and the seed of its noise."""
+
+    def check(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Raise `SchemaError` unless rows X, y may be used here."""
+
+    def learn(
+        self,
+        learner: Learner,
+        prediction: Prediction,
+        X: np.ndarray,
+        y: np.ndarray,
+        budget: Budget | None,
+        amounts: np.ndarray | None,
+    ) -> None:
+        """Use and learn clean rows whose spends are counted.
+
+        `learner`, `prediction`: what learns the rows, and what predicts from them. `X`, `y`, `budget`, `amounts`: as
+        for `Learner.learn`.
+        """
+        learner.learn(X, y, budget, amounts)
+
+    def gather(
+        self,
+        collector: Collector,
+        prediction: Prediction,
+        X: np.ndarray,
+        y: np.ndarray,
+        people: Sequence[bytes | None],
+        admission: People,
+    ) -> np.ndarray | None:
+        """As `Collector.gather`, and use the rows `X`, `y`; `prediction` as for `learn`."""
+        return collector.gather(X, y, people, admission)
+
+    def close(self, learner: Learner, prediction: Prediction) -> None:
+        """Come to a boundary, after the learner did."""
+
+    def discard(self) -> None:
+        """Discard an open batch."""
+
+    def caveats(self, learner: Learner) -> list[str]:
+        """Notes for the statement."""
+        return []
+
+    def model(self) -> dict[str, Any]:
+        """What two estimators must share for their states to mean the same, under a name."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What was found, as plain values and new arrays, under a name."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned. Raises `ConfigError` for numbers out of range."""
+
+    def take_sum(self, parts: Sequence[Self]) -> None:
+        """Take over what others have found, of disjoint records."""
