@@ -6,16 +6,10 @@ Kafka and Avro need extras, and are in `connectors.kafka` and `connectors.avroro
 from connectors.files import CSVSource, JSONLSource
 from connectors.jsonrows import encode_json
 from connectors.letterfile import DeadLetterFile
-from connectors.memory import ABORT, BAD, END, MemoryShards, MemorySource
 
 __all__ = [
-    "ABORT",
-    "BAD",
-    "END",
     "CSVSource",
     "DeadLetterFile",
     "JSONLSource",
-    "MemoryShards",
-    "MemorySource",
     "encode_json",
 ]

@@ -17,7 +17,6 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.memory import BAD, MemoryShards
 from servers import programs
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard, Stall
@@ -25,6 +24,7 @@ from streamdp.errors import SourceUnavailableError
 from streamdp.runtime.prometheus import Metrics
 from streamdp.runtime.worker import Worker
 from streamdp.store.store import Store
+from tests.support.memory import BAD, MemoryShards
 from tests.support.paths import ROOT
 from tests.support.service import client, job, record
 

@@ -14,7 +14,6 @@ import pytest
 from connectors.kafkasink import TopicWriter, read_topic
 from connectors.letterfile import DeadLetterFile
 from connectors.lettertopic import DeadLetterTopic
-from connectors.memory import BAD, Entry, MemoryShards, MemorySource
 from servers.broker import Broker
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import WHOLE, DeadLetter, Shard
@@ -23,6 +22,7 @@ from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
+from tests.support.memory import BAD, Entry, MemoryShards, MemorySource
 
 SHARDS = [Shard("clicks", 0), Shard("clicks", 1)]
 SIZE = 60

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from connectors.memory import BAD, MemorySource
 from streamdp import ApproxDP, UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.runtime.runner import Runner
 from streamdp.serving.snapshots import restore
@@ -16,6 +15,7 @@ from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.commands import streamdp
 from tests.support.crashing import Crash, Crashing
+from tests.support.memory import BAD, MemorySource
 from tests.support.people import FLAGS, rows
 from tests.support.records import items
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from connectors.memory import BAD, MemorySource
 from streamdp import ApproxDP, WindowedRegressor
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.crashing import Crash, Crashing
+from tests.support.memory import BAD, MemorySource
 from tests.support.plain_method import Plain
 from tests.support.records import items
 from tests.support.shards import ScriptedShards, found, run_quietly, streams

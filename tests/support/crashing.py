@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.memory import Entry, MemorySource
 from streamdp.data.records import Batch
+from tests.support.memory import Entry, MemorySource
 
 
 class Crash(Exception):

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from connectors.memory import END, MemorySource
 from streamdp import ShuffleClassifier
 from streamdp.errors import SourceError
 from streamdp.protocol.agreement import Agreement
@@ -22,6 +21,7 @@ from streamdp.protocol.shuffle_wire import Place
 from streamdp.protocol.shuffler import Mixer
 from streamdp.store.snapshot import Counts
 from streamdp.store.state_codec import decode_state, encode_state
+from tests.support.memory import END, MemorySource
 from tests.support.shuffle_model import forwarded, model
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.memory import BAD
+from tests.support.memory import BAD
 
 
 def items(n: int, people: int, *, bad_every: int = 0) -> list[Any]:

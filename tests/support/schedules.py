@@ -6,8 +6,8 @@ import random
 from functools import partial
 from typing import Any
 
-from connectors.memory import BAD, Entry
 from streamdp.data.records import Shard
+from tests.support.memory import BAD, Entry
 from tests.support.memory_store import MemoryDatabase, Remembering, check_remembered
 from tests.support.simulation import PointedMemory, Simulation
 

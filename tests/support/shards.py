@@ -10,13 +10,13 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
-from connectors.memory import BAD, Entry, MemoryShards
 from streamdp import GaussianDP
 from streamdp.data.records import Shard
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
+from tests.support.memory import BAD, Entry, MemoryShards
 
 SIZE = 37
 """Records of a batch."""

@@ -21,13 +21,13 @@ import greenlet
 import pytest
 
 from connectors.kafkagroup import PythonGroup
-from connectors.memory import Entry, MemoryShards
 from streamdp.data.records import WHOLE, Batch, Position, Shard
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime import calls
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
+from tests.support.memory import Entry, MemoryShards
 from tests.support.memory_store import MemoryStore
 
 SESSION_S = 10.0

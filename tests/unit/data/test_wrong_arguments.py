@@ -12,12 +12,12 @@ import pytest
 from connectors.filelist import FileList
 from connectors.files import CSVSource, JSONLSource
 from connectors.http import HTTPSource
-from connectors.memory import MemoryShards, MemorySource
 from streamdp import Ledger, PureDP, Store
 from streamdp.data.records import Shard
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, StreamDPError
 from streamdp.store.snapshot import Counts
+from tests.support.memory import MemoryShards, MemorySource
 
 FEATURES = {"a": (0.0, 1.0)}
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.memory import END, MemorySource
 from streamdp import ApproxDP, L2Ball, Ledger, ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Shuffled, Shuffler
 from streamdp.cli.shuffle_job import agreement
@@ -24,6 +23,7 @@ from streamdp.protocol.learner import Learner
 from streamdp.protocol.shuffle_wire import cut, message_key, read_announcement, read_key, write_announcement
 from streamdp.serving.doubts import doubts
 from streamdp.store.snapshot import Counts
+from tests.support.memory import END, MemorySource
 from tests.support.parties import Kept, Reader, World, Writer
 from tests.support.shuffle_model import PEOPLE
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.memory import END, MemorySource
 from streamdp import ApproxDP
 from streamdp.errors import SourceError, StoreBusyError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement
@@ -22,6 +21,7 @@ from streamdp.protocol.learner import Learner
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, read_part
 from streamdp.protocol.shuffler import Mixer
 from streamdp.store.snapshot import Counts
+from tests.support.memory import END, MemorySource
 from tests.support.parties import Kept, Reader, Topic, World, Writer
 from tests.support.shuffle_model import PEOPLE, announced, model
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from connectors.memory import MemorySource
 from streamdp import LDPASGDRegressor, Runner, Store
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store as AnyStore
+from tests.support.memory import MemorySource
 
 
 class Interrupted(BaseException):

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.memory import MemoryShards
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.runtime.prometheus import Metrics
@@ -16,6 +15,7 @@ from streamdp.runtime.worker import Worker
 from streamdp.serving.publish import committed
 from streamdp.store.store import Store
 from tests.support.commands import Quick
+from tests.support.memory import MemoryShards
 
 JOB = """job: flip
 source: {type: csv, path: d.csv}

@@ -17,7 +17,6 @@ import numpy as np
 import psycopg
 import pytest
 
-from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import ApproxDP, LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
 from streamdp.data.records import WHOLE, DeadLetter, Shard
@@ -39,6 +38,7 @@ from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.crashing import Crash, Crashing
+from tests.support.memory import ABORT, BAD, END, MemorySource
 
 CAP = PureDP(3.0)
 

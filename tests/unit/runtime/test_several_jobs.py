@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from connectors.memory import BAD, MemorySource
 from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.errors import LedgerConflictError
 from streamdp.ledger.ledger import Ledger
@@ -21,6 +20,7 @@ from streamdp.runtime.runner import Runner
 from streamdp.runtime.worker import Worker
 from streamdp.store.report import ledger_status
 from streamdp.store.store import Store
+from tests.support.memory import BAD, MemorySource
 from tests.support.records import items
 from tests.support.shards import SIZE, ScriptedShards, streams
 

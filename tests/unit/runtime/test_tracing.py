@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from connectors.memory import BAD
 from streamdp import LDPASGDRegressor
 from streamdp.errors import StoreUnavailableError
 from streamdp.runtime.tracing import tracing
 from streamdp.runtime.worker import Worker
 from streamdp.store.store import Store
 from tests.support.commands import Quick
+from tests.support.memory import BAD
 from tests.support.shards import CAP, ScriptedShards, streams
 
 MARK, SECRET = "marked", "0.7712345"

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.memory import BAD
 from streamdp import LDPASGDRegressor, PanPrivateRegressor
 from streamdp.data.records import WHOLE, DeadLetter, Position, RebalanceListener, Shard, Stall
 from streamdp.errors import (
@@ -36,6 +35,7 @@ from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.crashing import Crash
+from tests.support.memory import BAD
 from tests.support.shards import (
     CAP,
     MOST,

@@ -1,4 +1,4 @@
-"""Sources in memory, for tests and for programs that hold their records already."""
+"""Sources in memory."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from connectors import ABORT, BAD, END, MemoryShards, MemorySource
 from streamdp.data.records import Record, Shard, Source
 from streamdp.errors import SourceError
+from tests.support.memory import ABORT, BAD, END, MemoryShards, MemorySource
 
 
 def item(i: int) -> tuple:
