@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -156,25 +155,35 @@ class TopicReader:
         with kafka_errors():
             return {key.partition: end for key, end in self._consumer.end_offsets(self._partitions).items()}
 
-    def latest(self, most: int) -> Iterator[Any]:
-        """Read about the latest `most` messages: as many of each partition. Raises what `read` raises."""
-        share = -(-most // len(self._partitions))
-        messages = self.read({partition: end - share for partition, end in self.ends().items()})
-        return islice(messages, share * len(self._partitions))
+    def beginnings(self) -> dict[int, int]:
+        """The first offset of each partition."""
+        with kafka_errors():
+            return {key.partition: first for key, first in self._consumer.beginning_offsets(self._partitions).items()}
 
-    def read(self, start: Mapping[int, int]) -> Iterator[Any]:
-        """Read to the present end, from the offsets in `start` by partition; other partitions from their beginning.
+    def some(self, most: int, *, latest: bool) -> Iterator[Any]:
+        """Read about `most` messages, the `latest` or the earliest, as many of each partition; raises as `read`."""
+        share, ends = -(-most // len(self._partitions)), self.ends()
+        if latest:
+            return self.read({partition: end - share for partition, end in ends.items()}, ends)
+        firsts = self.beginnings()
+        return self.read(firsts, {partition: min(firsts[partition] + share, ends[partition]) for partition in ends})
+
+    def read(self, start: Mapping[int, int], ends: Mapping[int, int] | None = None) -> Iterator[Any]:
+        """Read from the offsets in `start` by partition; other partitions from their beginning.
+
+        The last offsets are those before `ends`. None: the present ends.
 
         Raises `SourceUnavailableError` if the broker sends nothing for `ANSWER_TIMEOUT_S`.
         """
-        ends, consumer = self.ends(), self._consumer
+        ends, consumer = self.ends() if ends is None else ends, self._consumer
         with kafka_errors():
-            for key, first in consumer.beginning_offsets(self._partitions).items():
-                consumer.seek(key, min(max(first, start.get(key.partition, first)), ends[key.partition]))
+            for number, first in self.beginnings().items():
+                key = TopicPartition(self._topic, number)
+                consumer.seek(key, min(max(first, start.get(number, first)), ends[number]))
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
             while any(consumer.position(key) < ends[key.partition] for key in self._partitions):
-                for messages in consumer.poll(timeout_ms=1000).values():
-                    yield from messages
+                for key, messages in consumer.poll(timeout_ms=1000).items():
+                    yield from (message for message in messages if message.offset < ends[key.partition])
                     deadline = time.monotonic() + ANSWER_TIMEOUT_S
                 if time.monotonic() > deadline:
                     raise SourceUnavailableError("the Kafka broker stopped answering while the topic was read")

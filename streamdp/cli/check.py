@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamdp.cli.app import app
+from streamdp.cli.brokers import naming, need_clients
 from streamdp.cli.common import AsJSON
 
 if TYPE_CHECKING:
@@ -27,22 +28,29 @@ def check(
 ) -> None:
     """Say what of a job's data fits, before anything is spent.
 
-    It reads them without learning: what fits, what does not and why, and what to expect.
+    It reads files and Redis streams whole, and of a topic some messages, without
+    learning: what fits, what does not and why, and what to expect.
 
     Exit code 2: places are to be filled in, or a setting is wrong; 3: a run would
     stop, because no record fits, or more do not fit than source.max_bad_share.
     """
     from streamdp.config.checking import empty_places, inspect, stops
     from streamdp.config.job import load_config
+    from streamdp.config.kafka import KafkaSourceConfig
     from streamdp.config.prospect import prospect
 
     if places := empty_places(job):
         typer.echo(json.dumps({"problems": places}, indent=2) if as_json else "\n".join(places))
         raise typer.Exit(2)
     config = load_config(job)
-    found = inspect(config)
+    if isinstance(config.source, KafkaSourceConfig):
+        need_clients()
+        with naming(config.source.servers):
+            found = inspect(config)
+    else:
+        found = inspect(config)
     problem = stops(config, found)
-    plan = prospect(config, found.fit, found.shares())
+    plan = prospect(config, found.expected, found.shares())
     report = _report(config, found, plan, [] if problem is None else [problem])
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
@@ -72,6 +80,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "note": NOTE,
         "job": config.job,
         "records": found.rows,
+        "of": found.of,
         "fit": found.fit,
         "unfit": dead,
         "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
@@ -94,7 +103,8 @@ def _print(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(NOTE)
     share = f" ({100 * report['fit'] / report['records']:.1f} %)" if report["records"] else ""
-    console.print(f"\n{report['fit']:,} of {report['records']:,} records fit the schema{share}.")
+    more = "" if report["of"] in (None, report["records"]) else f" The topic has about {report['of']:,}."
+    console.print(f"\n{report['fit']:,} of {report['records']:,} records fit the schema{share}.{more}")
     if report["unfit"]:
         table = Table("does not fit: reason", "column", "records", box=None, padding=(0, 2, 0, 0))
         for item in report["unfit"]:

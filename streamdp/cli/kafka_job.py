@@ -63,11 +63,10 @@ def run_worker(
         learned = any(snapshot.counts.learned for snapshot in Store.snapshots(config.store_path, config.job))
         warn_if_not_private(config.build_estimator(store.ledger))
         say_cheaper(config)
-        key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
 
         def connect() -> Any:
             with naming(kafka.servers):
-                return kafka.build_source(config.job, config.build_schema(), key_is_subject)
+                return kafka.build_source(config.job, config.build_schema(), config.key_is_subject)
 
         source = _patiently(connect)
         display = stack.enter_context(WorkerDisplay(source.lag))

@@ -1,4 +1,4 @@
-"""The checks of a job before it learns: they read its file, and spend and write nothing."""
+"""The checks of a job before it learns: they read its records, and spend and write nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from streamdp.config.file import FileSourceConfig
+from streamdp.config.file import STANDARD_INPUT, FileSourceConfig
 from streamdp.config.job import JobConfig
+from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.config.redis import RedisSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
 from streamdp.runtime.bad_records import by_reason, in_words, too_many
 
 BLOCK = 65_536
-"""How many records `first_block` looks at."""
+"""How many records `first_block` looks at, and how many messages of a topic `inspect`."""
 
 _FIXES = {
     "features": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
@@ -58,20 +60,27 @@ def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
 
 
 def inspect(job: JobConfig, most: int | None = None) -> Inspection:
-    """Read the file of a job from its beginning, and count what does not fit.
+    """Read the files, the Redis stream or some messages of a job, and count what does not fit.
 
-    About `most` records are read; None: all. Raises `ConfigError` for another source, `SourceError` if the file cannot
-    be read, and `SchemaError` if its header does not fit.
+    About `most` records are read; None: all, or about `BLOCK` messages of a topic. Raises `ConfigError` for another
+    source, `SourceError` if it cannot be read, and `SchemaError` if the header of a file does not fit.
     """
-    source = job.source
-    if not isinstance(source, FileSourceConfig) or source.path == "-":
-        raise ConfigError("check reads files: expected a job with a source.path that is no standard input")
-    inspection = Inspection(job.build_schema())
+    source, inspection = job.source, Inspection(job.build_schema())
+    if isinstance(source, KafkaSourceConfig):
+        inspection.of, batches = source.sample(job.job, inspection, job.key_is_subject, BLOCK)
+        for batch in batches:
+            inspection.note(batch)
+        return inspection
+    if not isinstance(source, FileSourceConfig | RedisSourceConfig) or source.name == STANDARD_INPUT:
+        raise ConfigError(
+            "check reads files, Kafka topics and Redis streams: the records of this job's source can be read only once,"
+            " or do not exist before it runs"
+        )
     whole = source.model_copy(update={"max_bad_share": None, "follow": False, "keep_payload": False})
     with closing(whole.build(inspection)) as records:
         while not records.finished and (most is None or inspection.rows < most):
             inspection.note(records.poll(BLOCK, 1.0))
-        if records.position.get("row") == 0 and source.type == "csv" and not source.follow:
+        if source.type == "csv" and records.position.get("row") == 0 and not source.follow:
             raise SourceError(f"{source.name} has no complete line: expected a header line with the names of columns")
         inspection.unended = records.unended
     return inspection
@@ -91,9 +100,9 @@ def hopeless(inspection: Inspection) -> str | None:
 
 def stops(job: JobConfig, inspection: Inspection) -> str | None:
     """Say why a run stops: no record can be learned, or too many do not fit the schema. None if it does not."""
-    assert isinstance(job.source, FileSourceConfig)
-    name, limit = job.source.name, job.source.max_bad_share
-    return hopeless(inspection) or too_many(name, inspection.rows, inspection.reasons, limit)
+    source = job.source
+    assert isinstance(source, FileSourceConfig | KafkaSourceConfig | RedisSourceConfig)
+    return hopeless(inspection) or too_many(source.name, inspection.rows, inspection.reasons, source.max_bad_share)
 
 
 def unended(names: Sequence[str]) -> list[str]:

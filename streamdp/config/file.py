@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamdp.data.records import Encoder
 
 
+STANDARD_INPUT = "standard input"
 FileType = Literal["csv", "jsonl", "parquet", "arrow"]
 
 _ENDINGS: dict[FileType, tuple[str, ...]] = {
@@ -160,7 +161,7 @@ class FileSourceConfig(BadRecordsConfig):
     def name(self) -> str:
         """What messages call the source."""
         if self.path == "-":
-            return "standard input"
+            return STANDARD_INPUT
         return ", ".join(self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
 
     def build(self, encoder: Encoder) -> RecordFile | FileList:

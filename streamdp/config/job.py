@@ -270,9 +270,15 @@ class JobConfig(Definition):
         store.replaced_note = note
         return store
 
+    @property
+    def key_is_subject(self) -> bool:
+        """Whether the keys of messages are the subjects of their records."""
+        keyed = isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key"
+        return keyed and self.schema_.subject is not None
+
     def build_schema(self) -> Schema:
         """The encoder of the job's records. If the message's key is the subject, no column is."""
-        if isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key":
+        if self.key_is_subject:
             return self._encoder(self.schema_.model_copy(update={"subject": None}))
         return self._encoder(self.schema_)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,15 +15,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamdp.config.letters import BadRecordsConfig
 from streamdp.config.settings import Settings
+from streamdp.data.records import Shard
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
     from connectors.avroschemas import Writers
     from connectors.kafka import KafkaSource
-    from connectors.kafkasink import SnapshotTopic
+    from connectors.kafkasink import SnapshotTopic, TopicReader
     from connectors.letterfile import DeadLetterFile
     from connectors.lettertopic import DeadLetterTopic
-    from streamdp.data.records import Encoder
+    from streamdp.data.records import Batch, Encoder
 
 BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""
@@ -165,6 +168,11 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
     schema_registry: SchemaRegistryConfig | None = None
     avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
 
+    @property
+    def name(self) -> str:
+        """What messages call the source."""
+        return self.topic
+
     @field_validator("dead_letter_topic")
     @classmethod
     def _one_place(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -253,10 +261,27 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
 
         Raises the errors of `connectors.kafkasink.TopicReader`.
         """
+        with closing(self._reader()) as reader:
+            return list(reader.some(most, latest=True))
+
+    def sample(self, job: str, encoder: Encoder, key_is_subject: bool, most: int) -> tuple[int, list[Batch]]:
+        """Count the offsets of the topic, and decode about `most` messages as a worker of the job does.
+
+        They are the earliest, or the latest with `start: latest`, as many of each partition. No consumer group is
+        joined and nothing is committed. For `job`, `encoder` and `key_is_subject` see `build_source`, whose errors and
+        those of `connectors.kafkasink.TopicReader` are raised.
+        """
+        plain = self.model_copy(update={"client": "kafka-python", "keep_payload": False})
+        with closing(self._reader()) as reader, closing(plain.build_source(job, encoder, key_is_subject)) as source:
+            firsts = reader.beginnings()
+            size = sum(end - firsts[partition] for partition, end in reader.ends().items())
+            messages = groupby(reader.some(most, latest=self.start == "latest"), key=attrgetter("partition"))
+            return size, [source.decode(Shard(self.topic, number), list(some)) for number, some in messages]
+
+    def _reader(self) -> TopicReader:
         from connectors.kafkasink import TopicReader
 
-        with closing(TopicReader(self.topic, self.servers, self.client_options())) as reader:
-            return list(reader.latest(most))
+        return TopicReader(self.topic, self.servers, self.client_options())
 
     def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:  # type: ignore[override]
         """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""

@@ -5,9 +5,8 @@ The counts are measured on private records and are not private. They are for the
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,18 +39,18 @@ class ColumnCounts:
 
 @dataclass
 class _Form:
-    """What tells an id: whether all numbers are whole and rise, the last one, and undeclared texts of a block."""
+    """What tells an id: whether the numbers of each block are whole and rise, how often, and undeclared texts."""
 
     rising: bool = True
-    last: float = -math.inf
-    texts: int = 0
+    steps: int = 0
+    texts: int = 0  # of a block
 
     def add(self, column: pl.Series, declared: Collection[str]) -> None:
         """Look at the values of a block."""
         numbers = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
         whole = len(numbers) == len(column) and np.all(numbers == np.rint(numbers))
-        self.rising &= bool(whole and np.all(np.diff(numbers, prepend=self.last) > 0))
-        self.last = float(numbers[-1]) if len(numbers) else self.last
+        self.rising &= bool(whole and np.all(np.diff(numbers) > 0))
+        self.steps += max(len(numbers) - 1, 0)
         if declared and not self.texts:
             self.texts = column.cast(pl.String).filter(~column.cast(pl.String).is_in(list(declared))).n_unique()
 
@@ -63,13 +62,15 @@ class Inspection:
         self._schema = schema
         self.rows = 0
         """Records so far, as `note` counted them."""
+        self.of: int | None = None
+        """The messages of the topic, of which these are some; None for other sources, which are read whole."""
         self.fit = 0
         """Those that fit the schema."""
         self.reasons: Counter[tuple[str, str | None]] = Counter()
         """The others by reason and column."""
         self.columns_found = {name: ColumnCounts() for name in (*schema.features, *filter(None, [schema.target]))}
         """The counts by feature, and of the target."""
-        self.unended: list[str] = []
+        self.unended: Sequence[str] = ()
         """The files with a last line without its end, which is not read."""
         self._forms = {name: _Form() for name in schema.features}
         self._likeness: dict[str, Likeness] = {}
@@ -85,9 +86,19 @@ class Inspection:
         return self._schema.numeric_columns
 
     @property
+    def budget(self) -> str | None:
+        """The raw column with what a record may spend."""
+        return self._schema.budget
+
+    @property
     def subject(self) -> str | None:
         """See `records.Encoder.subject`."""
         return self._schema.subject
+
+    @property
+    def expected(self) -> int:
+        """How many records of the source fit, if all its messages are like those that were read."""
+        return self.fit if self.of is None else round(self.of * self.fit / max(self.rows, 1))
 
     def note(self, batch: Batch) -> None:
         """Count the records of a batch, and those that do not fit."""
@@ -158,8 +169,7 @@ class Inspection:
         """The columns that look like numbers of records or free texts, one sentence each."""
         out = []
         for name, form in self._forms.items():
-            values = self.columns_found[name].values
-            if form.rising and values >= _ENOUGH:
+            if form.rising and form.steps >= _ENOUGH:
                 out.append(
                     f"{name!r}: whole numbers that rise from record to record look like an id: leave the column out, "
                     "because it says nothing of another record"

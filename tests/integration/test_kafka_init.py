@@ -1,13 +1,15 @@
-"""`streamdp init --topic`: the draft of a job for a Kafka topic, against a real broker."""
+"""`streamdp init --topic` and `check`: a job for a Kafka topic before it runs, against a real broker."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
 
 from streamdp.config.yaml12 import Document
 from tests.support import topics
@@ -61,6 +63,66 @@ def test_a_topic_is_drafted_as_a_file_of_its_records_is_and_learned(
     quick.output("run", "job.yaml", "--max-records", str(N + len(others)))
     found = counts(tmp_path / f"{topic}.db")
     assert (found.learned, found.dead) == (N, len(others))
+
+
+JOB = """job: clicks
+source: {type: kafka, topic: TOPIC, subject_from: KEY}
+schema:
+  features: {age: [0, 50], city: [Lyon, Rome]}
+  target: {column: late, classes: [false, true]}
+  subject: SUBJECT
+model: {trust: process, budget: eps=1}
+"""
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "confluent"])
+def test_check_says_of_a_topic_what_it_says_of_a_file(
+    client: str, quick: Quick, tmp_path: Path, broker: Any, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    topics.send(broker.bootstrap, topic, ((None, value) for value in objects()))
+    (tmp_path / "data.jsonl").write_bytes(b"\n".join([*objects(), b""]))
+    text = JOB.replace("KEY", "value").replace("SUBJECT", "id")
+    (tmp_path / "file.yaml").write_text(
+        text.replace("kafka, topic: TOPIC, subject_from: value", "jsonl, path: data.jsonl")
+    )
+    (tmp_path / "job.yaml").write_text(text.replace("TOPIC", f"{topic}, client: {client}"))
+    found = [quick("check", name, "--json", bootstrap=broker.bootstrap) for name in ("file.yaml", "job.yaml")]
+    of_file, of_topic = (json.loads(out) for _, out, _ in found)
+    assert [code for code, *_ in found] == [3, 3]  # half of the cities are not declared
+    data = str(tmp_path / "data.jsonl")
+    assert of_topic.pop("problems") == [one.replace(data, topic) for one in of_file.pop("problems")]
+    assert of_topic == of_file | {"of": N}
+    assert of_topic["columns"]["city"]["seen"] == {"Lyon": N // 2, "Rome": 0}
+    assert not (tmp_path / "clicks.db").exists()
+    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+        assert "streamdp-clicks" not in str(admin.list_groups())
+
+
+def test_check_reads_some_messages_of_each_partition(
+    quick: Quick, tmp_path: Path, broker: Any, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdp.config.checking.BLOCK", 100)
+    topic = make_topic(2)
+    numbers = ({"n": i, "age": 7 * i % 50, "city": SECRET if i < 60 else "Lyon", "late": i % 3 == 0} for i in range(N))
+    values = [json.dumps(one).encode() for one in numbers]
+    topics.send(broker.bootstrap, topic, [(None, b"[1]"), *((b"p1", value) for value in values[: N // 2])], 0)
+    topics.send(broker.bootstrap, topic, ((b"p2", value) for value in values[N // 2 :]), 1)
+    text = (
+        JOB.replace("KEY", "key").replace("SUBJECT", "id").replace("TOPIC", topic).replace("age:", "n: [0, 400], age:")
+    )
+    text = text.replace("TOPIC", topic)
+    (tmp_path / "job.yaml").write_text(text)
+    code, out, err = quick("check", "job.yaml", bootstrap=broker.bootstrap)
+    assert (code, err) == (3, "")
+    assert f"50 of 100 records fit the schema (50.0 %). The topic has about {N + 1}." in out
+    assert "'n': whole numbers that rise from record to record look like an id" in out
+    assert "'age': whole" not in out
+    assert "city: Lyon 50, Rome 0" in out
+    assert SECRET not in out
+    (tmp_path / "job.yaml").write_text(text.replace("subject_from", "start: latest, subject_from"))
+    found = json.loads(quick("check", "job.yaml", "--json", bootstrap=broker.bootstrap)[1])
+    assert (found["records"], found["fit"], found["unfit"], found["warnings"][0][:3]) == (100, 100, [], "'n'")
 
 
 @pytest.mark.parametrize("said", ["has no messages", "there is no topic", "is a JSON object", "no answer from"])

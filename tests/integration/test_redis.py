@@ -19,7 +19,7 @@ from servers.redis import Redis
 from streamdp.config.job import JobConfig, make_config
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 from streamdp.store.store import Store
-from tests.support.commands import environment
+from tests.support.commands import Quick, environment
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
@@ -100,6 +100,20 @@ def test_kills_lose_and_repeat_no_entry(client: redis.Redis, settings: dict[str,
     assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead) == (ROWS, 0, 1)
     letters = (tmp_path / "bad.jsonl").read_text().splitlines()
     assert [json.loads(letter)["position"] for letter in letters] == [ROWS + 1]
+
+
+def test_check_reads_the_stream_and_learns_nothing(
+    client: redis.Redis, settings: dict[str, Any], tmp_path: Path, quick: Quick
+) -> None:
+    stream = settings["source"]["stream"]
+    fill(client, stream, 20)
+    client.xadd(stream, {"x": "none", "y": "1"}, id="21-1")
+    settings["source"]["follow"] = True
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
+    found = json.loads(quick.output("check", "job.yaml", "--json"))
+    assert (found["records"], found["fit"]) == (21, 20)
+    assert found["unfit"] == [{"reason": "not_a_number", "column": "x", "records": 1}]
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
 def test_what_does_not_fit_is_a_dead_letter(client: redis.Redis, settings: dict[str, Any]) -> None:
