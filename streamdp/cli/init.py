@@ -75,7 +75,7 @@ def init(
         draft = _of_topic(topic, brokers, delimiter)
     elif data is not None:
         folder = "." if output == "-" else os.path.dirname(os.path.abspath(output))
-        draft = _of_file(data, os.path.relpath(data, folder), delimiter, public)
+        draft = _of_file(data, data if "://" in data else os.path.relpath(data, folder), delimiter, public)
     text = draft(target=target, subject=subject, public=public, trust=chosen, items_per_user=items_per_user)
     if output == "-":
         typer.echo(text, nl=False)

@@ -38,8 +38,11 @@ _ENDINGS: dict[FileType, tuple[str, ...]] = {
 def file_type(path: str) -> FileType:
     """The type of a data file, or of the first one in a folder, from the ending of its name.
 
-    Unknown endings of `path` mean CSV; a file that ends in `.json` is read as JSON lines. It may be compressed.
+    Unknown endings of `path` mean CSV; a file that ends in `.json` is read as JSON lines. It may be compressed. A
+    folder of an object store has Parquet files.
     """
+    if "://" in path and path.endswith("/"):
+        return "parquet"
     if re.sub(PACKED, "", path).endswith(".json"):
         return "jsonl"  # not in `_ENDINGS`: in a folder of data, such a file may be about the data
     names = sorted(name for name in os.listdir(path) if _known(name)) if os.path.isdir(path) else [path]
@@ -184,7 +187,11 @@ class FileSourceConfig(BadRecordsConfig):
         """The files, in order. Raises `SourceError` for a URL, and for a folder without files of the type."""
         stored = self.type == "parquet" and not any(path.startswith("http") for path in self.paths)
         if not stored and any(re.match(r"[a-z0-9]+://", path) for path in self.paths):
-            raise SourceError("expected a file of this machine, got a URL: download it first, as with curl -O")
+            raise SourceError(
+                "expected a file of this machine, or Parquet files of an object store, such as s3://BUCKET/FOLDER/, got"
+                " another URL: a run that is interrupted must find the same records again; download the file, as with"
+                " curl -O"
+            )
         if self._stored_folder:
             from connectors.tables import stored_tables
 

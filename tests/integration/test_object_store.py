@@ -23,7 +23,7 @@ import yaml
 
 from streamdp.config.job import make_config
 from streamdp.store.store import Store
-from tests.support.commands import environment
+from tests.support.commands import Quick, environment
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
@@ -92,6 +92,26 @@ def put(address: str, data: bytes = b"") -> None:
     urllib.request.urlopen(request).close()
 
 
+def credentials(objects: str) -> dict[str, str]:
+    """The variables of the environment that name the server and its user."""
+    aws = {"ENDPOINT_URL": objects, "ALLOW_HTTP": "true", "REGION": "us-east-1"}
+    aws |= {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret"}
+    return {f"AWS_{name}": value for name, value in aws.items()}
+
+
+@pytest.mark.parametrize("address", ["in/", "in/0.parquet"])
+def test_init_and_check_read_what_run_reads(objects: str, tmp_path: Path, quick: Quick, address: str) -> None:
+    bucket = f"b{uuid.uuid4().hex[:12]}"
+    put(f"{objects}/{bucket}")
+    file = BytesIO()
+    pl.DataFrame({"x": [i % 9 / 9 for i in range(400)], "y": [i % 5 / 5 for i in range(400)]}).write_parquet(file)
+    put(f"{objects}/{bucket}/in/0.parquet", file.getvalue())
+    given = credentials(objects)
+    quick.error(0, "init", f"s3://{bucket}/{address}", "--target", "y", "--public", **given)
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["source"]["path"] == f"s3://{bucket}/{address}"
+    assert "400 of 400 records fit the schema (100.0 %)" in quick.output("check", "job.yaml", **given)
+
+
 def test_kills_lose_and_repeat_no_record(objects: str, tmp_path: Path) -> None:
     bucket = f"b{uuid.uuid4().hex[:12]}"
     put(f"{objects}/{bucket}")
@@ -108,9 +128,7 @@ def test_kills_lose_and_repeat_no_record(objects: str, tmp_path: Path) -> None:
         "commit": {"records": 250},
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
-    aws = {"ENDPOINT_URL": objects, "ALLOW_HTTP": "true", "REGION": "us-east-1"}
-    aws |= {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret"}
-    given = environment(None, **{f"AWS_{name}": value for name, value in aws.items()})
+    given = environment(None, **credentials(objects))
     written = tmp_path / "out"
     for kill in (True, True, False):
         with written.open("wb") as out:

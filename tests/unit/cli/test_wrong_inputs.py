@@ -159,7 +159,11 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("run people.csv --targte wage", 2, "--targte"),
     ("init", 2, "Missing argument"),
     ("init -o new.yaml nowhere.csv", 3, "no such file or directory"),
-    ("init -o new.yaml https://127.0.0.1/people.csv", 3, "got a URL: download it first"),
+    (
+        "init -o new.yaml https://127.0.0.1/people.csv",
+        3,
+        "got another URL: a run that is interrupted must find the same records again; download",
+    ),
     ("init -o new.yaml people.csv --target wgae", 2, "did you mean 'wage'?"),
     ("init -o new.yaml people.csv --subject nobody", 2, "the data have no column 'nobody'"),
     ("init -o new.yaml people.csv --delimiter ab", 2, "expected one ASCII character"),
