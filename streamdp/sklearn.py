@@ -20,7 +20,7 @@ from streamdp import estimators
 from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen, usual_delta
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
-from streamdp.estimators.hints import NO_WEIGHTS
+from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.traps import ignore_repeats, warn_if_repeated
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
@@ -45,6 +45,12 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     budget: str
     loss: Any
     random_state: Any
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
+        check_parameters(cls, given)
+        made: Self = super().__new__(cls)
+        return made
 
     def fit(self, X: Any, y: Any, **unknown: Any) -> Self:
         """Learn rows in order, once, from the beginning.

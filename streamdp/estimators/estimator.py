@@ -33,6 +33,7 @@ from streamdp.errors import (
     StreamDPError,
     check_path,
     check_whole,
+    is_number,
 )
 from streamdp.estimators.admission import Admission
 from streamdp.estimators.beside import Beside
@@ -363,7 +364,7 @@ class Estimator(river_base.Estimator):
                 fast.count(learner.seen, learner.open.records, learner.pending + learner.room)
             learner.fast = fast
 
-    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any) -> None:
+    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any, *, w: Any = 1.0) -> None:
         """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
 
         Parameters
@@ -373,10 +374,14 @@ class Estimator(river_base.Estimator):
             of Arrow, or an array whose columns are the declared features in their order.
         y
             The targets of the rows.
+        w
+            See `learn_one`.
 
-        Raises `SchemaError` for bad records, and if there is a ledger, because the rows have no subjects; both before
-        anything is learned or spent.
+        Raises `ConfigError` for other weights, `SchemaError` for bad records, and if there is a ledger, because the
+        rows have no subjects; all before anything is learned or spent.
         """
+        if not (is_number(w) and w == 1.0):
+            raise ConfigError(NO_WEIGHTS)
         self._admission.need_subjects(None)
         warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from inspect import signature
 from typing import Any
@@ -51,8 +52,9 @@ def check_parameters(kind: type, given: dict[str, Any]) -> None:
         The keywords.
     """
     for name in given.keys() - _known(kind):
-        meant = _PARAMETERS.get(name)
-        hint = suggestion(name, _known(kind)) if meant is None else f": use {meant}"
+        meant = _PARAMETERS.get(name, "")
+        there = re.split(r"\W", meant)[0] in _known(kind)
+        hint = f": use {meant}" if there else suggestion(name, _known(kind))
         raise ConfigError(f"{kind.__name__} has no parameter {name!r}{hint}")
 
 

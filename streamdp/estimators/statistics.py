@@ -357,19 +357,19 @@ class Statistics(Estimator):
         """
         super().learn_one(x, y, budget=budget, subject=subject, w=w)
 
-    def learn_many(self, X: Any, y: Any = None) -> None:
+    def learn_many(self, X: Any, y: Any = None, *, w: Any = 1.0) -> None:
         """Take the rows of a frame in order.
 
         Parameters
         ----------
-        X
+        X, w
             As for `Estimator.learn_many`.
         y
             With `every`, the time of each; None: now.
 
         Raises the errors of `Estimator.learn_many`.
         """
-        super().learn_many(X, np.zeros(len(X)) if y is None else y)
+        super().learn_many(X, np.zeros(len(X)) if y is None else y, w=w)
 
     def _encode_target(self, y: Any) -> float:
         if self._length is None or y is None:
