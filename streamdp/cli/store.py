@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import Annotated, Any
 
@@ -106,9 +107,12 @@ def weights(
     names = [w.name if w.label is None else f"{w.label}: {w.name}" for w in found]
     width = max(map(len, names), default=0)
     for name, w, baseline in zip(names, found, beside, strict=True):
-        interval = "" if w.low is None else f"  [{w.low:+.4f}, {w.high:+.4f}]"
+        size = abs(w.value) if w.low is None or w.high is None else (w.high - w.low) / 2
+        decimals = max(4, 1 - math.floor(math.log10(size))) if size > 0 else 4  # two digits of what is not known
+        interval = "" if w.low is None else f"  [{w.low:+.{decimals}f}, {w.high:+.{decimals}f}]"
         compared = "" if baseline is None else f"  beside {baseline}"
-        typer.echo(f"{name:{width}}  {w.value:+.4f}{'  not settled' if w.settled is False else interval}{compared}")
+        settled = "  not settled" if w.settled is False else interval
+        typer.echo(f"{name:{width}}  {w.value:+.{decimals}f}{settled}{compared}")
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
     for needed in needs(model.estimator, found):
         typer.echo(needed)

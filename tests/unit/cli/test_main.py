@@ -606,3 +606,17 @@ def test_a_run_says_whether_the_model_is_any_good(tmp_path: Path, quick: Quick) 
     published = json.loads((tmp_path / "model.json").read_text())
     assert published["validation"]["sentence"] == sentence
     assert "holdout" not in published
+
+
+def test_a_weight_of_a_wide_column_is_no_row_of_zeros(tmp_path: Path, quick: Quick) -> None:
+    """One dollar changes little: `-0.0000 [-0.0000, +0.0000]` said nothing of it."""
+    incomes = [i * 7919 % 200_000 for i in range(5_000)]
+    lines = (f"{income},{income + i * 104_729 % 160_000 >= 180_000}" for i, income in enumerate(incomes))
+    (tmp_path / "data.csv").write_text("\n".join(["income,rich", *lines]) + "\n")
+    flags = ("--feature", "income=0:200000", "--target", "rich", "--classes", "False,True", "--budget", "eps=8")
+    quick.output("run", "data.csv", *flags, folder=tmp_path)
+    line = quick.output("weights", "data.db", folder=tmp_path).splitlines()[0]
+    found = json.loads(quick.output("weights", "data.db", "--json", folder=tmp_path))[0]
+    assert found["low"] < found["value"] < found["high"] < 1e-3
+    shown = [float(part.strip("[],")) for part in line.split()[1:4]]
+    assert shown == pytest.approx([found["value"], found["low"], found["high"]], rel=0.05)
