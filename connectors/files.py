@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from connectors.csvgrammar import CSVGrammar, usual_delimiter
-from connectors.jsonrows import by_position, encode_json_lines, merge
+from connectors.jsonrows import encode_json_lines, merge
 from connectors.recordblocks import Records
 from connectors.recordfile import RecordFile
 from connectors.recordlines import Lines
 from connectors.textform import TextForm, usual_numbers
-from streamdp.data.records import Batch, DeadLetter, Encoder
+from streamdp.data.records import Batch, DeadLetter, Encoder, by_position
 from streamdp.errors import check_path
 
 

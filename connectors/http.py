@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Flaw, Memory, RowEncoder, Rows
-from streamdp.data.records import Batch, DeadLetter, Position, check_poll
+from streamdp.data.records import Batch, DeadLetter, Position, by_position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
@@ -281,8 +281,7 @@ class HTTPSource:
             at += call.size
         every = replace(every, X=np.concatenate(kept))
         batch = self._encoder.complete(every, np.array(places, dtype=np.int64), self.position)
-        dead = sorted([*dead, *batch.dead], key=lambda letter: letter.position)
-        return self._noted(replace(batch, dead=dead), calls, start)
+        return self._noted(replace(batch, dead=by_position([*dead, *batch.dead])), calls, start)
 
     def _reports(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
         reports, subjects, positions, dead = [], [], [], []

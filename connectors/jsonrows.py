@@ -20,7 +20,7 @@ import polars as pl
 
 from connectors.jsonscan import read
 from connectors.recordblocks import MAX_RECORD_BYTES, Records
-from streamdp.data.records import Batch, DeadLetter, Encoder, Position, lookup
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position, by_position, lookup
 
 Given = Mapping[str, Sequence[str | None]]
 
@@ -129,11 +129,6 @@ def merge(a: Batch, b: Batch) -> Batch:
         dead=by_position([*a.dead, *b.dead]),
         times=times,
     )
-
-
-def by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
-    """Sort dead letters by position."""
-    return sorted(dead, key=lambda letter: letter.position)
 
 
 def _encode_exactly(

@@ -17,7 +17,15 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartit
 from kafka.structs import MemberState
 
 from connectors.jsonrows import encode_json
-from connectors.kafkaclient import OFFSETS_TIMEOUT_S, connect, kafka_errors, leaderless, partitions_of, topic_id
+from connectors.kafkaclient import (
+    OFFSETS_TIMEOUT_S,
+    check_topic,
+    connect,
+    kafka_errors,
+    leaderless,
+    partitions_of,
+    topic_id,
+)
 from connectors.kafkagroup import GroupClient, PythonGroup
 from connectors.kafkakeys import NoSubject, framed_json, subjects_of
 from connectors.topicwatch import TopicWatch
@@ -30,6 +38,7 @@ from streamdp.data.records import (
     Shard,
     Stall,
     Subject,
+    by_position,
     check_poll,
 )
 from streamdp.errors import ConfigError, ShardUnavailableError, SourceError, SourceUnavailableError
@@ -223,20 +232,14 @@ class KafkaSource:
         return [(Shard(self.topic, partition), raw) for partition, raw in found.items()]
 
     def _check_topic(self) -> None:
-        """Raise `SourceError` if what was polled may be of another topic of the same name.
-
-        The client fetches by name and does not notice it. Ids are never used again, so all that was fetched before the
-        answer is of the topic with this id.
-        """
-        now = self._topic_id and topic_id(self._consumer, self.topic)
-        if now is None and self._topic_id is not None:
-            raise SourceUnavailableError(f"the broker does not know the topic {self.topic!r} at present")
-        if now != self._topic_id:
-            raise SourceError(
-                f"the topic {self.topic!r} was deleted and created again while it was read; start again with"
-                " --on-missing earliest to continue with its oldest record, or --on-missing latest to continue with"
-                " new records"
-            )
+        """See `kafkaclient.check_topic`."""
+        check_topic(
+            self._consumer,
+            self.topic,
+            self._topic_id,
+            "; start again with --on-missing earliest to continue with its oldest record, or --on-missing latest to"
+            " continue with new records",
+        )
 
     @property
     def settled(self) -> bool:
@@ -328,8 +331,7 @@ def _with_subjects(batch: Batch, keys: Sequence[Subject | NoSubject | None]) -> 
     places = zip(batch.positions.tolist(), found, strict=True)
     lacking = [DeadLetter(place, *key) for place, key in places if isinstance(key, NoSubject)]
     subjects: list[Subject | None] = [key for key in found if not isinstance(key, NoSubject)]
-    dead = sorted([*batch.dead, *lacking], key=lambda letter: letter.position)
-    return replace(batch.take(good), subjects=subjects, dead=dead)
+    return replace(batch.take(good), subjects=subjects, dead=by_position([*batch.dead, *lacking]))
 
 
 def _header(headers: Iterable[tuple[str, bytes | None]], name: str | None) -> str | None:

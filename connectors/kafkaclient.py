@@ -146,6 +146,20 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     return str(found.topic_id) if found is not None and found.topic_id else None
 
 
+def check_topic(consumer: KafkaConsumer, topic: str, known: str | None, remedy: str = "") -> None:
+    """Raise `SourceError` if what was fetched may be of another topic of the same name; `remedy` ends its text.
+
+    The client fetches by name and does not notice it. Ids are never used again, so all that was fetched before the
+    answer is of the topic with the id `known`, None of old brokers. Raises the errors of `kafka_errors`, also if the
+    brokers do not know the topic at present.
+    """
+    now = known and topic_id(consumer, topic)
+    if known is not None and now is None:
+        raise SourceUnavailableError(f"the broker does not know the topic {topic!r} at present")
+    if now != known:
+        raise SourceError(f"the topic {topic!r} was deleted and created again while it was read{remedy}")
+
+
 def leaderless(consumer: KafkaConsumer, topic: str) -> set[int]:
     """The partitions of a topic that cannot be read at present, because no broker leads them.
 

@@ -78,7 +78,7 @@ class RecordFile(ABC):
         self._open()
 
     def recognise(self, key: bytes) -> None:
-        """Tell this file from others with the same header: positions get a digest of its first `FIRST` records.
+        """Distinguish this file from others with the same header: positions get a digest of its first `FIRST` records.
 
         Call it before the first poll or seek, with the same key in every run: 32 to 64 secret bytes, without which
         the digest cannot be compared with a guess of the records.

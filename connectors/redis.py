@@ -68,7 +68,7 @@ class RedisSource:
         self._client.set_response_callback("XRANGE", lambda entries: entries)  # the client's own loses repeated fields
 
     def recognise(self, key: bytes) -> None:
-        """Do nothing: ids and counts of entries tell streams apart, without a `key`."""
+        """Do nothing: ids and counts of entries distinguish streams, without a `key`."""
 
     @property
     def position(self) -> Position:

@@ -10,7 +10,15 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, OffsetOutOfRangeError
 
-from connectors.kafkaclient import ANSWER_TIMEOUT_S, connect, connect_admin, kafka_errors, partitions_of, topic_id
+from connectors.kafkaclient import (
+    ANSWER_TIMEOUT_S,
+    check_topic,
+    connect,
+    connect_admin,
+    kafka_errors,
+    partitions_of,
+    topic_id,
+)
 from connectors.kafkasink import TopicWriter
 from streamdp.errors import SourceError, SourceUnavailableError
 
@@ -89,18 +97,12 @@ class TopicLog:
         return list(found)
 
     def _check_topic(self, first: int) -> None:
-        """As `KafkaSource` does: all that was fetched before the answer is of the topic with the id in the answer."""
-        if self.id is None:
-            return
+        """See `kafkaclient.check_topic`; the `first` message comes again if the brokers do not answer."""
         try:
-            now = topic_id(self._consumer, self._partition.topic)
-            if now is None:
-                raise SourceUnavailableError(f"the broker does not know {self._partition.topic!r} at present")
+            check_topic(self._consumer, self._partition.topic, self.id)
         except SourceUnavailableError:
             self._consumer.seek(self._partition, first)
             raise
-        if now != self.id:
-            raise SourceError(f"the topic {self._partition.topic!r} was deleted and created again while it was read")
 
     def forget(self, before: int) -> None:
         """See `Log.forget`. The next call repeats one that fails; without the right to it, no more are made."""

@@ -182,7 +182,7 @@ class TopicWatch:
             waits = self._waits[partition] = _Waits(reason, at, now, polls)
         if reason == "open_transaction":
             held = bounds.end - position
-            return reason, f"the end of a transaction: {held} messages lie behind its start", waits.since
+            return reason, f"the end of a transaction: {held} messages follow its start", waits.since
         if polls - waits.polls < STALL_POLLS:
             return "", "", now
         return reason, f"{bounds.stable - position} messages, which the client does not fetch", waits.since

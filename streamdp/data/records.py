@@ -6,7 +6,7 @@ Connectors depend on this module, and on nothing else of streamdp but its errors
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -130,6 +130,11 @@ class DeadLetter:
     reason: str
     column: str | None = None
     payload: bytes | None = None
+
+
+def by_position(dead: Iterable[DeadLetter]) -> list[DeadLetter]:
+    """Return dead letters, `dead`, in the order of their positions."""
+    return sorted(dead, key=lambda letter: letter.position)
 
 
 @dataclass(frozen=True, slots=True)
