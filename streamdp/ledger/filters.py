@@ -12,7 +12,7 @@ import numpy as np
 
 from streamdp.ledger.admission import admit_in_order, all_fit
 from streamdp.ledger.caps import cap_numbers, check_counts, spend_numbers
-from streamdp.ledger.periods import Cap, filters
+from streamdp.ledger.periods import Cap, budgets_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import NOBODY, ROW, CapNumbers
 from streamdp.ledger.subject_key import period_of
@@ -26,9 +26,9 @@ def fits(cap: Cap, spend: Budget) -> bool:
     """
     row, terms = np.zeros((1, ROW)), spend_numbers(spend, None, 1)
     row[:, : terms.shape[1]] = terms
-    for bound in filters(cap):
+    for bound in budgets_of(cap):
         check_counts(bound, spend)
-    return all(all_fit(row, *cap_numbers(bound)) for bound in filters(cap))
+    return all(all_fit(row, *cap_numbers(bound)) for bound in budgets_of(cap))
 
 
 def admit(cache: RowCache, slots: np.ndarray, terms: np.ndarray, caps: Sequence[CapNumbers]) -> np.ndarray:

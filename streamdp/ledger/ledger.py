@@ -23,7 +23,7 @@ from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, own_cap, parse_cap
+from streamdp.ledger.periods import Cap, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
 from streamdp.ledger.rows import CAP
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
@@ -113,7 +113,7 @@ class Ledger:
         self._own = own
         self.of_database = own is None
         self.moments = Moments(cap)
-        self._filters = filters(cap)
+        self._filters = budgets_of(cap)
         self._moment = 0.0  # of the records that are being admitted
         self.lock = threading.RLock()
         self._n_prepared = -1  # how many of the prepared records are not admitted yet; -1 if none were prepared

@@ -17,8 +17,7 @@ from streamdp.errors import StoreError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers
 from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap
-from streamdp.ledger.periods import filters as filters_of
+from streamdp.ledger.periods import Cap, budgets_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
@@ -78,7 +77,7 @@ class CarriedRows(PagedRows):
 
     def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:  # no database
         self._process = os.getpid()
-        self._caps = [cap_numbers(limit) for limit in filters_of(cap)]
+        self._caps = [cap_numbers(limit) for limit in budgets_of(cap)]
         self.cache = RowCache()
         self.cache.find(keys, np.ones(len(keys), dtype=np.bool_))
         self.cache.fill(rows, np.zeros(len(rows), dtype=np.bool_))

@@ -27,8 +27,7 @@ from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.charged import CapHistory, with_caps
 from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_charged, read_mark
-from streamdp.ledger.periods import Cap
-from streamdp.ledger.periods import filters as filters_of
+from streamdp.ledger.periods import Cap, budgets_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.spends import spends_in
@@ -66,7 +65,7 @@ class PagedRows:
         self._connection = connection
         self._process = os.getpid()
         self._cap, self._alone = cap, alone
-        self._limits = filters_of(cap)
+        self._limits = budgets_of(cap)
         self._caps = [cap_numbers(limit) for limit in self._limits]
         self._deleted = 0  # the last `write_pending` deleted the rows of periods before this one
         self._spends = spends_in(connection)

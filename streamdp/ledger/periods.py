@@ -156,7 +156,7 @@ def in_units(seconds: int) -> str:
     raise AssertionError("a second divides every whole number")
 
 
-def filters(cap: Cap) -> tuple[Budget, ...]:
+def budgets_of(cap: Cap) -> tuple[Budget, ...]:
     """Return the budgets that a record must fit: that of its period, and the total if there is one; or the only one."""
     if not isinstance(cap, RenewingCap):
         return (cap,)
@@ -213,7 +213,7 @@ def _larger(one: Any, other: Any) -> Any:
 
 def allows_more(cap: Cap, than: Cap) -> bool:
     """Return whether a cap has a larger amount than another one of the same kind."""
-    new, old = (sum(map(astuple, filters(one)), ()) for one in (cap, than))
+    new, old = (sum(map(astuple, budgets_of(one)), ()) for one in (cap, than))
     return any(a > b for a, b in zip(new, old, strict=True))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamdp.data.subjects import Dated, Subject
 from streamdp.errors import SchemaError
-from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time
+from streamdp.ledger.periods import Cap, RenewingCap, budgets_of, for_all_time
 from streamdp.ledger.subject_key import hash_subjects
 
 Hashes = tuple[np.ndarray, np.ndarray]
@@ -39,7 +39,7 @@ def of_records(cap: Cap, subjects: Sequence[Subject | None], moment: float, key:
         return hash_subjects(subjects, key)
     periods = cap.codes(np.where(timely(cap, subjects, moment), _times(subjects, moment), 0.0))
     found = [hash_subjects(subjects, key, codes) for codes in (periods, np.zeros_like(periods))]
-    keys, present = zip(*found[: len(filters(cap))], strict=True)
+    keys, present = zip(*found[: len(budgets_of(cap))], strict=True)
     return np.concatenate(keys), np.concatenate(present)
 
 

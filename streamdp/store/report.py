@@ -19,7 +19,7 @@ from streamdp.database.opening import open_database
 from streamdp.errors import StoreMismatchError
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers
 from streamdp.ledger.ledger_rows import read_caps
-from streamdp.ledger.periods import Cap, RenewingCap, filters, parse_cap
+from streamdp.ledger.periods import Cap, RenewingCap, budgets_of, parse_cap
 from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
 from streamdp.ledger.spends import spends_in
 from streamdp.ledger.subject_key import period_of
@@ -119,7 +119,7 @@ def _present(cap: Cap, now: float | None) -> np.ndarray | None:
 
 def _classes(rows: np.ndarray, cap: Cap) -> np.ndarray:
     """How many rows there are in each class of `SHARES`."""
-    place = np.searchsorted(SHARES, _shares(rows, filters(cap)[0]) * (1 - 1e-9))
+    place = np.searchsorted(SHARES, _shares(rows, budgets_of(cap)[0]) * (1 - 1e-9))
     return np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
 
 
