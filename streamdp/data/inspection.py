@@ -39,7 +39,7 @@ class ColumnCounts:
 
 @dataclass
 class _Form:
-    """What tells an id: whether the numbers of each block are whole and rise, how often, and undeclared texts."""
+    """What recognises ids: whether the numbers of each block are whole and rise, how often, and undeclared texts."""
 
     rising: bool = True
     steps: int = 0

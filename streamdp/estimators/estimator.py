@@ -49,7 +49,7 @@ from streamdp.learners.learner import Collector, Learner, People, share_changes
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
-from streamdp.optim.losses import Huber, Loss, loss_for
+from streamdp.optim.losses import LOSSES, Huber, Loss, loss_for
 from streamdp.privacy.entropy import entropy
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -90,7 +90,8 @@ class Estimator(river_base.Estimator):
 
     learns: type[Learner]
     """The kind of its learner."""
-    _losses: ClassVar[tuple[type[Loss], ...]]
+    predicts_classes: ClassVar[bool] = False
+    """Whether targets are classes, and not numbers."""
     budget: Budget | str | None
     features: Sequence[str] | Mapping[str, Any] | None
     seed: int | None
@@ -712,8 +713,8 @@ class Estimator(river_base.Estimator):
 
     def _resolve_loss(self) -> Loss:
         loss = loss_for(self.loss)
-        if not isinstance(loss, self._losses):
-            names = ", ".join(kind.name for kind in self._losses)
+        if loss.of_classes != self.predicts_classes:
+            names = ", ".join(kind.name for kind in LOSSES.values() if kind.of_classes == self.predicts_classes)
             raise ConfigError(f"{type(self).__name__}: loss must be one of {names}, got {loss.name}")
         return loss
 

@@ -46,7 +46,6 @@ from streamdp.learners.local_roots import Roots
 from streamdp.learners.series import Series
 from streamdp.learners.sums import Mixed, Pan, Sums
 from streamdp.ledger.periods import whole_seconds
-from streamdp.optim.losses import Huber
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
@@ -264,7 +263,6 @@ class Statistics(Estimator):
     """
 
     learns: type[Learner] = Sums
-    _losses = (Huber,)
     batch_size: int | None
     loss = "huber"  # not used: statistics have no loss
     intercept = True

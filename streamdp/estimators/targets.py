@@ -15,7 +15,7 @@ from streamdp.data.floats import number
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
-from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
+from streamdp.optim.losses import Hinge, Logistic, Loss, Quantile, Softmax, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
 _LARGEST_LOG = 700.0
@@ -24,8 +24,6 @@ _LARGEST_LOG = 700.0
 
 class Regressor(Estimator, river_base.MiniBatchRegressor):
     """Numbers as targets."""
-
-    _losses = (Huber, Squared, Quantile)
 
     @cached_property
     def _of_log(self) -> bool:
@@ -116,7 +114,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
 class Classifier(Estimator, river_base.MiniBatchClassifier):
     """Declared classes as targets, (False, True) by default: labels that come from the data would leak."""
 
-    _losses = (Logistic, Softmax, Hinge)
+    predicts_classes = True
 
     classes: Sequence[Hashable] | None
     _index: dict[Any, float]
@@ -125,19 +123,19 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
     def _set_up(self) -> None:
         try:
-            self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
-            several = len(set(self._labels)) == len(self._labels) > 1
+            self.labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
+            several = len(set(self.labels)) == len(self.labels) > 1
         except TypeError:  # no list, or a label without a hash
             several = False
         # Each process has its own order of a set, and states and reports number the labels.
         if isinstance(self.classes, str | bytes | set | frozenset) or not several:
             raise ConfigError("classes: expected a list of at least two labels and no label twice")
-        self._index = {label: float(k) for k, label in enumerate(self._labels)}
+        self._index = {label: float(k) for k, label in enumerate(self.labels)}
         super()._set_up()
 
     @property
     def _multiclass(self) -> bool:
-        return len(self._labels) > 2  # River's checks read it
+        return len(self.labels) > 2  # River's checks read it
 
     def _resolve_loss(self) -> Loss:
         loss = super()._resolve_loss()
@@ -151,7 +149,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
     def model_dict(self) -> dict[str, Any]:
         """See `Estimator.model_dict`."""
         # Labels of numpy as those of Python: they are equal, and each version of numpy shows them in its own way.
-        labels = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
+        labels = [label.item() if isinstance(label, np.generic) else label for label in self.labels]
         return super().model_dict() | {"classes": [repr(label) for label in labels]}
 
     def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
@@ -160,7 +158,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         blocks = theta.reshape(self.learner.problem.outputs, -1)
         return {
             label: dict(zip(names, block.tolist(), strict=True))
-            for label, block in zip(self._labels, blocks, strict=True)
+            for label, block in zip(self.labels, blocks, strict=True)
         }
 
     def _encode_target(self, y: Any) -> float:
@@ -169,13 +167,13 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         except Exception:  # noqa: BLE001 - it has no hash; the error may show it
             index = None
         if index is None:
-            declared = f"one of the {len(self._labels)} declared classes"
+            declared = f"one of the {len(self.labels)} declared classes"
             what = "False or True; other labels are declared by classes=[...]" if self.classes is None else declared
             raise SchemaError(f"target: expected {what}")
         return index
 
     def _check_targets(self, y: np.ndarray) -> None:
-        check_classes(y, len(self._labels))
+        check_classes(y, len(self.labels))
 
     def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> Any:
         """Return the most probable declared class.
@@ -188,12 +186,12 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             Ignored: River passes the keyword arguments of `learn_one`.
         """
         if (prediction := self.prediction) is None:
-            return self._labels[0]
+            return self.labels[0]
         predictor = prediction.predictor
         if predictor is not None and (score := predictor.score(x)) is not None:
-            return self._labels[score > 0]
+            return self.labels[score > 0]
         scores = prediction.of_record(x)
-        return self._labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
+        return self.labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of each declared class; see `moderation` for LDP learners of two classes.
@@ -209,15 +207,15 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         self._need_probabilities()
         if self._features is None or (prediction := self.prediction) is None:
-            return dict.fromkeys(self._labels, 1 / len(self._labels))
+            return dict.fromkeys(self.labels, 1 / len(self.labels))
         reader = prediction.predictor or prediction.reader()
         if (p := reader.probability(x, self.learner.noise_variance())) is not None:
-            return {self._labels[0]: 1 - p, self._labels[1]: p}
+            return {self.labels[0]: 1 - p, self.labels[1]: p}
         if self.learner.problem.outputs > 1:
             shares = scipy.special.softmax(prediction.of_record(x))
         else:
             shares = self.predict_proba_arrays(self._features.row_of(x))[0]
-        return dict(zip(self._labels, shares.tolist(), strict=True))
+        return dict(zip(self.labels, shares.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
         """Return the most probable classes for the rows of a frame, in its form.
@@ -229,7 +227,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         X = as_frame(X)
         k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_arrays(self._features.frame(X))
-        return series_like(X, [self._labels[i] for i in k])
+        return series_like(X, [self.labels[i] for i in k])
 
     def predict_proba_many(self, X: Any) -> Any:
         """Return the probabilities for the rows of a frame, in its form, one column for each class.
@@ -244,16 +242,16 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         self._need_probabilities()
         X = as_frame(X)
         if self._features is None:
-            values = np.full((len(X), len(self._labels)), 1 / len(self._labels))
+            values = np.full((len(X), len(self.labels)), 1 / len(self.labels))
         else:
             values = self.predict_proba_arrays(self._features.frame(X))
-        return frame_like(X, values, self._labels)
+        return frame_like(X, values, self.labels)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
 
     def _target_task(self, loss: Loss) -> Task:
-        return (Classes if isinstance(loss, Hinge) else Probabilities)(len(self._labels))
+        return (Classes if isinstance(loss, Hinge) else Probabilities)(len(self.labels))
 
     def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n, K) probabilities of the classes, for a loss that has probabilities: not the hinge loss.

@@ -4,7 +4,7 @@ The learners in batches release nothing of a batch but one noisy sum of whole nu
 not depend on how the records are divided or on the order of additions, so the records of a batch may be anywhere:
 
     GatheredPart   a process takes its part of the records of each batch, and admits them; nothing is learned
-    records        it hands over the raw records, batch by batch
+    records        it returns the raw records, batch by batch
     Batches.part   a process that holds records of the next batch returns their sum
     learn_parts    one process adds these sums, adds what protects the total, and makes the step
 

@@ -218,7 +218,7 @@ class UserReports(Collector):
 
         loss, bounded, classes = self.problem.loss, self.search.bounds is not None, self.problem.classes > 0
         reach = self.region.reach(self.region.project(first_theta(loss, self._d, bounded)))
-        fine = self._mean_of(1).fine
+        fine = self.mean_of(1).fine
         information = float(fine.rows(self._d)[0, INFORMATION])
         far = expected_distance(self._d, bounded, classes)
         curvature = self.problem.curvature(self.p) / fine.bound if self.follows else 0.0
@@ -233,7 +233,8 @@ class UserReports(Collector):
             return self.window.spread_for(bound)
         return bound * max(1 / items, 0.5 / math.sqrt(items))
 
-    def _mean_of(self, users: int) -> UserMean:
+    def mean_of(self, users: int) -> UserMean:
+        """The private mean over so many `users`."""
         loss, spread = self.problem.loss, self._spread
         sensitivity = sensitivity_of_average(loss, int(self.window.items))
         if self.plan.centre == "asked":
@@ -242,7 +243,7 @@ class UserReports(Collector):
         return mean.quietest() if self.method == "asgd" else mean
 
     def _noise(self, batch: int) -> float:
-        mean = self._mean_of(batch)  # only answers to the fine question are averaged
+        mean = self.mean_of(batch)  # only answers to the fine question are averaged
         return mean.variance + self._spread**2 * (1 / (batch - mean.coarse) - 1 / batch)
 
     def _begin_phase(self) -> None:
@@ -252,13 +253,13 @@ class UserReports(Collector):
         if isinstance(self.batch_steps, Planned) and math.isinf(self.region.beta):
             self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
         self.middle = self.batch_steps.middle
-        self.mean = self._mean_of(self.batch_steps.batch)
+        self.mean = self.mean_of(self.batch_steps.batch)
         self._begin_batch()
 
     def _begin_batch(self) -> None:
         mean = self.mean
         self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
-        self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
+        self._centre, self.total = np.zeros(self._d), np.zeros(self._d)
         self._answered = 0
 
     # -- collecting --------------------------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ class UserReports(Collector):
             np.add.at(self._votes, coordinates, answers)
         else:
             answers = mean.answer_fine(vectors, self._centre, self.rng)
-            self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # the same sum as one by one
+            self.total = np.add.accumulate(np.vstack([self.total, answers]))[-1]  # the same sum as one by one
         self._heard(len(vectors))
 
     def _heard(self, reports: int) -> None:
@@ -370,7 +371,7 @@ class UserReports(Collector):
                 self._centre = mean.centre(self._votes, mean.signs(self.batch_steps.place))
             self._answered = answered
         else:
-            average = self._centre + self._total / (mean.users - mean.coarse)
+            average = self._centre + self.total / (mean.users - mean.coarse)
             self._begin_batch()
             before = self.batch_steps.place[:2], self.batch_steps.batch
             self.batch_steps.move(average, 1, mean.users)
@@ -448,7 +449,7 @@ class UserReports(Collector):
             if coarse:
                 self._votes[report.coordinate] += answer.astype(np.int64)
             else:
-                self._total = self._total + answer
+                self.total = self.total + answer
             self._heard(1)
 
         return take
@@ -564,7 +565,7 @@ class UserReports(Collector):
                 "answered": self._answered,
                 "votes": self._votes.copy(),
                 "centre": self._centre.copy(),
-                "total": self._total.copy(),
+                "total": self.total.copy(),
             }
         )
 
@@ -575,7 +576,7 @@ class UserReports(Collector):
         self._begin_phase()
         self._follow(self.batch_steps, self.search)
         self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
-        self._centre, self._total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
+        self._centre, self.total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
         if window_at < 0 or not 0 <= answered < self.mean.users:
             raise ConfigError("state: its counts are out of range")

@@ -36,7 +36,7 @@ class Gathering:
     _out: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def taken_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Hand over the records of who was held out of the last window, as `close` returns them; None: nobody."""
+        """Return the records of people who were held out of the last window, as `close` does; None: there are none."""
         found, self._out = self._out, None
         return found
 

@@ -1,4 +1,6 @@
-"""Constants and gradients of `loops` for other compiled modules."""
+"""Constants and gradients of `loops` for other compiled modules; the derivatives of the losses."""
+
+from libc.math cimport exp
 
 from streamdp.privacy.arrays cimport Rows
 
@@ -59,3 +61,32 @@ cdef struct Records:
 cdef void gradient_of(const Point* at, const double* x, double y, double* g) noexcept nogil
 cdef int point_of(spec, theta, Py_ssize_t p, Point* out) except -1
 cdef int records_of(spec, theta, X, y, Records* out) except -1
+
+
+cdef inline double clamped(double x, double low, double high) noexcept nogil:
+    return min(max(x, low), high)
+
+
+cdef inline double coefficient(const double* spec, double u, double y, double sigma, double t) noexcept nogil:
+    """The derivative a of the loss in the linear predictor u, without the weight.
+
+    For a non-smooth loss and t > 0 it is the derivative at v = u - t a, which minimises l(v) + (v - u)^2 / (2 t).
+    """
+    cdef int loss = <int> spec[LOSS]
+    cdef double a, sign
+    if loss == LOGISTIC:
+        return 1.0 / (1.0 + exp(-clamped(u, -700.0, 700.0))) - y
+    if loss == HUBER:
+        return -clamped((y - u) / sigma, -spec[SHAPE], spec[SHAPE])
+    if loss == SQUARED:
+        return u - clamped(y, -spec[TARGET_BOUND], spec[TARGET_BOUND])
+    if loss == QUANTILE:
+        a = 1.0 if y < u else 0.0
+        if t > 0.0:
+            a = clamped((u - y) / t + spec[SHAPE], 0.0, 1.0)
+        return a - spec[SHAPE]
+    sign = 2.0 * y - 1.0  # hinge
+    a = 1.0 if sign * u < 1.0 else 0.0
+    if t > 0.0:
+        a = clamped((1.0 - sign * u) / t, 0.0, 1.0)
+    return -sign * a

@@ -22,35 +22,6 @@ cdef extern from *:
     const double TINY_ROOT "SDP_TINY_ROOT"
 
 
-cdef inline double _clamped(double x, double low, double high) noexcept nogil:
-    return min(max(x, low), high)
-
-
-cdef inline double _coefficient(const double* spec, double u, double y, double sigma, double t) noexcept nogil:
-    """The derivative a of the loss in the linear predictor u, without the weight.
-
-    For a non-smooth loss and t > 0 it is the derivative at v = u - t a, which minimises l(v) + (v - u)^2 / (2 t).
-    """
-    cdef int loss = <int> spec[LOSS]
-    cdef double a, sign
-    if loss == LOGISTIC:
-        return 1.0 / (1.0 + exp(-_clamped(u, -700.0, 700.0))) - y
-    if loss == HUBER:
-        return -_clamped((y - u) / sigma, -spec[SHAPE], spec[SHAPE])
-    if loss == SQUARED:
-        return u - _clamped(y, -spec[TARGET_BOUND], spec[TARGET_BOUND])
-    if loss == QUANTILE:
-        a = 1.0 if y < u else 0.0
-        if t > 0.0:
-            a = _clamped((u - y) / t + spec[SHAPE], 0.0, 1.0)
-        return a - spec[SHAPE]
-    sign = 2.0 * y - 1.0  # hinge
-    a = 1.0 if sign * u < 1.0 else 0.0
-    if t > 0.0:
-        a = _clamped((1.0 - sign * u) / t, 0.0, 1.0)
-    return -sign * a
-
-
 cdef inline double _weight(const double* spec, double square) noexcept nogil:
     """The weight of a record whose x has this squared norm: see `losses.base`."""
     if square <= 2.0 or spec[CLIP] != INFINITY:
@@ -68,7 +39,7 @@ cdef void _of_one(const Point* at, const double* x, double y, double* g) noexcep
         square += x[j] * x[j]
         u += theta[j] * x[j]
     weight = _weight(spec, square)
-    a = _coefficient(spec, u, y, theta[at.d - 1], spec[ENVELOPE] * weight * square)
+    a = coefficient(spec, u, y, theta[at.d - 1], spec[ENVELOPE] * weight * square)
     scale = 0.5 * (spec[KAPPA] - a * a) * weight if spec[LOSS] == HUBER else 0.0
     a = a * weight if square > TINY and fabs(a) > TINY_ROOT else 0.0
     size = a * a * square + scale * scale

@@ -52,7 +52,7 @@ class LocalHalf:
         self.document: Document = document
         self.budget = parse_budget(document.budget)
         self._schema = document.schema_.build()
-        self._randomizer = self._built(agreed, rng or Entropy())
+        self.randomizer = self._built(agreed, rng or Entropy())
 
     def _built(self, agreed: Agreement, rng: Entropy | SeededEntropy) -> Randomizer:
         document, schema, names = self.document, self._schema, self._schema.feature_names
@@ -123,7 +123,7 @@ class LocalHalf:
             row, target = self._schema.encode_one({**x, self._schema.target: y})
         if target is None:
             raise SchemaError("the target is missing")
-        made = self._randomizer(
+        made = self.randomizer(
             row, min(max(target, -FURTHEST), FURTHEST), budget=None if spend == self.budget else spend
         )
         out: dict[str, Any] = {"version": document.version, "budget": str(spend or self.budget), "id": name}

@@ -94,16 +94,16 @@ class HeldOut(Validator):
         self.rate = plan.share or 0.0
         """The share of held-out people in the present block."""
         self._counts = NoisySum(budget, math.sqrt(2), task.groups, first, rng)
-        self._scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
+        self.scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
 
     def enough(self, people: float) -> bool:
         """Whether so many held-out people are enough for a sum: otherwise noise would hide what they say."""
-        return people > _LOUDEST * math.sqrt(self._scores.variance)
+        return people > _LOUDEST * math.sqrt(self.scores.variance)
 
     def begin_batch(self, records: int) -> None:
         """Set the share of held-out records in the stream until the next batch has so many others."""
         assert self.plan.share is not None
-        met = float(self._progress[MET])
+        met = float(self.progress[MET])
         due = self.plan.share * (met + records) - float(self._total[sums.ANSWERS])
         held = min(due, records * _MOST / (1 - _MOST))
         wait = held < min(_PART * self.plan.share * met, records) or not self.enough(held)
@@ -112,20 +112,20 @@ class HeldOut(Validator):
     @property
     def held(self) -> int:
         """How many people are in the open sums."""
-        return self._counts.vectors + self._scores.vectors
+        return self._counts.vectors + self.scores.vectors
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """See `Validator.begin`; an open block is discarded."""
         self._counts.discard()
-        self._scores.discard()
+        self.scores.discard()
         super().begin(point, middle, scale, most)
 
     def take(self, most: int, held_out: bool = False) -> np.ndarray:
         """See `Validator.take`: here of any number of people; with `held_out`, all are asked."""
-        first, self._questions = int(self._progress[MET]), self._questions[:0]
-        progress = self._progress.copy()
+        first, self._questions = int(self.progress[MET]), self._questions[:0]
+        progress = self.progress.copy()
         progress[MET] = progress[END] = first + most
-        self._progress = progress
+        self.progress = progress
         if progress[REACH] == 0 or not (held_out or self.rate):
             return np.full(most, NOTHING)
         share = None if held_out else self.rate
@@ -136,7 +136,7 @@ class HeldOut(Validator):
 
         Person i has the next sizes[i] of the scores and targets y (N,).
         """
-        task, reach, rows = self._task, float(self._progress[REACH]), np.repeat(asked, sizes)
+        task, reach, rows = self._task, float(self.progress[REACH]), np.repeat(asked, sizes)
         counted, scored = rows == CONSTANT, rows > CONSTANT
         try:
             if counted.any():
@@ -155,7 +155,7 @@ class HeldOut(Validator):
                     vectors[np.arange(len(vectors)), 4 + task.cell(*own, self._fixed)] = _CELL
                 for raw in own:
                     raw[:] = 0
-                self._scores.add(_averages(vectors, sizes[asked > CONSTANT]))
+                self.scores.add(_averages(vectors, sizes[asked > CONSTANT]))
         finally:
             scores[:] = 0
 
@@ -166,22 +166,22 @@ class HeldOut(Validator):
             n, counts = self._counts.close()
             self._known = task.counted(self._known, counts, n, self._counts.variance)
             block[sums.ANSWERS] += n
-        if self._scores.vectors:
-            n, total = self._scores.close()
+        if self.scores.vectors:
+            n, total = self.scores.close()
             for j, (kind, first) in enumerate(((ERROR, sums.ERRORS), (OTHER, sums.OTHERS))):
-                low, high = task.range(kind, self._fixed, float(self._progress[REACH]))
+                low, high = task.range(kind, self._fixed, float(self.progress[REACH]))
                 middle, half, weight = (high + low) / 2, (high - low) / 2, task.weights[j]
                 u, square = total[2 * j : 2 * j + 2] / weight
-                square = min(max(square, u**2 / n), n) + self._scores.variance / weight**2
+                square = min(max(square, u**2 / n), n) + self.scores.variance / weight**2
                 block[first : first + 3] = (
                     n,
                     n * middle + half * u,
                     (n * middle + 2 * half * u) * middle + half**2 * square,
                 )
                 if kind == ERROR:
-                    block[sums.ERROR_RANGE] = half**2 * (n + self._scores.variance / weight**2)
+                    block[sums.ERROR_RANGE] = half**2 * (n + self.scores.variance / weight**2)
             if task.cells:
-                block[sums.CELLS : sums.CELLS + 2] = n, self._scores.variance / _CELL**2
+                block[sums.CELLS : sums.CELLS + 2] = n, self.scores.variance / _CELL**2
                 block[sums.COLUMNS :] = total[4:] / _CELL
             block[sums.ANSWERS] += n
         self._open = block

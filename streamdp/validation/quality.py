@@ -51,7 +51,7 @@ class Quality:
     `measure` says what the errors are. Errors above `largest` count as this; None: not known yet. `total` is of all
     answers, `recent` of the later half of those since the last drift. The verdict is "better" than the best constant,
     if the interval of the recent difference is below 0; "no better", if it lies above -5 % of the constant's error;
-    else "not known yet": then about `missing` more answers would tell, if the difference stays; None: not known. The
+    else "not known yet": then about `missing` more answers would decide, if the difference stays; None: not known. The
     error has risen `drifts` times (see `streamdp.validation.drift`), for the last time after
     `last_drift` records, None for never.
     """
@@ -79,7 +79,7 @@ class Quality:
             more = (
                 "more answers will show it"
                 if self.missing is None
-                else f"about {self.missing:,} more answers would tell"
+                else f"about {self.missing:,} more answers would decide"
             )
             said += f": {more}"
         if self.last_drift is not None:

@@ -29,7 +29,7 @@ class Rows:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all sums."""
+        """Set all sums to zero."""
         self.start(np.zeros((0, self._columns)), self._first)
 
     def start(self, stretches: np.ndarray, length: float) -> None:

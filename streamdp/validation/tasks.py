@@ -82,7 +82,7 @@ class Numbers:
         return float(np.interp(self._tau * below[-1], below, np.linspace(low, high, len(below))))
 
     def sure(self, known: np.ndarray) -> bool:
-        """Whether counts in `known` tell the constant: noise and spread hardly move its level."""
+        """Whether the counts in `known` determine the constant: noise and spread hardly move its level."""
         n = known[3:].sum()
         return bool(n > 0 and (known[2] * PARTS / 2 + n / 4) < (_NEAR * n) ** 2)
 

@@ -51,7 +51,7 @@ class Validator:
     def __init__(self, plan: Plan, task: Task, size: int, rng: Rng | FreshWords) -> None:
         self.plan = plan
         self._task, self._rng = task, rng
-        self._progress = np.zeros(PROGRESS)
+        self.progress = np.zeros(PROGRESS)
         self._known = task.start(0.0, 1.0, self.summed)
         self._total = np.zeros(sums.COLUMNS + task.cells)
         self._halves = sums.Rows(_STRETCHES, drift.FIRST, columns=len(self._total))
@@ -74,13 +74,13 @@ class Validator:
         spread of 0, records are not asked yet. `most` is half the width of the target's bounds.
         """
         self._end_block()
-        progress = self._progress.copy()
+        progress = self.progress.copy()
         if progress[REACH] == 0 and scale > 0:
             progress[REACH] = self.plan.bound or min(_REACH * scale, most)
             self._known = self._task.start(middle, float(progress[REACH]), self.summed)
         self.point, self._fixed = point.copy(), self._known
         progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)
-        self._progress = progress
+        self.progress = progress
         self._ask()
 
     def _end_block(self) -> None:
@@ -91,18 +91,18 @@ class Validator:
         self._total = self._total + block
         self._halves.add(block)
         if self._window.add(block[: sums.COLUMNS]) and drift.risen(
-            self._window, self._task.largest(self._progress[REACH])
+            self._window, self._task.largest(self.progress[REACH])
         ):
             self._window.clear()
             self._halves.clear()
-            progress = self._progress.copy()
+            progress = self.progress.copy()
             progress[DRIFTS] += 1
             progress[DRIFT] = progress[MET]
-            self._progress = progress
+            self.progress = progress
 
     def _ask(self) -> None:
-        met, end = int(self._progress[MET]), int(self._progress[END])
-        if self._progress[REACH] == 0:
+        met, end = int(self.progress[MET]), int(self.progress[END])
+        if self.progress[REACH] == 0:
             self._questions = np.zeros(end - met, dtype=np.int64)
         else:
             cells = bool(self._task.cells)
@@ -111,13 +111,13 @@ class Validator:
     def knows_constant(self) -> bool:
         """Whether the constant of this block is known well enough to compare errors with it."""
         if isinstance(self._task, Numbers) and not self.summed:
-            return bool(self._progress[INFORMATION] >= _SURE)
+            return bool(self.progress[INFORMATION] >= _SURE)
         return self._task.sure(self._fixed)
 
     def take(self, most: int) -> np.ndarray:
         """Return what the next records of the block, at most this many, are asked, and move past them."""
         asked, self._questions = self._questions[:most], self._questions[most:]
-        self._progress[MET] += len(asked)
+        self.progress[MET] += len(asked)
         return asked
 
     def answer(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
@@ -143,17 +143,17 @@ class Validator:
             words[:] = 0
 
     def _on_constant(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        first, reach = int(self._progress[CONSTANTS]), float(self._progress[REACH])
+        first, reach = int(self.progress[CONSTANTS]), float(self.progress[REACH])
         noisy = answer(self._task.bits(y, self._fixed, first), keep, words)
-        progress = self._progress.copy()
+        progress = self.progress.copy()
         progress[CONSTANTS] += len(noisy)
         progress[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
-        self._progress = progress
+        self.progress = progress
         self._known = self._task.learned(noisy, self._known, first, reach)
         self._add(sums.OTHERS, noisy[:0], len(noisy))
 
     def _on_error(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        known, reach = self._fixed, float(self._progress[REACH])
+        known, reach = self._fixed, float(self.progress[REACH])
         low, high = self._task.range(kind, known, reach)
         half = (high - low) / 2
         values = self._task.values(kind, scores, y, known, reach)
@@ -188,11 +188,11 @@ class Validator:
 
     def quality(self) -> Quality:
         """The quality of the model by the answers."""
-        reach = float(self._progress[REACH])
+        reach = float(self.progress[REACH])
         largest = self._task.largest(reach)
         recent = quality.stretch(self._halves.later_half() + self._open, self._task, self._known, reach)
         total = quality.stretch(self._total + self._open, self._task, self._known, reach)
-        drifts, verdict = int(self._progress[DRIFTS]), quality.verdict(recent)
+        drifts, verdict = int(self.progress[DRIFTS]), quality.verdict(recent)
         return Quality(
             self._task.measure,
             largest if reach else None,
@@ -200,7 +200,7 @@ class Validator:
             recent,
             verdict,
             drifts,
-            int(self._progress[DRIFT]) if drifts else None,
+            int(self.progress[DRIFT]) if drifts else None,
             quality.missing(total, recent) if verdict == quality.UNKNOWN else None,
         )
 
@@ -212,7 +212,7 @@ class Validator:
 
     def _numbers(self) -> dict[str, np.ndarray]:
         return {
-            "progress": self._progress,
+            "progress": self.progress,
             "known": self._known,
             "fixed": self._fixed,
             "point": self.point,
@@ -240,16 +240,16 @@ class Validator:
             if not (0 <= used <= len(found[name]) - 2 and length >= 1):
                 raise ConfigError(f"state: validation.{name} is out of range")
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
-        self._progress, self._known, self._fixed, self.point = progress, found["known"], found["fixed"], found["point"]
+        self.progress, self._known, self._fixed, self.point = progress, found["known"], found["fixed"], found["point"]
         self._total, self._open = found["total"], found["open"]
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
         """Take over the answers about models of disjoint records. What is recent is the later half of each."""
-        all_progress = np.stack([part._progress for part in parts])  # noqa: SLF001 - the same class
-        self._progress = all_progress.sum(axis=0)
-        self._progress[REACH], self._progress[DRIFT] = all_progress[:, REACH].max(), all_progress[:, DRIFT].max()
-        self._progress[END] = self._progress[MET]
+        all_progress = np.stack([part.progress for part in parts])
+        self.progress = all_progress.sum(axis=0)
+        self.progress[REACH], self.progress[DRIFT] = all_progress[:, REACH].max(), all_progress[:, DRIFT].max()
+        self.progress[END] = self.progress[MET]
         best = parts[int(np.argmax(all_progress[:, INFORMATION]))]
         self._known = self._fixed = best._known  # noqa: SLF001
         self._total = np.sum([part._total + part._open for part in parts], axis=0)  # noqa: SLF001

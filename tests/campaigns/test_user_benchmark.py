@@ -146,9 +146,9 @@ def test_all_spend_the_same_a_user(budget: Budget) -> None:
 
 def test_group_privacy_has_the_noise_of_one_record() -> None:
     """Of the average over a user: sixteen times the variance a report, sixteen reports."""
-    one, each = (c.model(LOGISTIC, FOUR, 1_000, 16, 1).learner._mean_of(100).variance for c in RIVALS[USERS])
+    one, each = (c.model(LOGISTIC, FOUR, 1_000, 16, 1).learner.mean_of(100).variance for c in RIVALS[USERS])
     assert each == pytest.approx(16 * one, rel=1e-3)
-    ours = USERS.model(LOGISTIC, FOUR, 1_000, 16, 1).learner._mean_of(100).variance
+    ours = USERS.model(LOGISTIC, FOUR, 1_000, 16, 1).learner.mean_of(100).variance
     assert ours == pytest.approx(one / 16, rel=1e-3)
 
 
@@ -179,8 +179,8 @@ def test_without_the_cut_many_records_are_worth_nothing(monkeypatch: pytest.Monk
     from streamdp.aggregation.local_mean import UserMean
     from streamdp.learners.user_reports import UserReports
 
-    made = UserReports._mean_of
-    monkeypatch.setattr(UserReports, "_mean_of", lambda self, users: replace(made(self, users), cut=None))
+    made = UserReports.mean_of
+    monkeypatch.setattr(UserReports, "mean_of", lambda self, users: replace(made(self, users), cut=None))
     runs = measure(cells_of([LINEAR], [FOUR], [3_000], [64], (*RIVALS[USERS][:1], USERS)), {3_000: 6})
     assert UserMean(FOUR, 1.0, 2.0, 6, 10, 0.1).radius == 1.0
     assert not beats(gain(runs, LINEAR, FOUR, (RIVALS[USERS][0], USERS), 3_000, 64))
@@ -250,7 +250,7 @@ def test_the_page_names_what_is_slower() -> None:
 def test_one_record_may_be_cut_as_much_as_many_are() -> None:
     """A quarter of the bound for one record is the noise of the average of sixteen."""
     noise = [
-        c.model(LINEAR, FOUR, 1_000, 16, 1).learner._mean_of(100).variance for c in (CutRecord("c", cut=0.25), USERS)
+        c.model(LINEAR, FOUR, 1_000, 16, 1).learner.mean_of(100).variance for c in (CutRecord("c", cut=0.25), USERS)
     ]
     assert noise[0] == pytest.approx(noise[1], rel=1e-9)
 

@@ -165,7 +165,7 @@ def records(n: int, classes: tuple[Any, ...] | None = None, seed: int = 3) -> li
 
 
 def data_for(model: Any, n: int, seed: int = 3) -> list[tuple[dict[str, float], Any]]:
-    return records(n, getattr(model, "_labels", None), seed)
+    return records(n, getattr(model, "labels", None), seed)
 
 
 def test_a_pipeline_learns() -> None:
@@ -241,7 +241,7 @@ def test_predictions_before_and_after_learning(make: Callable[[], Any]) -> None:
     if isinstance(model, Regressor):
         assert model.predict_one(x) == 0.0
     else:
-        assert model.predict_one(x) == model._labels[0]
+        assert model.predict_one(x) == model.labels[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SchemaWarning)
         for row, y in data:
@@ -254,10 +254,10 @@ def test_predictions_before_and_after_learning(make: Callable[[], Any]) -> None:
     if model.learner.problem.loss.name == "hinge":
         with pytest.raises(NotImplementedError):
             model.predict_proba_one(x)
-        assert model.predict_one(x) in model._labels
+        assert model.predict_one(x) in model.labels
         return
     chances = model.predict_proba_one(x)
-    assert tuple(chances) == model._labels
+    assert tuple(chances) == model.labels
     assert sum(chances.values()) == pytest.approx(1)
     assert model.predict_one(x) == max(chances, key=chances.__getitem__)
 

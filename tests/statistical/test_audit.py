@@ -287,7 +287,7 @@ def test_the_harness_is_learn_one(case: Case) -> None:
     audited = moves(model, X, y, model.learner.default_rows, seed=5, trials=50)
     start = model.state_dict()
     one, many = case.model(seed=5), case.model(seed=5)
-    label = one._labels[int(case.a[1])] if hasattr(one, "_labels") else case.a[1]
+    label = one.labels[int(case.a[1])] if hasattr(one, "labels") else case.a[1]
     for trial in audited:
         for learner in (one, many):
             learner.load_state_dict(start)

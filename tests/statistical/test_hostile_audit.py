@@ -59,7 +59,7 @@ def true_answer(randomizer: Randomizer, row: dict[str, float], y: float) -> np.n
 def attack(document: dict[str, Any], n: int, louder: float = 1.0) -> float:
     """The loss that the attacker finds; `louder` multiplies the budget that the noise keeps, and not the claim."""
     half = LocalHalf(json.dumps(document).encode(), document["agreement"])
-    randomizer, target = half._randomizer, document["schema"]["target"]
+    randomizer, target = half.randomizer, document["schema"]["target"]
     records = product((-1.0, 1.0), target["classes"] or target["bounds"])
     encoded: list[Any] = [half._schema.encode_one({"x": x, "y": y}) for x, y in records]
     answers = np.array([true_answer(randomizer, *record) for record in encoded])

@@ -34,7 +34,7 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
     arrays, clock, out = (
         [array.copy() for array in arrays_of(model)],
-        validator._progress.copy(),
+        validator.progress.copy(),
         np.empty((trials, 2)),
     )
     X, y = np.full((1, 1), 2**0.5), np.array([label])
@@ -42,7 +42,7 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     for trial in range(trials):
         for array, before in zip(arrays_of(model), arrays, strict=True):
             array[:] = before
-        validator._progress, validator._questions = clock.copy(), asked
+        validator.progress, validator._questions = clock.copy(), asked
         validator._open = np.zeros_like(validator._open)
         model.learn_arrays(X, y)
         out[trial] = model.learner.arrays.state[0, 0], validator._open[TOLD]
@@ -93,7 +93,7 @@ def test_a_sum_of_people_who_are_held_out_keeps_the_budget_and_half_its_noise_do
             held.begin(np.zeros(1), 0.0, 1.0, np.inf)
             held._fixed = known
             held.add(np.full(1, ERROR), np.full((1, 1), score), np.full(1, label), np.ones(1, dtype=np.int64))
-            held._scores.discard()  # the vector alone is of interest: its law is that plus the noise
+            held.scores.discard()  # the vector alone is of interest: its law is that plus the noise
             vectors = np.zeros((1, 20))
             low, high = task.range(ERROR, known, 1.0)
             u = (2 * task.values(ERROR, np.full((1, 1), score), np.full(1, label), known, 1.0) - low - high) / (
@@ -104,8 +104,8 @@ def test_a_sum_of_people_who_are_held_out_keeps_the_budget_and_half_its_noise_do
             vectors[0, 4 + int(task.cell(np.full((1, 1), score), np.full(1, label), known).item())] = 0.5
             found = np.empty((trials, 20))
             for trial in range(trials):
-                held._scores.add(vectors.copy())
-                found[trial] = held._scores.close()[1]
+                held.scores.add(vectors.copy())
+                found[trial] = held.scores.close()[1]
             scores.append((found, vectors[0]))
         (zero, a), (one, b) = scores
         direction = b - a

@@ -308,7 +308,7 @@ def in_python(
         return None
     out: list[Any] = []
     for x, y, subject in records_of() if half.fresh else ():
-        half._randomizer = replace(half._randomizer, rng=PoolWords(words, at))
+        half.randomizer = replace(half.randomizer, rng=PoolWords(words, at))
         try:
             made = half.report(x, y, "r", subject=subject)
         except Exception as error:  # noqa: BLE001 - any error is a finding

@@ -81,10 +81,10 @@ def tail(job: str, n: int) -> bool:
 
 def noiseless(half: LocalHalf, x: dict[str, Any], y: float) -> Any:
     """The true answer: a gradient or a bit."""
-    found = replace(half._randomizer, mechanism="none")(x, y)
+    found = replace(half.randomizer, mechanism="none")(x, y)
     if isinstance(found, Report):
         return found.gradient.tolist()
-    row = half._randomizer
+    row = half.randomizer
     assert row.question is not None
     return bool(replace(row, budget=parse_budget("mu=1000000" if "mu" in str(row.budget) else "eps=1000000"))(x, y).yes)
 
@@ -145,7 +145,7 @@ def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
     assert y is not None
     reports = []
     for n in numbers:
-        half._randomizer = replace(half._randomizer, rng=GivenWords(job, n))
+        half.randomizer = replace(half.randomizer, rng=GivenWords(job, n))
         reports.append({"n": n, "report": half.report(PERSON, truth(job), f"{job}-{n}")})
     out: dict[str, Any] = {
         "job": job,
@@ -159,7 +159,7 @@ def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
     }
     if half.document.ask == "gradient":
         good = np.array(reports[0]["report"]["gradient"])
-        mechanism = half._randomizer._calibrated(half.budget)
+        mechanism = half.randomizer._calibrated(half.budget)
         tried = [good, good * 1.0001, good * 2, -good, good * 0]
         out["possible"] = [
             {"gradient": g.tolist(), "possible": possible(mechanism, True, g) is not None} for g in tried

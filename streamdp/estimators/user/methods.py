@@ -93,7 +93,7 @@ def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> 
 
 
 def take_records(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """End the open window without a release and hand over its raw records, for `users_of`.
+    """End the open window without a release and return its raw records, for `users_of`.
 
     It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The records
     are counted in `n_seen`. Of them, only sums that the other process alone can read may be passed on.

@@ -34,6 +34,7 @@ class Logistic(Loss):
     """
 
     name = "logistic"
+    of_classes = True
     expected_curvature = 0.15
     code = 2
 
@@ -104,6 +105,7 @@ class Softmax(Loss):
     """
 
     name = "softmax"
+    of_classes = True
     expected_curvature = 0.15
     code = 3
 

@@ -72,6 +72,7 @@ class Hinge(Loss):
     """
 
     name = "hinge"
+    of_classes = True
     expected_curvature = 0.25
     code = 5
     has_envelope = True

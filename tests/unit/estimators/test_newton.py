@@ -170,7 +170,7 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
     n = 700 if size > 1 else 60
     whole, single, frames, chunks = (make(seed=3, batch_size=size) for _ in range(4))
     X, y = stream(whole, n)
-    labels = y.tolist() if not hasattr(whole, "_labels") else [bool(v) for v in y]
+    labels = y.tolist() if not hasattr(whole, "labels") else [bool(v) for v in y]
     whole.learn_arrays(X, y)
     for row, target in zip(X.tolist(), labels, strict=True):
         single.learn_one(dict(zip(NAMES, row, strict=True)), target)

@@ -53,7 +53,7 @@ def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     u = X @ [1.0, -2.0, 0.5]
     if isinstance(model, PanPrivateRegressor):
         return X, u + rng.normal(0, 0.3, n)
-    edges = np.quantile(u, np.linspace(0, 1, len(model._labels) + 1)[1:-1])
+    edges = np.quantile(u, np.linspace(0, 1, len(model.labels) + 1)[1:-1])
     return X, np.digitize(u + rng.normal(0, 0.3, n), edges).astype(float)
 
 
@@ -106,7 +106,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
     """Algorithm 6 without noise, with lists: theta and ag after the last whole batch, and the place of its end."""
     rows = np.hstack([X, np.ones((len(X), 1))]) if model.intercept else X
     size = model.learner.problem.loss.size(
-        rows.shape[1], len(model._labels) if isinstance(model.learner.problem.loss, Softmax) else 1
+        rows.shape[1], len(model.labels) if isinstance(model.learner.problem.loss, Softmax) else 1
     )
     ag = model.learner.region.project(model.learner.problem.loss.start(size))
     cells = (

@@ -56,7 +56,7 @@ def records(name: str, model: Any) -> list[tuple[dict[str, Any], Any]]:
             x["a"] = np.float32(0.5)
         if i % 10 == 5:
             x["a"] = i % 3
-        labels = getattr(model, "_labels", None)
+        labels = getattr(model, "labels", None)
         y = rng.choice(labels) if labels else (i % 4 if i % 10 == 7 else x["a"] + rng.gauss(0, 0.1))
         made.append((x, y))
     return made

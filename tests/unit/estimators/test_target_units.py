@@ -99,7 +99,7 @@ def test_a_device_reports_as_the_learner_would() -> None:
     )
     inside.learn_arrays(X, y, subjects=people)
     report = device.randomizer([({"a": a, "b": b}, t) for (a, b), t in zip(X, y, strict=True)])
-    np.testing.assert_array_equal(inside.learner._total, report.answer)
+    np.testing.assert_array_equal(inside.learner.total, report.answer)
     half = device.randomizer
     inf = float("inf")
     for centre, scale, *bounds in (

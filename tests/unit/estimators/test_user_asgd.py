@@ -161,7 +161,7 @@ def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     second.learner.rng, second.learner.fast = first.learner.rng, None
     second.learn_arrays(X[800:], y[800:], subjects=subjects[800:])
     np.testing.assert_array_equal(second.theta, whole.theta)
-    np.testing.assert_array_equal(second.learner._total, whole.learner._total)
+    np.testing.assert_array_equal(second.learner.total, whole.learner.total)
     merged = whole.merged(first)
     assert merged.n_users == 460
     assert np.isfinite(merged.theta).all()

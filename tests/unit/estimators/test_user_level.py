@@ -172,7 +172,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
         assert (report.budget, report.private) == (learner.learner.budget, False)
         learner.absorb(report)
     np.testing.assert_array_equal(one.theta, learner.theta)
-    np.testing.assert_array_equal(one.learner._total, learner.learner._total)
+    np.testing.assert_array_equal(one.learner.total, learner.learner.total)
     assert (one.n_users, learner.n_users, learner.n_seen) == (90, 90, 90)
     assert not learner.private
 

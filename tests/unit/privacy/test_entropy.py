@@ -442,7 +442,7 @@ def stream(model: object, n: int, p: int) -> tuple[np.ndarray, np.ndarray, list]
     if isinstance(model, LDPASGDRegressor | LDPSGDRegressor):
         y = rng.standard_normal(n) * 3
         return X, y, y.tolist()
-    labels = model._labels
+    labels = model.labels
     index = rng.integers(0, len(labels), n)
     return X, index.astype(float), [labels[i] for i in index]
 

@@ -115,7 +115,7 @@ def test_not_known_says_how_many_more_answers_would_tell() -> None:
     assert found is not None
     assert found.verdict == UNKNOWN
     assert found.missing is not None
-    assert f"about {found.missing:,} more answers would tell" in found.sentence()
+    assert f"about {found.missing:,} more answers would decide" in found.sentence()
     assert found.missing > found.total.answers
 
 
@@ -169,7 +169,7 @@ def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any)
     sums = model.second_use.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert twin.second_use.sums.held == 0
-        assert not twin.second_use.sums._scores._sum.total.any()
+        assert not twin.second_use.sums.scores._sum.total.any()
     assert kind is WindowedClassifier or sums.held > 0
     model.close_batch()
     assert sums.held == 0
