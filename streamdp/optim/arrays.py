@@ -76,7 +76,8 @@ class Arrays(NamedTuple):
         self.blocks[kept] = sum(part.blocks[kept] for part in parts)
         numbers = self.blocks[follow.NUMBERS]
         numbers[[follow.MIXED, follow.NOTICED]] = 0.0  # the records of one part are not those of all
-        numbers[follow.ALARMS] = max(p.blocks[follow.NUMBERS, follow.ALARMS] for p in parts)
+        for number in (follow.ALARMS, follow.BRIEF):
+            numbers[number] = max(part.blocks[follow.NUMBERS, number] for part in parts)
         information, d = numbers[follow.FOLLOWED], len(theta)
         if information > 0:
             self.blocks[0, d : 2 * d], self.blocks[0, 4 * d : -1] = information * theta, information

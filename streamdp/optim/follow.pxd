@@ -20,7 +20,8 @@ cpdef enum:
 
 # The numbers: the information of gradients in all, and since the last change that was noticed; how many changes were
 # noticed; the share of recent iterates in the answer; the information of all gradients at the last look; and the records
-# learned when the last change was noticed, 0 if that is not known.
+# learned when the last change was noticed, 0 if that is not known; and the shares of recent iterates that were taken
+# back again without a change, added up.
 cpdef enum:
     EVER = 0
     FOLLOWED = 1
@@ -28,6 +29,7 @@ cpdef enum:
     MIXED = 3
     LOOKED = 4
     NOTICED = 5
+    BRIEF = 6
 
 
 cdef inline Py_ssize_t block_width(Py_ssize_t d) noexcept nogil:

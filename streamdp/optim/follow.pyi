@@ -18,6 +18,7 @@ ALARMS: int
 MIXED: int
 LOOKED: int
 NOTICED: int
+BRIEF: int
 
 def notice(arrays: Arrays, g: np.ndarray, information: float) -> bool: ...
 def keep_latest(arrays: Arrays, share: float) -> np.ndarray | None: ...

@@ -3,7 +3,8 @@
 A block has sums of noisy gradients S and of iterates Q. For each way to divide the blocks, the gradients of the last
 ones are carried to the average of the first ones with a lower bound of the curvature, which is learned from the blocks
 before. If the sum is too large for its noise, the stream has changed: progress goes back to the information of the last
-ones, and the average begins anew. If it is large, but not too large, recent iterates are mixed into the answer.
+ones, and the average begins anew. If it is large, but not too large, recent iterates are mixed into the answer. On a
+stream that has often come back after that, both wait until the change has lasted.
 
 Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md.
 """
@@ -20,6 +21,7 @@ from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEI
 
 cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
 cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 3.0, _SLOPE = 4.0, _LATEST = 0.25, _EVERY = 1.0 / 256.0
+cdef double _BRIEF = 16.0, _LASTING = 64.0
 cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
 
 
@@ -116,8 +118,11 @@ cdef inline double _ratio(const Squares* squares, const Bounds* bounds) noexcept
     return max(squares.total / bounds.total, squares.largest / bounds.largest)
 
 
-cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_t tested) noexcept nogil:
-    """Write the mean of the latest quarter of the iterates since the block `first`, in original units."""
+cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_t tested, double least) noexcept nogil:
+    """Write the mean of the latest quarter of the iterates since the block `first`, in original units.
+
+    It has at least the information `least`, if there is so much.
+    """
     cdef Py_ssize_t d = m.d, i, j
     cdef double* recent = row_of(m, RECENT)
     cdef double* sums = row_of(m, SAVED)
@@ -129,7 +134,7 @@ cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_
         weight += row_of(m, i)[5 * d]
         for j in range(d):
             sums[j] += row_of(m, i)[d + j]
-        if weight >= _LATEST * w:
+        if weight >= max(_LATEST * w, least):
             break
     for j in range(d):
         sums[j] /= weight
@@ -147,7 +152,7 @@ cdef bint changed(Model* m) noexcept nogil:
     cdef double* last = total + n
     cdef const double* known = row_of(m, KNOWN)
     cdef double h = m.spec[CURVATURE], w, before, share, a, b, far, slope, error, precision, ratio, most = 1.0, doubted = 1.0
-    cdef double logarithm = log(tested), alarms = log(_DELTA)
+    cdef double logarithm = log(tested), alarms = log(_DELTA), mixed, least = _LASTING * d if numbers[BRIEF] >= _BRIEF else 0.0
     cdef Squares by_sum, sure, likely
     cdef Bounds bounds
     if tested < d:
@@ -194,18 +199,20 @@ cdef bint changed(Model* m) noexcept nogil:
             _take_square(&likely, last[j] + far * min(max(slope - error, 0.0), 1.0), precision)
         bounds = _bounds(tested, logarithm, 2.0 * log(numbers[EVER] / w) - alarms)
         ratio = max(_ratio(&by_sum, &bounds), _ratio(&sure, &bounds))
-        if ratio > most:
+        if w >= least and ratio > most:
             most, best = ratio, i
         bounds = _bounds(tested, logarithm, log(_DOUBTED * (w + before) / w))
         ratio = max(_ratio(&by_sum, &bounds), _ratio(&likely, &bounds))
-        if w >= 4.0 * d and ratio > doubted:
+        if w >= max(4.0 * d, least) and ratio > doubted:
             doubted, doubtful = ratio, i
     if best >= 0:
         _begin_anew(m, best, used)
         return True
-    numbers[MIXED] = min(_SLOPE * (doubted - 1.0), 1.0)
+    mixed = min(_SLOPE * (doubted - 1.0), 1.0)
+    numbers[BRIEF] += max(numbers[MIXED] - mixed, 0.0)
+    numbers[MIXED] = mixed
     if doubted > 1.0 and m.spec[AVERAGED]:
-        _average_recent(m, doubtful, used, tested)
+        _average_recent(m, doubtful, used, tested, least)
     return False
 
 

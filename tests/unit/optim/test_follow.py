@@ -118,6 +118,19 @@ def test_until_a_change_is_likely_the_answer_is_that_of_the_whole_past() -> None
     assert same >= 25
 
 
+def test_where_disturbances_end_soon_the_answer_stays_and_a_change_that_lasts_is_followed() -> None:
+    """600 of 5,000 records have another intercept, and each time the answer is looked at just then."""
+    model, errors = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=3), []
+    for i in range(40):
+        model.learn_arrays(*records(4_400, THETA, 2 * i))
+        X, y = records(600, THETA, 2 * i + 1)
+        model.learn_arrays(X, y + 1.5)
+        errors.append(off(model, THETA) + float(model.theta[4] ** 2))
+    assert np.mean(errors[20:]) < 0.1
+    model.learn_arrays(*records(10_000, -THETA, 100))
+    assert off(model, -THETA) < 0.05
+
+
 def test_a_state_goes_on_as_the_model_does_also_after_a_change() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
     model.learn_arrays(*records(5_000, THETA))
