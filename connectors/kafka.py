@@ -220,7 +220,8 @@ class KafkaSource:
                     shard = Shard(*key)
                     self._read_from(key.partition, self._missing(shard, offset, *self._bounds(key.partition)))
                 return []
-        ends = {partition: self._group.offsets([raw[0], raw[-1]]).tolist() for partition, raw in found.items()}
+        place = self._group.messages.offset
+        ends = {partition: (place(raw[0]), place(raw[-1])) for partition, raw in found.items()}
         if found:
             try:
                 self._check_topic()
@@ -267,16 +268,19 @@ class KafkaSource:
 
     def decode(self, shard: Shard, messages: Sequence[Any]) -> Batch:
         """See `ShardedSource.decode`."""
-        group, offsets = self._group, self._group.offsets(messages)
-        values = group.values(messages)
+        read = self._group.messages
+        offsets, times = (
+            np.fromiter(map(part, messages), np.int64, len(messages)) for part in (read.offset, read.time)
+        )
+        values = list(map(read.value, messages))
         given: dict[str, list[str | None]] = {}
         if self._budget_column is not None:
-            given[self._budget_column] = [_header(found, self._budget_header) for found in group.headers(messages)]
+            given[self._budget_column] = [_header(read.headers(m), self._budget_header) for m in messages]
         batch = self._decode(values, offsets, self._position(int(offsets[-1]) + 1), self._encoder, given)
         kept = np.searchsorted(offsets, batch.positions)
-        batch = replace(batch, timestamps=group.times(messages)[kept])
+        batch = replace(batch, timestamps=times[kept])
         if self._key_is_subject:
-            keys = subjects_of(group.keys(messages), self._framed_key)
+            keys = subjects_of(list(map(read.key, messages)), self._framed_key)
             batch = _with_subjects(batch, keys if len(kept) == len(keys) else [keys[i] for i in kept.tolist()])
         if self._keep_payload and batch.dead:
             places = np.searchsorted(offsets, [letter.position for letter in batch.dead]).tolist()

@@ -10,16 +10,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, cast
 
 import kafka
-import numpy as np
 from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
 from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, explain_refusal
-from connectors.kafkagroup import OnChange
+from connectors.kafkagroup import Messages, OnChange
 from streamdp.errors import ConfigError
 
 try:
@@ -127,6 +125,10 @@ class FastGroup:
     A broker was reached with the same bootstrap_servers, group and options, which shows what is wrong with them in
     words. Raises `ConfigError` if librdkafka does not accept the options.
     """
+
+    messages = Messages(
+        Message.offset, lambda m: m.timestamp()[1], Message.value, Message.key, lambda m: m.headers() or ()
+    )
 
     def __init__(self, bootstrap_servers: str | list[str], group: str, options: Mapping[str, Any]) -> None:
         settings = fast_settings(bootstrap_servers, group, options)
@@ -281,23 +283,3 @@ class FastGroup:
     def close(self) -> None:
         """See `GroupClient.close`."""
         self._consumer.close()
-
-    def offsets(self, messages: Sequence[Any]) -> np.ndarray:
-        """See `GroupClient.offsets`."""
-        return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-
-    def times(self, messages: Sequence[Any]) -> np.ndarray:
-        """See `GroupClient.times`."""
-        return np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, len(messages))
-
-    def values(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """See `GroupClient.values`."""
-        return list(map(Message.value, messages))
-
-    def keys(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """See `GroupClient.keys`."""
-        return list(map(Message.key, messages))
-
-    def headers(self, messages: Sequence[Any]) -> list[Sequence[tuple[str, bytes | None]]]:
-        """See `GroupClient.headers`."""
-        return [message.headers() or () for message in messages]

@@ -10,9 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
@@ -24,8 +23,21 @@ OnChange = Callable[[set[int]], None]
 """Is called within `GroupClient.poll` with the numbers of partitions; what it raises, `poll` raises."""
 
 
+class Messages(NamedTuple):
+    """What returns the parts of one message: its time is in milliseconds since 1970."""
+
+    offset: Callable[[Any], Any]
+    time: Callable[[Any], int]
+    value: Callable[[Any], bytes | None]
+    key: Callable[[Any], bytes | None]
+    headers: Callable[[Any], Sequence[tuple[str, bytes | None]]]
+
+
 class GroupClient(Protocol):
-    """One member of a consumer group. All calls but those that read messages are made by one thread."""
+    """One member of a consumer group. One thread makes all calls."""
+
+    messages: Messages
+    """Reads the messages of `poll`, in any thread."""
 
     def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
         """Join the group, for a topic that exists.
@@ -67,24 +79,11 @@ class GroupClient(Protocol):
     def close(self) -> None:
         """Leave the group. The listener may be called."""
 
-    def offsets(self, messages: Sequence[Any]) -> np.ndarray:
-        """The offsets of messages of one partition, (n,)."""
-
-    def times(self, messages: Sequence[Any]) -> np.ndarray:
-        """As `offsets`, for their times in milliseconds since 1970, (n,)."""
-
-    def values(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """As `offsets`, for their values."""
-
-    def keys(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """As `offsets`, for their keys."""
-
-    def headers(self, messages: Sequence[Any]) -> list[Sequence[tuple[str, bytes | None]]]:
-        """As `offsets`, for their headers."""
-
 
 class PythonGroup:
     """A `GroupClient` by kafka-python. The consumer is connected by `kafkaclient.connect` with a group."""
+
+    messages = Messages(*map(attrgetter, ("offset", "timestamp", "value", "key", "headers")))
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
@@ -165,26 +164,6 @@ class PythonGroup:
         """See `GroupClient.close`."""
         with contextlib.suppress(KafkaError):
             self._consumer.close(timeout_ms=int(1000 * _CLOSE_S))
-
-    def offsets(self, messages: Sequence[Any]) -> np.ndarray:
-        """See `GroupClient.offsets`."""
-        return np.fromiter(map(attrgetter("offset"), messages), np.int64, len(messages))
-
-    def times(self, messages: Sequence[Any]) -> np.ndarray:
-        """See `GroupClient.times`."""
-        return np.fromiter(map(attrgetter("timestamp"), messages), np.int64, len(messages))
-
-    def values(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """See `GroupClient.values`."""
-        return [message.value for message in messages]
-
-    def keys(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """See `GroupClient.keys`."""
-        return [message.key for message in messages]
-
-    def headers(self, messages: Sequence[Any]) -> list[Sequence[tuple[str, bytes | None]]]:
-        """See `GroupClient.headers`."""
-        return [message.headers for message in messages]
 
 
 def _numbers(partitions: Iterable[TopicPartition]) -> set[int]:
