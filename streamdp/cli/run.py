@@ -211,7 +211,8 @@ def _run_alone(
             display.resumed(before)
         else:
             display.followed(estimator)
-        publisher = stack.enter_context(Publisher(config.publish, holdout, (display.committed,), display.published))
+        committed, told = (display.committed,), display.published
+        publisher = stack.enter_context(Publisher(config.publish, holdout, committed, told, config.store_path))
         runner = Runner(
             source,
             estimator,

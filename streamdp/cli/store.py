@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from streamdp.cli.common import (
     store_of,
 )
 
+if TYPE_CHECKING:
+    from streamdp.store.reading import Sink
+
 
 @app.command(epilog="Example: streamdp status late.db")
 def status(
@@ -31,10 +35,11 @@ def status(
     as_json: AsJSON = False,
 ) -> None:
     """What a job has learned so far."""
-    from datetime import UTC, datetime
+    from dataclasses import asdict
 
     from streamdp.serving.doubts import doubts
     from streamdp.serving.publish import committed
+    from streamdp.store.reading import sinks
 
     store, job = store_of(store, job)
     model = committed(store, job)
@@ -43,7 +48,7 @@ def status(
     rows = {
         "job": snapshot.job,
         "commits": snapshot.seq,
-        "committed at": datetime.fromtimestamp(snapshot.committed_at, UTC).isoformat(timespec="seconds"),
+        "committed at": _shown(snapshot.committed_at),
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
         "dead": snapshot.counts.dead,
@@ -58,6 +63,9 @@ def status(
         rows["validation"] = quality.document() if as_json else quality.sentence()
     if model.change is not None:
         rows["change"] = model.change
+    published = sinks(store, snapshot.job)
+    if published:
+        rows["sinks"] = [asdict(sink) for sink in published]
     if kafka is not None:
         from streamdp.cli.kafka_job import lags
         from streamdp.store.reading import snapshots
@@ -69,9 +77,20 @@ def status(
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
     del rows["doubts"]
+    rows.pop("sinks", None)
     rows = {"do not fit" if name == "dead" else name: value for name, value in rows.items()}
-    for name, value in [*rows.items(), *(("doubt", doubt) for doubt in reasons)]:
+    more = [("doubt", doubt) for doubt in reasons] + [("sink", _delivered(sink)) for sink in published]
+    for name, value in [*rows.items(), *more]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
+
+
+def _shown(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _delivered(sink: Sink) -> str:
+    has = f"{sink.name} has commit {sink.commit}" if sink.commit else f"{sink.name} has no commit yet"
+    return has if not sink.reason else f"{has}; it fails since {_shown(sink.failing_since)}: {sink.reason}"
 
 
 @app.command(epilog="Example: streamdp statement late.db")

@@ -6,12 +6,14 @@ before the end of the process is sent by the next one, because a job publishes i
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamdp.config.publish import SinkConfig, check_installed
-from streamdp.errors import reason_of
+from streamdp.errors import StoreError, reason_of
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
@@ -20,19 +22,27 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 """After a failure the next attempt is made after so many seconds, then after twice as many each time, up to this."""
 CLOSE_S = 5.0
 """How long the end of a run waits for a sink."""
+NOTE_S = 5.0
+"""While all goes well, what a sink has is noted so often, and at the end."""
+
+Note = Callable[["Message", str], None]
+"""Notes for readers that a sink has a message, or the reason why it has not, which is otherwise ""."""
 
 
 class Outlet:
     """Sends the last message to the sink of a `config`.
 
-    `tell` gets a sentence when it fails for the first time, and when it is over.
+    `tell` gets a sentence when it fails for the first time, and when it is over; then, and from time to time, `note` is
+    called. What `note` cannot write is left out.
 
     Raises `ConfigError` if what the sink needs is not installed.
     """
 
-    def __init__(self, config: SinkConfig, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: SinkConfig, tell: Callable[[str], None], note: Note = lambda message, reason: None
+    ) -> None:
         check_installed(config)
-        self._config, self._tell = config, tell
+        self._config, self._tell, self._note = config, tell, note
         self.trouble: str | None = None
         """Why the sink has not taken the last message; None if it has, or if none was sent."""
         self._changed = threading.Condition()
@@ -64,6 +74,8 @@ class Outlet:
     def _run(self) -> None:
         sink: Any = None
         wait_s = 0.0
+        sent: Message | None = None  # not noted yet
+        noted_at = -NOTE_S
         while (message := self._next(wait_s)) is not None:
             try:
                 sink = sink or self._config.build()
@@ -73,6 +85,8 @@ class Outlet:
                 sink = None
                 wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
                 before, self.trouble = self.trouble, reason_of(error)
+                if before != self.trouble:
+                    self._write(message, self.trouble)
                 if before is None:
                     self._tell(f"cannot publish to {self._config.name}, trying again: {self.trouble}")
                 if self._closing:
@@ -81,10 +95,20 @@ class Outlet:
             with self._changed:
                 if self._message is message:
                     self._message = None
+            sent = message
+            if self.trouble is not None or time.monotonic() - noted_at >= NOTE_S:
+                self._write(message)
+                sent, noted_at = None, time.monotonic()
             if self.trouble is not None:
                 self._tell(f"published to {self._config.name} again")
             wait_s, self.trouble = 0.0, None
+        if sent is not None:
+            self._write(sent)
         _close(sink)
+
+    def _write(self, message: Message, reason: str = "") -> None:
+        with contextlib.suppress(StoreError):
+            self._note(message, reason)
 
     def _next(self, wait_s: float) -> Message | None:
         """Wait, at most until the end, and return the message to send; None if the sink has all, and no other comes."""

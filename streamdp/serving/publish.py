@@ -17,12 +17,13 @@ import orjson
 from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, StoreError
 from streamdp.reading.doubts import rounded, unresolved
-from streamdp.serving.outlet import Outlet
+from streamdp.serving.outlet import Note, Outlet
 from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import snapshots as stored_snapshots
 from streamdp.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from connectors.sinks import Message
     from streamdp.config.publish import Place
     from streamdp.serving.holdout import Holdout
 
@@ -160,7 +161,8 @@ class Publisher:
     """A listener for committed snapshots: it measures the model, publishes its document, and calls other listeners.
 
     `places` are files and sinks; None as `holdout`: no measures. The `listeners` get the snapshot and its measures,
-    after the files are written. `tell` gets sentences about sinks that fail, from their threads. What is published is
+    after the files are written. `tell` gets sentences about sinks that fail, from their threads; the database `store`
+    has what `streamdp status` shows of sinks. What is published is
     released: the document follows from the committed snapshot alone, whose spends are in the same transaction. A
     context manager, which ends with `close`. Raises `StoreError` if a file cannot be written.
     """
@@ -171,11 +173,16 @@ class Publisher:
         holdout: Holdout | None,
         listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
         tell: Callable[[str], None] = _log.warning,
+        store: str | None = None,
     ) -> None:
         self._paths = [place for place in places if isinstance(place, str)]
         for path in self._paths:
             check_place(path)
-        self._outlets = [Outlet(place, tell) for place in places if not isinstance(place, str)]
+        found = [place for place in places if not isinstance(place, str)]
+        self._outlets = [
+            Outlet(sink, tell) if store is None else Outlet(sink, tell, _note(store, (place, len(found)), sink.name))
+            for place, sink in enumerate(found)
+        ]
         self._holdout = holdout
         self._listeners = listeners
         self._model: Model | None = None
@@ -220,3 +227,15 @@ class Publisher:
 
         for outlet in self._outlets:
             outlet.offer(Message(snapshot.job, snapshot.seq, snapshot.committed_at, orjson.dumps(found)))
+
+
+def _note(store: str, place: tuple[int, int], name: str) -> Note:
+    """What notes a sink in a store; see `store.sinks.note_sink`."""
+
+    def note(message: Message, reason: str) -> None:
+        from streamdp.store.sinks import note_sink  # commands that read a store load no SQLAlchemy
+
+        sent = (0, 0.0) if reason else (message.commit, message.committed_at)
+        note_sink(store, message.job, place, name, sent, reason)
+
+    return note

@@ -1,9 +1,10 @@
-"""The committed snapshots of a job, for readers. A file is read without SQLAlchemy, which takes longer to load."""
+"""The committed snapshots of a job and its sinks, for readers. A file is read without SQLAlchemy, which loads slowly.
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,19 @@ from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.store.snapshot import Snapshot
 from streamdp.store.snapshot_codec import ALL_SHARDS, STORE_HEADER, job_of, snapshots_of
+
+_SINKS = "SELECT name, seq, committed_at, failing_since, reason FROM sinks WHERE job = :job ORDER BY place"
+
+
+@dataclass(frozen=True)
+class Sink:
+    """What is known of a sink."""
+
+    name: str
+    commit: int  # the number of the newest commit that it has; 0: none
+    committed_at: float  # of that commit, in seconds since 1970 (UTC)
+    failing_since: float  # in seconds since 1970 (UTC); 0: it does not fail
+    reason: str  # why it fails; "" if it does not
 
 
 def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
@@ -29,6 +43,20 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
 
     with database.reading(STORE_FORMAT) as connection:
         return read_snapshots(connection, job, database.name)
+
+
+def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
+    """Return the sinks of a `job` that have got a commit or failed, in their order. For errors see `snapshots`."""
+    database, key = open_database(url_or_path, job), {"job": job}
+    if isinstance(database, SQLiteFile):
+        with database.plain_reading(STORE_HEADER) as driver:
+            return [Sink(*row) for row in driver.execute(_SINKS, key)]
+    from sqlalchemy import text
+
+    from streamdp.store.tables import STORE_FORMAT
+
+    with database.reading(STORE_FORMAT) as connection:
+        return [Sink(*row) for row in connection.execute(text(_SINKS), key)]
 
 
 def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:

@@ -73,6 +73,17 @@ COMMITS = Table(
     *_commit_columns(),
     Column("checksum", LargeBinary(16), nullable=False),
 )
+SINKS = Table(
+    "sinks",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),  # in the job's list
+    Column("name", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # of the newest commit that it has; 0: none
+    Column("committed_at", Double, nullable=False),
+    Column("failing_since", Double, nullable=False),  # 0: it does not fail
+    Column("reason", Text, nullable=False),
+)
 
 ADD_SHARD = text(
     f"INSERT INTO shards (job, topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -125,10 +126,20 @@ def test_sinks_that_are_down_stop_and_lose_nothing(tmp_path: Path, web: Web, qui
     assert err.count("cannot publish to the table t, trying again: no connection to the database") == 1
     assert err.count("trying again: it answered 503") == 1
     assert "does not have commit 10: the next run" in err
+    shown = json.loads(quick.output("status", "job.db", "--json"))["sinks"]
+    assert [(one["name"], one["commit"], one["reason"]) for one in shown] == [
+        ("the table t", 0, "no connection to the database"),
+        (f"the webhook of 127.0.0.1:{web.server.server_port}", 0, "it answered 503"),
+    ]
+    assert all(one["failing_since"] > 0 for one in shown)
+    assert "the table t has no commit yet; it fails since 20" in quick.output("status", "job.db")
     web.answers = []
     write(tmp_path, web.url, 1000)
     assert "publish" not in "".join(quick("run", "job.yaml")[1:])
     assert [body["commit"] for _, body in web.requests] == [10]
+    (one,) = json.loads(quick.output("status", "job.db", "--json"))["sinks"]  # of the job as it is now
+    assert (one["commit"], one["failing_since"], one["reason"]) == (10, 0, "")
+    assert re.search(r"sink: +the webhook of .* has commit 10\n", quick.output("status", "job.db"))
 
 
 def test_a_sink_that_is_back_gets_the_last_commit(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""Writes which commit each sink of a job has, and since when and why one fails: outside any commit.
+
+`reading.sinks` reads it. It is public: a commit is published, and a reason has no value of a record.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sqlalchemy import text
+
+from streamdp.database.opening import open_database
+from streamdp.store.tables import STORE_FORMAT
+
+_NOTE = text(
+    "INSERT INTO sinks AS old VALUES (:job, :place, :name, :seq, :committed_at, :failing_since, :reason)"
+    " ON CONFLICT (job, place) DO UPDATE SET name = excluded.name, reason = excluded.reason,"
+    " seq = CASE WHEN excluded.committed_at > old.committed_at THEN excluded.seq ELSE old.seq END,"
+    " committed_at = CASE WHEN excluded.committed_at > old.committed_at THEN excluded.committed_at"
+    " ELSE old.committed_at END,"
+    " failing_since = CASE WHEN excluded.reason = '' THEN 0.0 WHEN old.failing_since > 0 THEN old.failing_since"
+    " ELSE excluded.failing_since END"
+)
+_FORGET = text("DELETE FROM sinks WHERE job = :job AND (place >= :places OR place = :place AND name <> :name)")
+
+
+def note_sink(
+    url_or_path: str | os.PathLike[str],
+    job: str,
+    place: tuple[int, int],
+    name: str,
+    sent: tuple[int, float] = (0, 0.0),
+    reason: str = "",
+) -> None:
+    """Note of a sink that it has the commit `sent`, or the `reason` why it has not taken one. Raises `StoreError`.
+
+    Parameters
+    ----------
+    url_or_path, job
+        See `Store`.
+    place
+        The index of the sink in the job, and the number of sinks there.
+    name
+        What messages call the sink.
+    sent
+        The number and the time of the commit; (0, 0) if it was not taken.
+    reason
+        "" if it was taken. A sink fails since the first reason after a commit that it took.
+    """
+    database = open_database(url_or_path, job)
+    with database.reading(STORE_FORMAT):
+        pass
+    connection = database.open_for_writing(STORE_FORMAT)
+    try:
+        with database.errors(), connection.begin():
+            key = {"job": job, "place": place[0], "name": name}
+            connection.execute(_FORGET, key | {"places": place[1]})
+            since = time.time() if reason else 0.0
+            values = {"seq": sent[0], "committed_at": sent[1], "failing_since": since, "reason": reason}
+            connection.execute(_NOTE, key | values)
+    finally:
+        database.close(connection)
