@@ -1,4 +1,4 @@
-"""The committed snapshots of a job and its sinks, for readers. A file is read without SQLAlchemy, which loads slowly.
+"""The committed snapshots of a job and its sinks, for readers. A file is read without SQLAlchemy (it loads slowly)."""
 
 from __future__ import annotations
 

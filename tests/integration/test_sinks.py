@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,20 @@ import yaml
 
 from connectors.kafkasink import TopicReader
 from connectors.sinks import Message, TableSink
+from servers.broker import Broker, create_topic
+from streamdp.cli.kafka_job import produce
 from streamdp.config.job import make_config
 from streamdp.errors import ConfigError
+from streamdp.runtime.learning import total
 from streamdp.serving import outlet
 from streamdp.serving.outlet import Outlet
-from tests.support.commands import Quick, environment
+from streamdp.serving.publish import committed
+from streamdp.store.reading import sinks
+from tests.support import service
+from tests.support.commands import Command, Quick, environment
+from tests.support.kafka_job import JOB as FLIGHTS
+from tests.support.kafka_job import TOTAL, counts
+from tests.support.kafka_job import rows as flights
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
@@ -86,13 +95,13 @@ def test_a_commit_before_a_kill_is_published_by_the_next_start(
 ) -> None:
     topic = make_topic(1, {"cleanup.policy": "compact"})
     url = server_database.replace("+psycopg", "")
-    sinks = [
+    publish = [
         {"type": "postgresql", "url": url, "table": "commits"},
         {"type": "kafka", "brokers": broker.bootstrap, "topic": topic},
         web.url,
         "model.json",
     ]
-    write(tmp_path, sinks)
+    write(tmp_path, publish)
 
     def run(**more: str) -> int:
         with (tmp_path / "out").open("wb") as out:
@@ -171,6 +180,68 @@ def test_a_table_has_a_commit_once_and_a_job_that_began_again_replaces_it(server
     sink.send(Message("k", 1, 6.0, b'"other"'))
     sink.close()
     assert sorted(rows(url, "seen.models")) == [("j", 1, "new"), ("k", 1, "other")]
+
+
+def last_of(topic: str, bootstrap: str) -> dict[str, Any]:
+    """The document with the greatest `committed_at` in a topic."""
+    with closing(TopicReader(topic, bootstrap, {})) as reader:
+        documents = [json.loads(message.value) for message in reader.read({})]
+    return max(documents, key=lambda found: float(found["committed_at"]))
+
+
+def known(store: Path, job: str) -> list[tuple[str, int, bool, str]]:
+    found = sinks(store, job)
+    return [(one.name.split()[1], one.commit, one.failing_since > 0, one.reason) for one in found]
+
+
+@pytest.mark.campaign  # a minute for the broker; the next test is quick
+def test_two_workers_publish_all_that_they_learned_after_a_broker_was_killed(tmp_path: Path, web: Web) -> None:
+    text = FLIGHTS.replace("publish: model.json\nholdout: data.csv\n", "").replace("  publish_topic: MODELS\n", "")
+    for word, value in {"JOBNAME": "kj", "DEADTOPIC": "dead", "TOPIC": "flights", "STORE": "kj.db"}.items():
+        text = text.replace(word, value)
+    with Broker(tmp_path / "broker") as own, ExitStack() as stack:
+        publish = [{"type": "kafka", "brokers": own.bootstrap, "topic": "models"}, web.url]
+        (tmp_path / "job.yaml").write_text(text + yaml.safe_dump({"publish": publish}))
+        (tmp_path / "data.csv").write_text(flights(2000))
+        for topic, partitions in (("flights", 2), ("dead", 1), ("models", 1)):
+            create_topic(own.bootstrap, topic, partitions)
+        produce(str(tmp_path / "data.csv"), "flights", own.bootstrap, "tail", partitions=2)
+        workers = [stack.enter_context(Command(tmp_path, own.bootstrap, "run", "job.yaml")) for _ in range(2)]
+        workers[0].until(lambda: (tmp_path / "kj.db").exists() and counts(tmp_path / "kj.db").learned)
+        own.kill()
+        own.start()
+        produce(str(tmp_path / "data.csv"), "flights", own.bootstrap, "tail", partitions=2)
+        workers[0].until(lambda: total(counts(tmp_path / "kj.db")) == 2 * TOTAL)
+        for worker in workers:
+            worker.process.terminate()
+        assert [worker.end() for worker in workers] == [0, 0]
+        newest = committed(str(tmp_path / "kj.db")).snapshot
+        last = max((body for _, body in web.requests), key=lambda found: float(found["committed_at"]))
+        for found in (last, last_of("models", own.bootstrap)):
+            assert (found["commit"], sum(found["counts"].values())) == (newest.seq, 2 * TOTAL)
+    expected = [("topic", newest.seq, False, ""), ("webhook", newest.seq, False, "")]
+    assert known(tmp_path / "kj.db", "kj") == expected
+
+
+def test_the_service_publishes_each_last_commit_and_shows_a_sink_that_fails(
+    tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet, "FIRST_WAIT_S", 0.01)
+    config = service.job(tmp_path, publish=web.url)
+    with service.client(config) as http:
+        call = {"records": [service.record(i) for i in range(20)]}
+        assert http.post("/v1/models/late/learn", json=call).is_success
+        wait_until(lambda: web.requests)
+        web.answers = [503] * 100_000
+        assert http.post("/v1/models/late/learn", json={"records": [service.record(99)]}).is_success
+        wait_until(lambda: http.get("/v1/models/late").json()["unpublished"] == ["it answered 503"])
+        has = web.requests[-1][1]["commit"]
+        assert known(tmp_path / "late.db", "late") == [("webhook", has, True, "it answered 503")]
+        web.answers = []
+        wait_until(lambda: http.get("/v1/models/late").json()["unpublished"] == [])
+    newest = committed(str(tmp_path / "late.db")).snapshot
+    assert web.requests[-1][1]["commit"] == newest.seq
+    assert known(tmp_path / "late.db", "late") == [("webhook", newest.seq, False, "")]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 import kafka
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ from streamdp.spark import gathering, learn, learn_stream, predict, reading
 from streamdp.spark.driver import Driver
 from streamdp.spark.gathering import ClusterUsers, Question
 from streamdp.spark.sealing import Seal, seal
+from streamdp.store.reading import sinks
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from streamdp.windows import newton
@@ -444,11 +446,19 @@ def test_a_topic_is_learned_by_the_command_into_postgresql(
         "trigger": {"available_now": True},
         "shards": 2,
     }
-    (tmp_path / "job.yaml").write_text(json.dumps(job(server_database, schema=schema, source=source)))
+    url = server_database.replace("+psycopg", "")
+    publish = {"type": "postgresql", "url": url, "table": "published"}
+    (tmp_path / "job.yaml").write_text(json.dumps(job(server_database, schema=schema, source=source, publish=publish)))
     code, _, said = quick("spark", "run", "job.yaml", STREAMDP_SUBJECT_KEY="5a" * 32)
     assert code == 0, said
     learned, refused, dead = admitted(every | {"eps": [""] * len(every["eps"])}, 3.0)
-    assert committed(server_database, "late").snapshot.counts == Counts(learned, refused, dead + 4)
+    snapshot = committed(server_database, "late").snapshot
+    assert snapshot.counts == Counts(learned, refused, dead + 4)
+    with psycopg.connect(url) as connection:
+        ((found, seq),) = connection.execute("SELECT document, commit FROM published ORDER BY commit DESC LIMIT 1")
+    assert (seq, found["counts"]["learned"]) == (snapshot.seq, learned)
+    (sink,) = sinks(server_database, "late")
+    assert (sink.commit, sink.reason) == (snapshot.seq, "")
     assert "missing delay: 4, unknown_category origin: 8" in said
 
 
