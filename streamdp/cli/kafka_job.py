@@ -86,8 +86,8 @@ def run_worker(
             stack.callback(topic.close)
             publish.append(_to_topic(topic))
         if config.publish or holdout is not None or config.validation is not None:
-            measured, told = (display.measured,), display.published
-            publisher = stack.enter_context(Publisher(config.publish, holdout, measured, told, config.store_path))
+            listeners, say_it = (display.measured,), display.published
+            publisher = stack.enter_context(Publisher(config.publish, holdout, listeners, say_it, config.store_path))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
         dead_letters: Any = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:

@@ -211,8 +211,8 @@ def _run_alone(
             display.resumed(before)
         else:
             display.followed(estimator)
-        committed, told = (display.committed,), display.published
-        publisher = stack.enter_context(Publisher(config.publish, holdout, committed, told, config.store_path))
+        listeners, say_it = (display.committed,), display.published
+        publisher = stack.enter_context(Publisher(config.publish, holdout, listeners, say_it, config.store_path))
         runner = Runner(
             source,
             estimator,

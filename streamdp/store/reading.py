@@ -46,7 +46,7 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
 
 
 def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
-    """Return the sinks of a `job` that have got a commit or failed, in their order. For errors see `snapshots`."""
+    """Return the sinks of a `job` that have got a commit or failed. For `url_or_path` and errors see `snapshots`."""
     database, key = open_database(url_or_path, job), {"job": job}
     if isinstance(database, SQLiteFile):
         with database.plain_reading(STORE_HEADER) as driver:

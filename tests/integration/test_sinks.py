@@ -236,7 +236,7 @@ def test_the_service_publishes_each_last_commit_and_shows_a_sink_that_fails(
         assert http.post("/v1/models/late/learn", json={"records": [service.record(99)]}).is_success
         wait_until(lambda: http.get("/v1/models/late").json()["unpublished"] == ["it answered 503"])
         has = web.requests[-1][1]["commit"]
-        assert known(tmp_path / "late.db", "late") == [("webhook", has, True, "it answered 503")]
+        wait_until(lambda: known(tmp_path / "late.db", "late") == [("webhook", has, True, "it answered 503")])
         web.answers = []
         wait_until(lambda: http.get("/v1/models/late").json()["unpublished"] == [])
     newest = committed(str(tmp_path / "late.db")).snapshot
