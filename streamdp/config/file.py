@@ -178,7 +178,7 @@ class FileSourceConfig(BadRecordsConfig):
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """
         if isinstance(self.path, str) and not (os.path.isdir(self.path) or self._stored_folder):
-            return self._build_one(self.path, encoder)
+            return self._build_one(self.files()[0], encoder)
         from connectors.filelist import FileList
 
         return FileList(self.files(), partial(self._build_one, encoder=encoder))

@@ -157,8 +157,11 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         least = learner.batch_steps.least if isinstance(learner, Batches) else learner.least_records
         if least is None:
             return None
-        found, enough = outlook(records, least)
-        return Prospect(records, columns, None, found, rounded(enough))
+        learn = 1.0  # which part; the others of a window only answer about the model's error
+        if isinstance(learner, Windows) and job.validation is not None:
+            learn -= job.validation.share or 0.0
+        found, enough = outlook(learn * records, least)
+        return Prospect(records, columns, None, found, rounded(enough / learn))
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
         return None  # statistics take some of the reports
     try:

@@ -130,6 +130,20 @@ def test_check_expects_no_more_of_a_rare_class_than_run(estimator: str, budget: 
     assert estimator == "LDPASGDClassifier" or plan["beats_constant"] == found
 
 
+def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: Quick) -> None:
+    lines = ["age,wage", *(f"{i % 50},{int(i % 50 > 20 + i % 7)}" for i in range(1800))]
+    (job / "people.csv").write_text("\n".join(lines) + "\n")
+    (job / "job.yaml").write_text(
+        "job: half\nsource: {path: people.csv}\nschema:\n  features: {age: [0, 50]}\n"
+        "  target: {column: wage, classes: ['0', '1']}\nmodel: {trust: window, budget: eps=1}\n"
+        "validation: {share: 0.5}\n"
+    )
+    plan = json.loads(quick.output("check", "job.yaml", "--json"))["plan"]
+    assert "people are few: the model may or may not" in quick.output("run", "job.yaml")
+    assert plan["beats_constant"] == "possible"
+    assert plan["likely_from"] > 1800
+
+
 def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:
     """`check` said "likely" of 1.2 million records, 1.1 % positive, where `run` said that 3.5 million were missing."""
     usual = planned("logistic", 20, "eps=1", 1_200_000)
