@@ -106,7 +106,7 @@ class Truth:
     def now(self) -> np.ndarray:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model.second_use.validator
-        task, reach, known = validator._task, validator._progress[2], validator._fixed
+        task, reach, known = validator._task, validator.progress[2], validator._fixed
         scores = self._model.prediction.by(validator.point, self._X)
         return np.array([task.values(kind, scores, self._y, known, reach).mean() for kind in (ERROR, OTHER)])
 
