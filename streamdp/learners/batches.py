@@ -276,14 +276,15 @@ class Batches(Learner):
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """See `Learner.learn`; all rows spend the learner's budget."""
-        while len(X) and self.room:
+        while len(X) and (room := self.room):
             if self.open.taken == 0:
                 if self.batch != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
                 self.middle = self.batch_steps.middle
                 self.discard()  # it may have been interrupted before
                 self._open()
-            taken = min(len(X), self.room)
+                room = self.room
+            taken = min(len(X), room)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self.open.take(taken)
             self._add(X[:taken], y[:taken])

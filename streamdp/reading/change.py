@@ -80,13 +80,14 @@ def add(blocks: np.ndarray, block: np.ndarray) -> None:
     end = used(blocks)
     blocks[end], blocks[end, LEVEL] = block, 1
     end += 1
+    levels = blocks[:end, LEVEL].tolist()
     for level in range(1, _LEVELS + 1):
-        same = np.flatnonzero(blocks[:end, LEVEL] == level)
-        if len(same) <= _EACH:
+        if levels.count(level) <= _EACH:
             return
-        first = int(same[0])
+        first = levels.index(level)
         blocks[first + 1] += blocks[first]
-        blocks[first + 1, LEVEL] = min(level + 1, _LEVELS)
+        blocks[first + 1, LEVEL] = levels[first + 1] = min(level + 1, _LEVELS)
+        del levels[first]
         blocks[first : end - 1] = blocks[first + 1 : end]
         blocks[end - 1] = 0
         end -= 1
