@@ -115,6 +115,9 @@ class FeatureConfig(DescribedConfig):
         How many bytes are kept of a text of an open domain, 1 to 64: for heavy hitters in a job without a target.
     product
         The names of other features; the products of their columns are learned. Nothing else is declared of it.
+    per
+        For categories: each is a group with effects of its own, beside those that all share, of all other features
+        (true), or of those that are named. Gaps and other values with a category have the shared effects.
     typical
         The centre and the spread of most values, from public knowledge: where scaling begins. None: not known.
     column
@@ -143,6 +146,7 @@ class FeatureConfig(DescribedConfig):
     hash: int | None = None
     text: int | None = None
     product: list[str] | None = None
+    per: bool | list[str] | None = None
     typical: tuple[float, float] | None = None
     column: str | None = Field(default=None, min_length=1)
     part: Literal["year", "month", "day", "weekday", "hour", "minute"] | None = None

@@ -9,7 +9,7 @@ a record without a value is still one record, and its row has the same bounds as
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,10 @@ MISSING, OTHER = "(missing)", "(other)"
 _GAPS = ("drop", "zero", "category", "typical")
 _KINDS = ("bounds", "categories", "bins", "cyclic", "hash", "text")
 _KEYS = frozenset(
-    (*_KINDS, "transform", "knots", "typical", "column", "part", "format", "decimal", "missing", "other", "product")
+    (
+        *(*_KINDS, "transform", "knots", "typical", "column", "part", "format", "decimal", "missing", "other"),
+        *("product", "per"),
+    )
 )
 _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
@@ -107,6 +110,7 @@ class Declaration:
     format: str | None = None  # how dates are written; None: ISO 8601
     decimal: int | None = None  # the decimal places of a number in base64: see `columns.decimals`
     fill: str | None = None  # the text that replaces a missing value; None: the record is left out
+    per: bool | tuple[str, ...] = False  # the features whose effects each category has of its own; True: all
 
     @property
     def is_number(self) -> bool:
@@ -126,6 +130,11 @@ class Declaration:
     def code(self, text: str) -> int | None:
         """Return the index of the category or of the bucket of a text; None for a text that is not declared."""
         return bucket(text, self.hashed) if self.hashed else self.codes.get(text)
+
+    @property
+    def first(self) -> int:
+        """The index of the first category or bucket that has a column."""
+        return int(self.pieces[0].at[0])
 
     @property
     def other(self) -> bool:
@@ -194,6 +203,8 @@ def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
     (kind,) = kinds
     if kind != "bounds" and ("transform" in declared or "knots" in declared):
         raise SchemaError(f"{name!r}: transform and knots need bounds")
+    if kind != "categories" and "per" in declared:
+        raise SchemaError(f"{name!r}: per needs categories, which are the groups")
     gap, part = declared.get("missing", "drop"), declared.get("part")
     if gap not in _GAPS:
         raise SchemaError(f"{name!r}: expected missing to be one of {', '.join(_GAPS)}")
@@ -260,9 +271,22 @@ def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str
         raise SchemaError(f"{name!r}: {taken[0]} cannot be declared; missing: category and other: true add it")
     codes |= {level: len(categories) + i for i, level in enumerate(more)}
     values = (*categories, *more)
+    if per := _per(name, declared.get("per", False)):  # a gap or another value is none of the groups
+        pieces = tuple(Piece(f"{name}={level}", "level", (k,), own=True) for k, level in enumerate(categories))
+        return Declaration(values=values, codes=codes, pieces=pieces, fill=fill, per=per, **shared)
     pieces = tuple(Piece(f"{name}={level}", "level", (k,)) for k, level in enumerate(values) if k)
     baseline = f"{name}={categories[0]}"
     return Declaration(values=values, codes=codes, pieces=pieces, baseline=baseline, fill=fill, **shared)
+
+
+def _per(name: str, given: Any) -> bool | tuple[str, ...]:
+    """The features of which each category has its own effects."""
+    if isinstance(given, bool):
+        return given
+    listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    if not listed or len(set(listed)) < len(listed):
+        raise SchemaError(f"{name!r}: expected per to be true, or to name other features")
+    return listed
 
 
 def _typical(name: str, given: Any, bounds: Bounds) -> tuple[float, float]:

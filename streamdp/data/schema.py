@@ -50,6 +50,10 @@ class Schema:
     * Declared transforms make other columns of a value: `transform` (log, asinh, power) and `knots` of a number with
       bounds, `bins`, `cyclic`, `hash` of a text, the first bytes of a text of an open domain (`text`), and the
       `product` of other features (see `transforms`). Columns of products come after all others.
+    * With {"categories": (a, b, c), "per": names} each category is a group with effects of its own, beside those that
+      all share: a 0/1 column for each category, and its products with the columns of these features (True: of all that
+      are no products). A record of no declared category has zeros there, so the shared effects predict for it. Proof:
+      docs/proofs/groups.md.
     * With {"column": name, "part": part} a feature is a part of the dates in a column (see `dates`), and `column` may
       be a path with dots in nested JSON. With "missing", an empty value is not a fault: `zero` is the number 0 or the
       first category, `typical` the typical centre, and `category` a category of its own. With "other": True, values
@@ -140,7 +144,21 @@ class Schema:
         for name, given in features.items():
             if name not in self.declarations:
                 found += product_pieces(name, given["product"], factors)
+        for name, declared in self.declarations.items():
+            if declared.per:
+                for other in self.effects(name):
+                    if other == name or other not in factors:
+                        raise SchemaError(f"{name!r}: expected per to name other features that are no products")
+                    products = product_pieces(name, (name, other), factors)
+                    found += [piece._replace(numeric=False, own=True) for piece in products]
         return tuple(found)
+
+    def effects(self, name: str) -> tuple[str, ...]:
+        """The features whose effects each category of the feature `name` has of its own."""
+        per = self.declarations[name].per
+        if isinstance(per, tuple):
+            return per
+        return tuple(n for n, d in self.declarations.items() if per and n != name and not d.length)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

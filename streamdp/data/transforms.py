@@ -64,6 +64,7 @@ class Piece(NamedTuple):
     origin: float = 0.0
     unit: float = 1.0
     numeric: bool = False  # a number that estimators may scale, and not an indicator or a share of one
+    own: bool = False  # what a group has of its own
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Return the column of values (n,): numbers, codes of categories or buckets, or bytes (n, length)."""

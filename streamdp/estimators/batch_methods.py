@@ -51,8 +51,8 @@ def interval(self: Any, level: float = 0.95) -> np.ndarray:
     level
         The confidence, above 0 and below 1.
 
-    Raises `NotAvailableError` before the features are known, and for a method without curvature; `ConfigError` for
-    another level.
+    Raises `NotAvailableError` before the features are known, for a method without curvature and for a schema with
+    `per`; `ConfigError` for another level.
     """
     return settling(self, level)[0]
 
@@ -70,6 +70,7 @@ def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     if not is_number(level) or not 0 < level < 1:
         raise ConfigError("level: expected a number above 0 and below 1, such as 0.95")
     learner = self._learner(self.learns, "interval")
+    learner.check_identified()
     found, unknown = learner.answer(), np.full(len(self.theta), np.nan)
     if found is None:
         return np.column_stack([unknown, unknown]), unknown

@@ -197,6 +197,7 @@ class SchemaFeatures(Features):
             np.array([piece.numeric for piece in pieces]),
             typical,
             declared=True,
+            own=tuple(j for j, piece in enumerate(pieces) if piece.own),
         )
 
     @cached_property
@@ -206,7 +207,10 @@ class SchemaFeatures(Features):
         if not (self._schema.plain and plain and all(len(pieces) == 1 for _, _, pieces in self._numbers)):
             return None
         numbers = [(name, j, *pieces[0].at, None) for name, j, pieces in self._numbers]
-        categories = [(name, j - 1, math.nan, math.nan, dict(text.codes)) for name, j, text in self._texts]
+        categories = [
+            (name, j - 1, math.nan, math.nan, {level: code + 1 - text.first for level, code in text.codes.items()})
+            for name, j, text in self._texts
+        ]
         names, columns, lows, highs, levels = zip(*numbers, *categories, strict=True)
         return Packer(names, columns, lows, highs, levels, len(self.names))
 
@@ -238,8 +242,8 @@ class SchemaFeatures(Features):
             if feature.length:
                 text = _text(name, None if _is_missing(x.get(name)) else x[name])
                 columns[j : j + feature.length] = _bytes(name, text, feature.length)
-            elif level := _level(name, feature, x.get(name)):
-                columns[j + level - 1] = 1.0
+            elif (level := _level(name, feature, x.get(name))) >= feature.first:
+                columns[j + level - feature.first] = 1.0
         if len(x) > len(self._numbers) + len(self._texts):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
         for j, piece in self._products:

@@ -164,14 +164,20 @@ class _Reader:
         declared = self._feature(name, by)
         if declared.is_number:
             raise ConfigError(f"{name!r}: expected by to be a feature with categories")
-        return Levels(self._first[by], len(declared.values)), tuple(declared.values)
+        return self._categories(name, by), tuple(declared.values)
+
+    def _categories(self, name: str, feature: str) -> Levels:
+        declared = self._declarations[feature]
+        if declared.per and len(declared.values) > len(declared.pieces):
+            raise ConfigError(f"{name!r}: {feature!r} has per, and so no column for missing and other values")
+        return Levels(self._first[feature] + 1 - declared.first, len(declared.values))
 
     def _block(
         self, name: str, kind: str, of: str, groups: Index, given: Mapping[str, Any]
     ) -> tuple[Cells | Values, tuple[Any, ...], tuple[float, float]]:
         declared, first = self._declarations[of], self._first[of]
         if not declared.is_number:
-            return Cells(groups, Levels(first, len(declared.values))), tuple(declared.values), (0.0, 1.0)
+            return Cells(groups, self._categories(name, of)), tuple(declared.values), (0.0, 1.0)
         (piece,) = declared.pieces  # of a transform, the statistic is of the transformed number
         low, high = (float(bound) for bound in declared.values)
         if piece.kind != "linear":

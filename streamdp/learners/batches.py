@@ -210,6 +210,7 @@ class Batches(Learner):
             self.columns.numeric & self.free,
             follow=self.follows,
             replans=not self.shuffled,
+            own=self.columns.own,
         )
 
     def _planning(self, start: np.ndarray) -> Problem:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from streamdp.errors import NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
@@ -241,6 +242,11 @@ class Learner(ABC):
     def private(self) -> bool:
         """False without noise. Seeds are not its concern."""
         return True
+
+    def check_identified(self) -> None:
+        """Raise `NotAvailableError` if a prior alone divides effects in those of a group and those that all share."""
+        if self.columns is not None and self.columns.own:
+            raise NotAvailableError("interval: not for a model with per, whose shared and own effects are pooled")
 
     @property
     def on_border(self) -> bool:

@@ -26,6 +26,8 @@ class Columns:
         (p,): which columns are numbers with declared bounds, so that they lie in [-1, 1].
     typical
         The declared typical centre and spread of columns, by index, in units of the column.
+    own
+        The indices of the columns of what a group has of its own, beside what all groups share.
     declared
         Whether there is a public schema. If not, columns are numbers as they come.
     """
@@ -35,6 +37,7 @@ class Columns:
     numeric: np.ndarray
     typical: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     declared: bool = False
+    own: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.origin)

@@ -170,6 +170,7 @@ class Windows(Collector):
             spread=self.window.spread_for(loss.bound),
             curvature=self._curvature,
             scaled=bool(len(self._scales)),
+            own=() if self.columns is None else self.columns.own,
         )
 
     def _planned(self, users: int) -> Any:

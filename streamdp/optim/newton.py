@@ -126,7 +126,7 @@ class Newton(Growing):
     which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
     change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
     devices know them from the job alone. `shrinks`: whether columns have units of about their spread and the model an
-    intercept; so it is, too, if any are `scaled`.
+    intercept; so it is, too, if any are `scaled`. `own` are the columns of what a group has of its own.
     """
 
     def __init__(
@@ -141,6 +141,7 @@ class Newton(Growing):
         follow: bool = True,
         replans: bool = True,
         shrinks: bool = False,
+        own: tuple[int, ...] = (),
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
@@ -160,6 +161,7 @@ class Newton(Growing):
         self.state[:d] = start
         self._wide, self._follow, self._replans = wide, follow, replans
         self._shrinks = isinstance(curvature.loss, Huber) and (shrinks or bool(scaled.size))
+        self._own = own
         self._secants = Secants()
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
@@ -560,10 +562,10 @@ class Newton(Growing):
         along = vectors.T @ gradient[:q]
         decrement = float(np.sum(along**2 / values))
         found[:q] -= min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ (along / values))
-        if self._shrinks:
+        if self._shrinks or self._own:
             inverse = (vectors / values) @ vectors.T
             error = float(total[change.NOISE]) / float(total[change.WEIGHT]) ** 2 / sigma**2
-            found[:q] = sigma * shrunk(found[:q] / sigma, error * inverse @ inverse)
+            found[:q] = sigma * shrunk(found[:q] / sigma, error * inverse @ inverse, self._own, self._shrinks)
         if huber:
             bend = max(float(curved[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)

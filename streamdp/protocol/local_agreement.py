@@ -62,6 +62,12 @@ class Category(Wire):
     categories: list[str] = Field(min_length=2, max_length=_MOST_COLUMNS)  # the first one has no column
 
 
+class Grouped(Category):
+    """A feature that is one of several groups, which have effects of their own: each has a column, and products."""
+
+    per: list[Name] = Field(max_length=_MOST_COLUMNS)  # the other features, no products, whose effects these are
+
+
 class Transformed(Wire):
     """A feature with a declared transform: its declaration, where a key that it has not is null."""
 
@@ -90,7 +96,7 @@ class Target(Wire):
 class WireSchema(Wire):
     """The declared public schema."""
 
-    features: list[Number | Category | Transformed] = Field(
+    features: list[Number | Category | Grouped | Transformed] = Field(
         min_length=1, max_length=_MOST_COLUMNS
     )  # in the order of their columns
     target: Target
@@ -132,10 +138,11 @@ def _on_the_wire(schema: Schema, name: str, declared: Any) -> dict[str, Any]:
     if (
         found is not None
         and found.plain
-        and not given.keys() - {"bounds", "categories", "typical", "column", "missing"}
+        and not given.keys() - {"bounds", "categories", "per", "typical", "column", "missing"}
     ):
         values = list(found.values)
-        return {"name": name, "bounds" if found.is_number else "categories": values}
+        own = {"per": list(schema.effects(name))} if found.per else {}
+        return {"name": name, "bounds" if found.is_number else "categories": values} | own
     known = given.keys() <= {*Transformed.model_fields, "part", "typical"} - {"name"} and "categories" not in given
     if not known or (found is not None and found.part is not None and found.part != given.get("cyclic")):
         raise ConfigError(

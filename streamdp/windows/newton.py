@@ -39,7 +39,7 @@ class NewtonPlan:
 
     Each round has a share of mu^2; they sum to 1. `information` is what the window counts as, the inverse variance of
     its mean gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget. `scaled`
-    is that of the task.
+    and `own` are those of the task.
     """
 
     curvature: Curvature
@@ -49,6 +49,7 @@ class NewtonPlan:
     information: float
     deviation: float
     scaled: bool
+    own: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class NewtonSteps(Method):
         variance = min(curvature.variance, task.spread**2) / task.users
         deviation = _deviation(task, whole)
         noise = (deviation / task.users) ** 2 * task.d
-        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise), deviation, task.scaled)
+        return NewtonPlan(
+            curvature, task.users, shares, noises, 1 / (variance + noise), deviation, task.scaled, task.own
+        )
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -108,7 +111,7 @@ class NewtonSteps(Method):
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`."""
         d, rounds, spent = plan.curvature.parameters, [], 0.0
-        steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, shrinks=plan.scaled)
+        steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, shrinks=plan.scaled, own=plan.own)
         steps.state[:] = start
         for share, noise in zip(plan.shares, plan.noises, strict=True):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
@@ -148,7 +151,7 @@ class NewtonSteps(Method):
         A step of the averages would lack what the rounds of each part said about the Hessian (`secants`).
         """
         whole, *sequences = (
-            Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled) for _ in (None, *states)
+            Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled, own=task.own) for _ in (None, *states)
         )
         for steps, state in zip(sequences, states, strict=True):
             steps.state[:] = state

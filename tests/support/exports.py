@@ -17,7 +17,7 @@ COMMON: dict[str, Any] = {
     "children": {"bins": [1, 3]},
     "month": {"cyclic": 12},
     "plain": [-1, 1],
-    "city": {"categories": ["Paris", "O'Lyon", 'A "b"'], "other": True, "missing": "category"},
+    "city": {"categories": ["Paris", "O'Lyon", 'A "b"'], "other": True, "missing": "category", "per": ["plain"]},
     "member": ["false", "true"],
     "age x city": {"product": ["age", "city"]},
     "income x debt": {"product": ["income", "debt"]},

@@ -26,6 +26,9 @@ TRANSFORMS: dict[str, Any] = {
     "delay x far": {"product": ["delay", "far", "origin"]},
     "both": {"product": ["delay", "miles"]},
 }
+GROUPS: dict[str, Any] = {"origin": {"categories": ["JFK", "EWR", "LGA"], "per": True}} | {
+    name: TRANSFORMS[name] for name in ("delay", "hour", "tail")
+}
 PERSON: dict[str, Any] = {"delay": 12.5, "hour": 7, "origin": "JFK"}
 PERSON |= {"when": "2013-07-05T17:59:00+02:00", "miles": 719, "tail": "N14\u00fc28"}
 EDGES: dict[str, list[Any]] = {
@@ -74,8 +77,11 @@ JOBS: dict[str, Definition] = {
         budget="eps=0.3",
     ),
     "transforms": definition(NUMBER, features=TRANSFORMS, budget="eps=4"),
+    "groups": definition(NUMBER, features=GROUPS, budget="eps=4"),
 }
-TRUTH: dict[str, Any] = dict.fromkeys(("huber", "quantile", "squared", "transforms"), 37.0) | {"softmax": "on time"}
+TRUTH: dict[str, Any] = dict.fromkeys(("huber", "quantile", "squared", "transforms", "groups"), 37.0) | {
+    "softmax": "on time"
+}
 
 
 def truth(job: str) -> Any:

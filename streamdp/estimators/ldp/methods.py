@@ -89,8 +89,8 @@ def interval(self: Any, level: float = 0.95) -> np.ndarray:
     level
         The confidence, above 0 and below 1.
 
-    Raises `NotAvailableError` before the second record, after `merged` and for alpha below 1/2 or 1, `ConfigError` for
-    another level.
+    Raises `NotAvailableError` before the second record, after `merged`, for alpha below 1/2 or 1 and for a schema with
+    `per`; `ConfigError` for another level.
     """
     return settling(self, level)[0]
 
@@ -117,4 +117,6 @@ def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
 
     Raises the errors of `interval`.
     """
-    return settling_of(self._learner(LocalReports, "interval"), level)
+    learner = self._learner(LocalReports, "interval")
+    learner.check_identified()
+    return settling_of(learner, level)

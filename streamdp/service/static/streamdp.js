@@ -359,8 +359,9 @@ const shown = (v) => {
 };
 
 /** The encoded columns of a feature that is no product: see streamdp/data/transforms.py. */
-function piecesOf({ name, bounds = null, categories = null, transform = null, knots = null, bins = null, cyclic = null, hash = null }) {
-  if (categories) return categories.slice(1).map((c, k) => ({ name: `${name}=${c}`, of: (code) => (code === k + 1 ? 1 : 0) }));
+function piecesOf({ name, bounds = null, categories = null, transform = null, knots = null, bins = null, cyclic = null, hash = null, per = null }) {
+  const first = per ? 0 : 1;
+  if (categories) return categories.slice(first).map((c, k) => ({ name: `${name}=${c}`, of: (code) => (code === k + first ? 1 : 0) }));
   if (hash) return Array.from({ length: hash - 1 }, (_, k) => ({ name: `${name}#${k + 1}`, of: (code) => (code === k + 1 ? 1 : 0) }));
   if (cyclic) {
     const period = PERIODS[cyclic] ?? cyclic;
@@ -385,11 +386,12 @@ function columnsOf({ features }) {
     places.set(feature.name, pieces.map((_, k) => columns.length + k));
     columns.push(...pieces.map((piece) => ({ ...piece, feature })));
   }
-  for (const { product } of features.filter((feature) => feature.product)) {
+  const own = features.flatMap(({ name, per }) => (per ?? []).map((other) => ({ product: [name, other], own: true })));
+  for (const { product, own: ofGroup } of [...features.filter((feature) => feature.product), ...own]) {
     let found = [[]];
     for (const factor of product) found = found.flatMap((at) => places.get(factor).map((k) => [...at, k]));
     for (const factors of found)
-      columns.push({ name: factors.map((k) => columns[k].name).join(" x "), numeric: factors.some((k) => columns[k].numeric), factors });
+      columns.push({ name: factors.map((k) => columns[k].name).join(" x "), numeric: !ofGroup && factors.some((k) => columns[k].numeric), factors });
   }
   return columns;
 }
@@ -537,7 +539,7 @@ function checkSchema(schema) {
   for (const feature of schema.features) {
     const has = (key) => feature !== null && typeof feature === "object" && key in feature;
     const isTransformed = has("transform"), isNumber = has("bounds");
-    hasKeys(feature, isTransformed ? TRANSFORMED : ["name", isNumber ? "bounds" : "categories"]);
+    hasKeys(feature, isTransformed ? TRANSFORMED : ["name", isNumber ? "bounds" : "categories", ...(has("per") && !isNumber ? ["per"] : [])]);
     refuse(isName(feature.name) && !names.has(feature.name), "expected features with distinct names");
     names.add(feature.name);
     if (isTransformed) transformed.push(feature);
@@ -548,6 +550,10 @@ function checkSchema(schema) {
   refuse(transformed.reduce((sum, { hash }) => sum + hash, 0) <= MOST_COLUMNS, "expected fewer buckets");
   for (const feature of schema.features) if (!feature.product) factors.set(feature.name, piecesOf(feature).length);
   for (const feature of transformed) if (feature.product !== null) checkTransformed(feature, factors);
+  for (const { name, per } of schema.features) if (per !== undefined) {
+    refuse(Array.isArray(per) && new Set(per).size === per.length && !per.includes(name) && per.every((other) => factors.has(other)), "expected per to name other features");
+    refuse(per.every((other) => factors.get(name) * factors.get(other) <= MOST_COLUMNS), "expected groups with fewer columns");
+  }
   hasKeys(schema.target, ["name", "classes", "bounds", "scale"]);
   const { name, classes, bounds, scale } = schema.target;
   refuse(isName(name) && !names.has(name) && finite(scale) && scale >= LEAST && scale <= MOST, "expected a target with a name and a scale");

@@ -1,0 +1,173 @@
+"""Groups with effects of their own (`per`), in every way in, and pooled with what all share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import streamdp
+from streamdp import LDPASGDRegressor, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
+from streamdp.cli.main import app
+from streamdp.data.schema import Schema
+from streamdp.errors import NotAvailableError, SchemaError
+from streamdp.optim.shrinkage import shrunk
+from streamdp.serving.exported import predict
+
+PLAIN: dict[str, Any] = {"x": (0, 1), "region": {"categories": ["n", "s", "w"], "per": True}}
+OPEN: dict[str, Any] = PLAIN | {"region": PLAIN["region"] | {"other": True, "missing": "category"}}
+SLOPES = {"n": 1.0, "s": 5.0, "w": -3.0}
+
+
+def frame(n: int, names: str = "nsw") -> tuple[pl.DataFrame, np.ndarray]:
+    """Records whose slope is that of their region, and 1 elsewhere."""
+    rng = np.random.default_rng(0)
+    X = pl.DataFrame({"x": rng.uniform(0, 1, n), "region": rng.choice(list(names), n)})
+    slopes = np.array([SLOPES.get(name, 1.0) for name in X["region"]])
+    return X, 5 + slopes * (X["x"].to_numpy() - 0.5) + rng.normal(0, 0.1, n)
+
+
+def test_each_group_has_columns_of_its_own_and_others_have_none() -> None:
+    schema = Schema(OPEN | {"day": {"cyclic": 7}, "z": {"text": 2}}, "y")
+    own = [f"region={g}" for g in "nsw"]
+    products = [f"region={g} x {of}" for of in ("x", "sin(day)", "cos(day)") for g in "nsw"]
+    assert set(schema.feature_names) >= {*own, *products}
+    row = schema.encode_one({"x": 0.75, "region": "n", "day": 0, "z": "ab"})[0]
+    assert [row[name] for name in own] == [1, 0, 0]
+    assert [row[f"region={g} x x"] for g in "nsw"] == [0.5, 0, 0]
+    for other in ("q", None):
+        row = schema.encode_one({"x": 0.75, "region": other, "day": 0, "z": "ab"})[0]
+        assert not any(row[name] for name in own + products)
+
+
+def test_a_row_of_a_group_is_at_most_sqrt2_longer() -> None:
+    """For any number of groups; the constant 1 counts."""
+    rng = np.random.default_rng(1)
+    for count in (2, 50):
+        numbers, names = {f"x{j}": (-1, 1) for j in range(6)}, [f"g{k}" for k in range(count)]
+        frame = pl.DataFrame({n: rng.uniform(-1, 1, 200) for n in numbers} | {"g": rng.choice(names, 200)})
+        rows = Schema(numbers | {"g": {"categories": names, "per": True}}, "y").encode_features(frame)
+        plain = 1 + np.sum(frame.select(list(numbers)).to_numpy() ** 2, axis=1)
+        np.testing.assert_allclose(1 + np.sum(rows**2, axis=1), 2 * plain)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"bounds": (0, 1), "per": True}, "needs categories"),
+        ({"categories": ["a", "b"], "per": []}, "true, or to name"),
+        ({"categories": ["a", "b"], "per": "x"}, "true, or to name"),
+        ({"categories": ["a", "b"], "per": ["x", "x"]}, "true, or to name"),
+        ({"categories": ["a", "b"], "per": ["z"]}, "other features"),
+        ({"categories": ["a", "b"], "per": ["g"]}, "other features"),
+    ],
+    ids=str,
+)
+def test_a_declaration_that_contradicts_itself_is_refused(declared: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=f"'g': .*{message}"):
+        Schema({"g": declared, "x": (0, 1)}, "y")
+
+
+@pytest.mark.parametrize("features", [PLAIN, OPEN], ids=["plain", "open"])
+@pytest.mark.parametrize(("kind", "budget"), [(LDPASGDRegressor, "eps=4"), (PanPrivateRegressor, "mu=1")])
+def test_one_by_one_in_frames_and_as_arrays_is_the_same(kind: Any, budget: str, features: Any, tmp_path: Path) -> None:
+    X, y = frame(100)
+    one, many, arrays = (kind(features=features, target=(0, 10), seed=1, budget=budget) for _ in range(3))
+    for x, target in zip(X.iter_rows(named=True), y, strict=True):
+        one.learn_one(x, float(target))
+    many.learn_many(X, y)
+    arrays.learn_arrays(arrays.encoder.encode_features(X), y)
+    np.testing.assert_array_equal(one.theta, many.theta)
+    np.testing.assert_array_equal(one.theta, arrays.theta)
+    first = [one.predict_one(x) for x in X.head(20).iter_rows(named=True)]
+    np.testing.assert_allclose(first, many.predict_many(X.head(20)), rtol=1e-12)
+    one.close_batch()
+    one.save(tmp_path / "m")
+    np.testing.assert_array_equal(streamdp.load(tmp_path / "m").theta, one.theta)
+    with pytest.raises(NotAvailableError, match="per"):
+        one.interval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (LDPASGDRegressor, {"budget": "eps=8"}),
+        (PanPrivateRegressor, {"budget": "eps=8,delta=1e-6"}),
+        (ShuffleRegressor, {"budget": "eps=8,delta=1e-6"}),
+        (WindowedRegressor, {"budget": "eps=8,delta=1e-6", "window": 20_000}),
+    ],
+    ids=["local", "pan", "shuffle", "window"],
+)
+def test_groups_differ_and_an_unknown_group_has_the_shared_model(kind: Any, more: dict[str, Any]) -> None:
+    X, y = frame(20_000, "nswq")
+    model = kind(features=OPEN, target=(0, 10), seed=1, **more)
+    model.learn_many(X, y)
+    model.close_batch()
+    for group, slope in {**SLOPES, "q": 1.0, None: 1.0}.items():
+        at = [model.predict_one({"x": x, "region": group}) for x in (0.0, 1.0)]
+        assert at[1] - at[0] == pytest.approx(slope, abs=1)
+    assert model.weights["x"] == pytest.approx(1, abs=1)
+
+
+def test_the_groups_of_a_classifier_differ() -> None:
+    X, y = frame(20_000)
+    model = PanPrivateClassifier(features=PLAIN, seed=1, budget="eps=8,delta=1e-6")
+    model.learn_many(X, y > 5)
+    chances = {g: model.predict_proba_one({"x": 0.9, "region": g})[True] for g in "sw"}
+    assert chances["s"] > 0.75 > 0.25 > chances["w"]
+
+
+def test_few_records_of_groups_give_about_the_shared_estimate() -> None:
+    """A shared slope of 1 with little noise; those of 20 groups are noise alone, or clear."""
+    rng = np.random.default_rng(3)
+    own, noise = range(1, 21), 0.5
+    covariance = np.diag([1e-4, *[noise**2] * 20, 1e-4])
+    alike = np.array([1.0, *rng.normal(0, noise, 20), 2.0])
+    both, apart = shrunk(alike, covariance), shrunk(alike, covariance, own)
+    assert np.abs(apart[1:-1]).mean() < np.abs(both[1:-1]).mean() / 2  # the shared slope says nothing about groups
+    np.testing.assert_allclose(apart[[0, -1]], [1, 2], atol=0.01)
+    clear = np.array([1.0, *rng.normal(0, 4 * noise, 20), 2.0])
+    np.testing.assert_allclose(shrunk(clear, covariance, own)[1:-1], clear[1:-1], rtol=0.15)
+    np.testing.assert_array_equal(shrunk(alike, covariance, own, shared=False)[[0, -1]], alike[[0, -1]])
+
+
+def test_a_job_learns_predicts_and_exports_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+    X, y = frame(3_000, "nswq")
+    X.with_columns(pl.Series("y", y)).write_csv(tmp_path / "a.csv")
+    job = {
+        "job": "j",
+        "source": {"type": "csv", "path": str(tmp_path / "a.csv")},
+        "schema": {"features": json.loads(json.dumps(OPEN)), "target": {"column": "y", "bounds": [0, 10]}},
+        "model": {"trust": "nobody", "budget": "eps=8", "seed": 1},
+        "store": str(tmp_path / "a.db"),
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+
+    def run(*words: str, rows: str | None = None) -> str:
+        ran = CliRunner().invoke(app, list(words), input=rows)
+        assert ran.exit_code == 0, ran.output
+        return ran.output
+
+    run("check", str(tmp_path / "job.yaml"))
+    run("run", str(tmp_path / "job.yaml"))
+    store = str(tmp_path / "a.db")
+    weights = {row["name"]: row for row in json.loads(run("weights", store, "--json"))}
+    assert weights["region=s x x"]["value"] > 0 > weights["region=w x x"]["value"]
+    assert "beside" not in run("weights", store)
+    south, west, other, missing = (
+        float(line.split(",")[-1])
+        for line in run("predict", store, rows="x,region\n1,s\n1,w\n1,zz\n1,\n").splitlines()[1:]
+    )
+    assert south > other > west
+    assert missing == other
+    for shown in ("statement", "status"):
+        assert run(shown, store)
+    document = json.loads(run("export", store, "--to", "json"))
+    assert predict({"x": 1, "region": "s"}, document) == pytest.approx(south, rel=1e-6)
+    assert predict({"x": 1, "region": "zz"}, document) == pytest.approx(other, rel=1e-6)
