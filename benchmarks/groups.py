@@ -96,7 +96,7 @@ def diamonds() -> Groups:
 def flights() -> Groups:
     """The delay of a flight; the effect of its departure delay by carrier."""
     features = COLUMNS | {"dep_delay": (-30, 180)}
-    frame = datasets.flights().sample(LEARNED + HELD_OUT, shuffle=True, seed=1)
+    frame = datasets.flights().drop_nulls().sample(LEARNED + HELD_OUT, shuffle=True, seed=1)
     return Groups(frame, "arr_delay", (-60, 180), features, "carrier", {"column": "dep_delay", "bounds": (-15, 45)})
 
 
