@@ -127,7 +127,9 @@ def simulated(groups: int, records: int) -> Groups:
     slopes = 1 + 0.5 * rng.normal(size=groups)
     y = slopes[which] * X[:, 0] + X[:, 1] - X[:, 2] + 0.3 * rng.normal(size=len(X))
     frame = pl.DataFrame({**{f"x{j}": X[:, j] for j in range(3)}, "group": [f"g{k:02d}" for k in which], "y": y})
-    return Groups(frame, "y", (-5, 5), {f"x{j}": (-1, 1) for j in range(3)}, "group", {"column": "x0", "bounds": (-1, 1)})
+    return Groups(
+        frame, "y", (-5, 5), {f"x{j}": (-1, 1) for j in range(3)}, "group", {"column": "x0", "bounds": (-1, 1)}
+    )
 
 
 SIZES = (1_000, 3_000, 10_000, 30_000)

@@ -61,7 +61,7 @@ from streamdp.privacy.guarantees import (
 )
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
-from streamdp.reading.doubts import too_few
+from streamdp.reading.doubts import too_few, unpooled
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
 
@@ -694,7 +694,7 @@ class Estimator(river_base.Estimator):
         second = SecondUse(self.record_budget) if self._features is None else self.second_use
         caveats += self.learner.caveats(self._admission.spent, bool(bounds), second.takes_records)
         caveats += second.caveats(self.learner)
-        notes = [note for note in (self.change_note, too_few(self)) if note is not None]
+        notes = [note for note in (self.change_note, too_few(self), unpooled(self.learner)) if note is not None]
         caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
         caveats.append(
             f"this statement covers {alone}; it does not cover further models (streamdp.account), further passes, and "

@@ -380,6 +380,11 @@ class Batches(Learner):
         return self.batch_steps.least if self.columns is not None and self.seen[0] else None
 
     @property
+    def pools(self) -> bool:
+        """See `Learner.pools`."""
+        return self.method == "newton"
+
+    @property
     def on_border(self) -> bool:
         """See `Learner.on_border`."""
         return self.columns is not None and self.region.on_border(self.batch_steps.estimate)

@@ -249,6 +249,11 @@ class Learner(ABC):
             raise NotAvailableError("interval: not for a model with per, whose shared and own effects are pooled")
 
     @property
+    def pools(self) -> bool:
+        """Whether what groups have of their own is shrunk by its noise."""
+        return False
+
+    @property
     def on_border(self) -> bool:
         """Whether theta sits on the border of its domain, up to 1 % of its size."""
         return False

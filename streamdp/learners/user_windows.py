@@ -372,6 +372,11 @@ class Windows(Collector):
         return self._shown[1], False
 
     @property
+    def pools(self) -> bool:
+        """See `Learner.pools`."""
+        return self.method.name == NEWTON
+
+    @property
     def place_of_target(self) -> tuple[float, float, float]:
         """See `Learner.place_of_target`; a scaled target fills about four deviations of its unit."""
         middle, spread, half = super().place_of_target

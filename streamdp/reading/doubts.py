@@ -53,6 +53,16 @@ def too_few(model: Any) -> str | None:
     )
 
 
+def unpooled(learner: Any) -> str | None:
+    """Return the doubt about groups with effects of their own (`per`) if this `learner` does not shrink them."""
+    if learner.pools or learner.columns is None or not learner.columns.own:
+        return None
+    return (
+        "what groups have of their own (per) is not shrunk by its noise here: if groups hardly differ, the model is "
+        "worse than without per; a holdout or validation shows it, and trust: process, shuffler and window shrink"
+    )
+
+
 def unresolved(names: list[str]) -> str | None:
     """Return the doubt about the columns of these names that have no scale; None if there are none."""
     if not names:

@@ -7,7 +7,7 @@ from typing import Any
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
-from streamdp.reading.doubts import ON_BORDER, loose, too_few
+from streamdp.reading.doubts import ON_BORDER, loose, too_few, unpooled
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
@@ -38,7 +38,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if counts.learned and statistics is not estimator:
         shown = weights(estimator)
         needed = needs(estimator, shown)
-        found += needed
+        found += [*needed, *([] if (groups := unpooled(estimator.learner)) is None else [groups])]
         if _begins_at_zero(estimator) and (needed or shown[0].settled is None):
             found.append(
                 "the target has no declared bounds: the model began at 0, with steps for values between about -1 and 1;"

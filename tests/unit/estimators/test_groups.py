@@ -112,6 +112,7 @@ def test_groups_differ_and_an_unknown_group_has_the_shared_model(kind: Any, more
         at = [model.predict_one({"x": x, "region": group}) for x in (0.0, 1.0)]
         assert at[1] - at[0] == pytest.approx(slope, abs=1)
     assert model.weights["x"] == pytest.approx(1, abs=1)
+    assert ("not shrunk" in model.statement()) is (kind is LDPASGDRegressor)
 
 
 def test_the_groups_of_a_classifier_differ() -> None:
