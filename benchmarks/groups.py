@@ -132,7 +132,7 @@ def simulated(groups: int, records: int) -> Groups:
     )
 
 
-SIZES = (1_000, 3_000, 10_000, 30_000)
+SIZES = (3_000, 30_000)
 SIMULATED = ["groups", "trust", "eps", *(f"{n:,} records: one" if i % 2 == 0 else "per" for n in SIZES for i in (0, 1))]
 
 
