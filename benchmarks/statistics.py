@@ -2,7 +2,7 @@
 
 Run with `python -m benchmarks.statistics [--write]`. Charges of the simulated insurance data (`streamdp.datasets`) by
 region. Noise of streamdp comes from seeded generators, which are for measuring only. Needs the extra
-`bench`. Four minutes on one core.
+`bench`. Five minutes on one core.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ DECLARED: dict[str, dict[str, Any]] = {
     "histogram": {"histogram": "charges", "edges": [0, 5000, 10_000, 20_000, 40_000, HIGH]},
 }
 TRUST = ("process", "shuffler", "nobody")
-SIZES, DRAWS, COVERED = (10_000, 100_000), 20, 200
+SIZES, DRAWS, COVERED, GROWTH_DRAWS = (10_000, 100_000), 20, 200, 10
+PERIODS, A_PERIOD = (10, 30, 100, 300), 1000
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.16)
 
 
@@ -143,6 +144,32 @@ def text_rows() -> Iterator[Sequence[str]]:
             yield [f"{n:,}", str(epsilon), *cells]
 
 
+def growth_rows() -> Iterator[Sequence[str]]:
+    """One row for each trust and number of periods: errors of people by region, of a period and of all of them."""
+    features = {"region": REGIONS}
+    for trust in ("process", "nobody"):
+        budget = "eps=1" if trust == "nobody" else "eps=1,delta=1e-6"
+        for periods in PERIODS:
+            frame = people(periods * A_PERIOD).select("region")
+            times = 86_400.0 * (1 + np.arange(len(frame)) // A_PERIOD)
+            of = np.array([frame["region"].to_numpy() == region for region in REGIONS]).T
+            true = of.reshape(periods, A_PERIOD, -1).sum(axis=1)
+            each, added, whole = [], [], []
+            for seed in range(GROWTH_DRAWS):
+                declared: Any = {"people": {"count": "region"}}
+                series = stats.Statistics(declared, features, budget, trust, every="1 day", seed=seed)  # type: ignore[arg-type]
+                series.learn_many(frame, times)
+                series.close_batch()
+                found = np.array([values(window["people"]) for window in series.get().values()])
+                each.append((found - true).ravel())
+                added.append(found.sum(axis=0) - true.sum(axis=0))
+                total = stats.Statistics(declared, features, budget, trust, seed=seed)  # type: ignore[arg-type]
+                total.learn_many(frame)
+                total.close_batch()
+                whole.append(values(total.get()["people"]) - true.sum(axis=0))
+            yield [trust, str(periods), spread(each), spread(added), spread(whole)]
+
+
 def coverage_rows() -> Iterator[Sequence[str]]:
     """One row for each statistic and trust: the share of 95 % intervals that hold what they describe."""
     n, whole = 10_000, people(1_000_000, 9)
@@ -168,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = {
         "errors": lambda: table(["statistic", "records", "eps", *TRUST, "OpenDP, once"], error_rows()),
         "texts": lambda: table(["records", "eps", *(f"share {share:.0%}" for share in SHARES)], text_rows()),
+        "growth": lambda: table(["trust", "periods", "a period", "periods added up", "no `every`"], growth_rows()),
         "coverage": lambda: table(["statistic", "trust", "covered", "given"], coverage_rows()),
     }
     command(__file__, parts, arguments)
