@@ -433,34 +433,38 @@ def losses(quick: bool) -> str:
     return table(["loss", "change=", "before the flip", "first sixth after it", "last sixth", "changes noticed"], rows)
 
 
-def _generators(n: int) -> dict[str, tuple[Any, dict[str, Any], Any]]:
+def _generators(n: int, first: int) -> dict[str, tuple[Any, dict[str, Any], Any]]:
     """River's streams of n records with changes: the stream, its columns, and the target's bounds or classes."""
+    second = first + 1
     ten, two = dict.fromkeys(range(10), (0.0, 1.0)), [0, 1]
     loans = {
         "salary": (2e4, 1.5e5), "commission": (0.0, 7.5e4), "age": (20.0, 80.0), "elevel": (0.0, 4.0),
         "car": (1.0, 20.0), "zipcode": (0.0, 8.0), "hvalue": (0.0, 1.35e6), "hyears": (1.0, 30.0), "loan": (0.0, 5e5),
     }  # fmt: skip
 
-    def meet(first: Any, second: Any) -> Any:
-        return synth.ConceptDriftStream(first, second, seed=1, position=n // 2, width=max(n // 50, 1))
+    def meet(old: Any, new: Any) -> Any:
+        return synth.ConceptDriftStream(old, new, seed=first, position=n // 2, width=max(n // 50, 1))
 
     places = n // 4, n // 2, 3 * n // 4
     return {
         "SEA, variant 0 to 2": (
-            meet(synth.SEA(variant=0, seed=1), synth.SEA(variant=2, seed=2)),
+            meet(synth.SEA(variant=0, seed=first), synth.SEA(variant=2, seed=second)),
             dict.fromkeys(range(3), (0.0, 10.0)),
             two,
         ),
-        "Hyperplane": (synth.Hyperplane(seed=1, mag_change=0.001, n_drift_features=5), ten, two),
+        "Hyperplane": (synth.Hyperplane(seed=first, mag_change=0.001, n_drift_features=5), ten, two),
         "Agrawal, function 0 to 2": (
-            meet(synth.Agrawal(classification_function=0, seed=1), synth.Agrawal(classification_function=2, seed=2)),
+            meet(
+                synth.Agrawal(classification_function=0, seed=first),
+                synth.Agrawal(classification_function=2, seed=second),
+            ),
             loans,
             two,
         ),
         "LED, 4 of 7 segments change": (
             meet(
-                synth.LEDDrift(seed=1, irrelevant_features=True),
-                synth.LEDDrift(seed=2, irrelevant_features=True, n_drift_features=4),
+                synth.LEDDrift(seed=first, irrelevant_features=True),
+                synth.LEDDrift(seed=second, irrelevant_features=True, n_drift_features=4),
             ),
             dict.fromkeys(range(24), (0.0, 1.0)),
             list(range(10)),
@@ -468,7 +472,7 @@ def _generators(n: int) -> dict[str, tuple[Any, dict[str, Any], Any]]:
         **{
             f"Friedman, {kind}": (
                 synth.FriedmanDrift(
-                    drift_type=kind, position=places[: 3 if kind == "lea" else 2], transition_window=n // 20, seed=1
+                    drift_type=kind, position=places[: 3 if kind == "lea" else 2], transition_window=n // 20, seed=first
                 ),
                 ten,
                 (-5.0, 35.0),
@@ -480,48 +484,60 @@ def _generators(n: int) -> dict[str, tuple[Any, dict[str, Any], Any]]:
 
 def river(quick: bool) -> str:
     """River's streams with changes: the error on the way of its own model, and of learners that follow or ignore."""
-    n, each, rows = 4000 if quick else 40_000, 500, []
-    for name, (stream, columns, target) in _generators(n).items():
-        records = list(stream.take(n))
-        features = {f"x{j}": bounds for j, bounds in columns.items()}
-        frame = pd.DataFrame([{f"x{j}": float(v) for j, v in x.items()} for x, _ in records])
-        y, numbers = np.array([float(value) for _, value in records]), isinstance(target, tuple)
-
-        def wrong(found: Any, truth: np.ndarray, numbers: bool = numbers) -> float:
-            return float(np.mean(np.abs(found - truth) if numbers else np.asarray(found, dtype=float) != truth))
-
-        own = linear_model.LinearRegression() if numbers else linear_model.LogisticRegression()
-        if len(target) > 2:
-            own = linear_model.SoftmaxRegression()
-        pipe, found = preprocessing.StandardScaler() | own, []
-        for x, value in zip(frame.to_dict("records"), y.tolist(), strict=True):
-            found.append(pipe.predict_one(x))
-            pipe.learn_one(x, value if numbers else int(value))
-        shown = [f"{wrong(np.array([0.0 if v is None else float(v) for v in found]), y):.3f}"]
-        common: dict[str, Any] = {"features": features, "seed": 1}
-        common |= {"target": target} if numbers else {"classes": [float(c) for c in target]}
-        kinds: list[tuple[Any, dict[str, Any]]] = [
-            (LDPASGDRegressor if numbers else LDPASGDClassifier, {"budget": "eps=4"}),
-            (PanPrivateRegressor if numbers else PanPrivateClassifier, {"budget": "eps=1,delta=1e-6"}),
-        ]
-        noticed = []
-        for kind, options in kinds:
-            more = {"loss": "softmax"} if len(target) > 2 else {}
-            if more and kind is PanPrivateClassifier:
-                shown += ["", ""]
-                continue
-            for choice in ("ignore", "follow"):
-                model, errors = kind(change=choice, **common, **options, **more), []
-                for at in range(0, n, each):
-                    some = slice(at, at + each)
-                    if at:
-                        errors.append(wrong(model.predict_many(frame[some]), y[some]))
-                    model.learn_many(frame[some], pd.Series(y[some]))
-                shown.append(f"{np.mean(errors):.3f}")
-            noticed.append(str(model.n_changes))
-        rows.append([name, *shown, " and ".join(noticed)])
+    n, runs, rows = 4000 if quick else 40_000, 1 if quick else RUNS, []
+    found = [
+        [_river_errors(stream, n, seed) for stream in _generators(n, 2 * seed + 1).values()] for seed in range(runs)
+    ]
+    for name, *errors in zip(_generators(n, 1), *found, strict=True):
+        *means, ldp, pan = np.mean(errors, axis=0).tolist()
+        shown = ["" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
+        rows.append([name, *shown, f"{ldp:.1f}" if np.isnan(pan) else f"{ldp:.1f} and {pan:.1f}"])
     head = ["stream", "River", "LDPASGD ignores", "follows", "PanPrivate ignores", "follows", "changes noticed"]
     return table(head, rows)
+
+
+def _river_errors(described: tuple[Any, dict[str, Any], Any], n: int, seed: int) -> list[float]:
+    """The errors of one of River's streams, a row of `river`; NaN where there is no such learner."""
+    stream, columns, target = described
+    each, records = 500, list(stream.take(n))
+    features = {f"x{j}": bounds for j, bounds in columns.items()}
+    frame = pd.DataFrame([{f"x{j}": float(v) for j, v in x.items()} for x, _ in records])
+    y, numbers = np.array([float(value) for _, value in records]), isinstance(target, tuple)
+
+    def wrong(found: Any, truth: np.ndarray) -> float:
+        return float(np.mean(np.abs(found - truth) if numbers else np.asarray(found, dtype=float) != truth))
+
+    own = linear_model.LinearRegression() if numbers else linear_model.LogisticRegression()
+    if len(target) > 2:
+        own = linear_model.SoftmaxRegression()
+    pipe, found = preprocessing.StandardScaler() | own, []
+    for x, value in zip(frame.to_dict("records"), y.tolist(), strict=True):
+        found.append(pipe.predict_one(x))
+        pipe.learn_one(x, value if numbers else int(value))
+    shown = [wrong(np.array([0.0 if v is None else float(v) for v in found]), y)]
+    common: dict[str, Any] = {"features": features, "seed": seed + 1}
+    common |= {"target": target} if numbers else {"classes": [float(c) for c in target]}
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        (LDPASGDRegressor if numbers else LDPASGDClassifier, {"budget": "eps=4"}),
+        (PanPrivateRegressor if numbers else PanPrivateClassifier, {"budget": "eps=1,delta=1e-6"}),
+    ]
+    noticed: list[float] = []
+    for kind, options in kinds:
+        more = {"loss": "softmax"} if len(target) > 2 else {}
+        if more and kind is PanPrivateClassifier:
+            shown += [np.nan, np.nan]
+            noticed.append(np.nan)
+            continue
+        for choice in ("ignore", "follow"):
+            model, errors = kind(change=choice, **common, **options, **more), []
+            for at in range(0, n, each):
+                some = slice(at, at + each)
+                if at:
+                    errors.append(wrong(model.predict_many(frame[some]), y[some]))
+                model.learn_many(frame[some], pd.Series(y[some]))
+            shown.append(float(np.mean(errors)))
+        noticed.append(float(model.n_changes))
+    return [*shown, *noticed]
 
 
 def weekdays(quick: bool) -> str:
