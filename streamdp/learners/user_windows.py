@@ -410,6 +410,16 @@ class Windows(Collector):
         return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
 
     @property
+    def latest(self) -> float:
+        """See `Learner.latest`."""
+        return 1.0 if self.columns is None else self.method.latest(self._task(self.n_users), self._state[: self._kept])
+
+    def keep_latest(self, share: float) -> None:
+        """See `Learner.keep_latest`."""
+        kept = self.method.keep_latest(self._task(self.n_users), self._state[: self._kept], share)
+        self._state = np.append(kept, self._state[self._kept :])
+
+    @property
     def least_records(self) -> int | None:
         """See `Learner.least_records`: the users that a release needs."""
         return None if self.columns is None else self.least_users
@@ -476,8 +486,8 @@ class Windows(Collector):
 
     @property
     def weight(self) -> float:
-        """Its users."""
-        return float(self.counts["n_users"])
+        """Its users that count."""
+        return float(self.n_users) * self.latest
 
     def merge(self, parts: Sequence[Windows], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""

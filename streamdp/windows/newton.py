@@ -133,11 +133,19 @@ class NewtonSteps(Method):
         """As `Method.changes`."""
         return Newton.changes_in(_curvature(task), state)
 
+    def latest(self, task: Task, state: np.ndarray) -> float:
+        """As `Method.latest`."""
+        return _steps(task, state).latest
+
+    def keep_latest(self, task: Task, state: np.ndarray, share: float) -> np.ndarray:
+        """As `Method.keep_latest`."""
+        steps = _steps(task, state)
+        steps.keep_latest(share)
+        return steps.state
+
     def answer(self, task: Task, state: np.ndarray) -> Steps | None:
         """As `Method.answer`, from one window on."""
-        steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0)
-        steps.state[:] = state
-        return steps.answer(WINDOWS)
+        return _steps(task, state).answer(WINDOWS)
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """As `Method.check`."""
@@ -158,6 +166,13 @@ class NewtonSteps(Method):
         whole.merge(sequences, average)
         whole.estimate[:] = average
         return whole.state
+
+
+def _steps(task: Task, state: np.ndarray) -> Newton:
+    """The steps after all windows, which had `task.users` users."""
+    steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, shrinks=task.scaled, own=task.own)
+    steps.state[:], steps.records = state, task.users
+    return steps
 
 
 def _curvature(task: Task) -> Curvature:

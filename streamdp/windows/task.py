@@ -124,6 +124,14 @@ class Method(Protocol):
         """Return how many changes of the stream the method noticed, by the state of the last run; 0 by default."""
         return 0
 
+    def latest(self, task: Task, state: np.ndarray) -> float:
+        """Return the share of the users of all windows, `task.users`, that counts: see `Learner.latest`."""
+        return 1.0
+
+    def keep_latest(self, task: Task, state: np.ndarray, share: float) -> np.ndarray:
+        """Return the state with about this share of the users of all windows: see `Learner.keep_latest`."""
+        return state
+
     def answer(self, task: Task, state: np.ndarray) -> Steps | None:
         """Return the answer of the state of the last run, with its covariance; None if the latter is not known yet.
 

@@ -46,7 +46,7 @@ def test_another_program_predicts_what_the_library_predicts(
 ) -> None:
     monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
     mlflow = language == "mlflow"
-    features, rows = COMMON | (DATES | HASHED if mlflow else {}), records(2_000 if mlflow else 10_000)
+    features, rows = COMMON | (DATES | HASHED if mlflow else {}), records(100_000)
     python, wanted = tmp_path / "env" / "bin" / "python", {}
     (tmp_path / "rows.json").write_text(json.dumps(rows.to_dict(as_series=False)))
     for target in ("log", "two", "three"):

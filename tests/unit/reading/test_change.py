@@ -226,6 +226,21 @@ def test_batches_of_another_shard_before_a_change_are_left_out() -> None:
     assert errors[2] < 1.4  # by all of their records it would be 1.6
 
 
+def test_windows_of_another_shard_before_a_change_are_left_out() -> None:
+    """The second one has a fifth of the first one's windows since; before, the windows before it had their weight."""
+    shards = []
+    for seed, after in ((1, 20_000), (2, 4_000)):
+        shards.append(model := regressor("windowed"))
+        for n, sign in ((20_000, 1), (after, -1)):
+            rng = np.random.default_rng(seed + sign)
+            X = rng.normal(size=(n, 4))
+            model.learn_arrays(X, sign * X @ [0.5, -0.5, 0.5, 0.5] + rng.normal(size=n))
+    assert shards[0].n_changes > shards[1].n_changes
+    assert shards[0].learner.weight <= 20_000
+    errors = [np.linalg.norm(m.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) for m in (*shards, shards[0].merged(shards[1]))]
+    assert errors[0] < errors[2] < errors[0] + 0.3 * (errors[1] - errors[0])
+
+
 def test_batches_are_larger_if_no_change_is_looked_for() -> None:
     """At the end of a batch a change is noticed, so a batch that nobody waits for may have twice as many records."""
     sizes = []

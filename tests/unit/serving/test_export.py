@@ -198,11 +198,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(100_000, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize(("target", "model"), CASES, ids=str)
 def test_each_language_predicts_what_the_library_predicts(
-    target: str, model: dict[str, Any], tmp_path: Path, postgres: Any
+    target: str, model: dict[str, Any], count: int, tmp_path: Path, postgres: Any
 ) -> None:
-    committed_model, rows = learned(tmp_path, COMMON, target, **model), records(200)
+    committed_model, rows = learned(tmp_path, COMMON, target, **model), records(count)
     wanted = expected(committed_model, rows)
     same(by_python(committed_model, rows, tmp_path), wanted)
     same(by_duckdb(committed_model, rows), wanted)
