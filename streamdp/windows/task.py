@@ -125,11 +125,11 @@ class Method(Protocol):
         return 0
 
     def latest(self, task: Task, state: np.ndarray) -> float:
-        """Return the share of the users of all windows, `task.users`, that counts: see `Learner.latest`."""
+        """Return which share of the users of all windows, `task.users`, counts by `state`: see `Learner.latest`."""
         return 1.0
 
     def keep_latest(self, task: Task, state: np.ndarray, share: float) -> np.ndarray:
-        """Return the state with about this share of the users of all windows: see `Learner.keep_latest`."""
+        """Return the `state` with about the latest `share` of the users of all windows: see `Learner.keep_latest`."""
         return state
 
     def answer(self, task: Task, state: np.ndarray) -> Steps | None:
