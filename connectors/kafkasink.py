@@ -173,7 +173,7 @@ class TopicReader:
 
         The last offsets are those before `ends`. None: the present ends.
 
-        Raises `SourceUnavailableError` if the broker sends nothing for `ANSWER_TIMEOUT_S`.
+        Raises `SourceUnavailableError` if the broker sends nothing before `ends` for `ANSWER_TIMEOUT_S`.
         """
         ends, consumer = self.ends() if ends is None else ends, self._consumer
         with kafka_errors():
@@ -183,8 +183,9 @@ class TopicReader:
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
             while any(consumer.position(key) < ends[key.partition] for key in self._partitions):
                 for key, messages in consumer.poll(timeout_ms=1000).items():
-                    yield from (message for message in messages if message.offset < ends[key.partition])
-                    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+                    if wanted := [message for message in messages if message.offset < ends[key.partition]]:
+                        yield from wanted
+                        deadline = time.monotonic() + ANSWER_TIMEOUT_S
                 if time.monotonic() > deadline:
                     raise SourceUnavailableError("the Kafka broker stopped answering while the topic was read")
 

@@ -80,6 +80,8 @@ class Beside(SecondUse):
         self._share = share / (share + sum(one.share for one in statistics.declared))
         self.of_model, mine = divided(self.spend, self._share, statistics.trust)
         self.statistics = statistics.clone({"budget": mine})
+        own = 0 if target is None else target - 1 if isinstance(target, int) else 1
+        self._read = statistics.read_columns - own
 
     def clone(self) -> Self:
         """Return one that has learned nothing."""
@@ -98,7 +100,7 @@ class Beside(SecondUse):
 
     def check(self, X: np.ndarray, y: np.ndarray) -> None:
         """See `SecondUse.check`: the noise of sums is for columns such as records give. The target's always are."""
-        self.statistics.check_columns(X)
+        self.statistics.check_columns(X[:, : self._read])
 
     def learn(
         self,
@@ -132,7 +134,8 @@ class Beside(SecondUse):
             columns[:] = 0
 
     def _columns(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The columns of the statistics, as a new array."""
+        """The columns that the statistics read, as a new array: not those of products, which follow the target's."""
+        X = X[:, : self._read]
         if self._target is None:
             return X.copy()
         if isinstance(self._target, int):

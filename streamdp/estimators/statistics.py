@@ -118,6 +118,7 @@ class _Reader:
         for name, declared in self._declarations.items():
             self._first[name] = at
             at += len(declared.pieces)
+        self.columns = at
 
     def read(self, name: str, given: Any) -> Declared:
         """The statistic of a declaration. Raises `ConfigError` with its name."""
@@ -299,6 +300,8 @@ class Statistics(Estimator):
         reader = _Reader(SchemaFeatures(features, type(self).__name__))
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""
+        self.read_columns = reader.columns
+        """How many columns they may read: those of products come after these."""
         if trust != "nobody" and any(one.kind == "heavy_hitters" for one in self.declared):
             raise ConfigError('heavy_hitters: expected trust="nobody", because the domain is open')
         self._length = None if every is None else _length(every)

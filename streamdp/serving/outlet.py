@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamdp.config.publish import SinkConfig, check_installed
-from streamdp.errors import StoreError, reason_of
+from streamdp.errors import reason_of
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
@@ -107,7 +107,7 @@ class Outlet:
         _close(sink)
 
     def _write(self, message: Message, reason: str = "") -> None:
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(Exception):  # whatever it is, the sink goes on
             self._note(message, reason)
 
     def _next(self, wait_s: float) -> Message | None:

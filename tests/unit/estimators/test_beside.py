@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.stats import binom, chi2
 
@@ -191,3 +192,25 @@ def test_a_model_with_statistics_is_kept_by_a_store_only(tmp_path: Any) -> None:
     clone = model.clone()
     assert clone.estimated is not None
     assert clone.estimated is not model.estimated
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.parametrize("more", [{"per": True}, {}], ids=["groups", "product"])
+def test_statistics_of_the_target_are_of_the_target_also_beside_products(trust: str, more: dict[str, Any]) -> None:
+    """Columns of products come after all others, and so after the target's."""
+    features = {"a": [-1, 1], "g": {"categories": ["x", "y", "z"], **more}}
+    if not more:
+        features["both"] = {"product": ["a", "g"]}
+    rng, n = np.random.default_rng(3), 4000
+    rows = pl.DataFrame({"a": rng.uniform(-1, 1, n), "g": rng.choice(list("xyz"), n)})
+    for target, statistic, y, wanted in (
+        ({"bounds": [0, 10]}, {"mean": "t"}, np.full(n, 9.0), 9.0),
+        ({"classes": ["m", "n"]}, {"proportion": "t"}, ["n"] * n, {"m": 0.0, "n": 1.0}),
+    ):
+        schema = {"features": features, "target": {"column": "t"} | target}
+        model = {"trust": trust, "budget": "eps=8" if trust == "nobody" else "eps=8,delta=1e-6", "seed": 4}
+        settings = {"schema": schema, "statistics": {"s": statistic}, "model": model}
+        estimator = Definition.model_validate(completed(settings)).build_estimator()
+        estimator.learn_many(rows, y)
+        estimator.close_batch()
+        assert estimator.estimated.get()["s"] == pytest.approx(wanted, abs=0.2)
