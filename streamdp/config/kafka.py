@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""
+
+_AT_ONCE = 500  # messages in memory, which may be large
 
 _SECRETS = ("password", "token", "secret", "jaas")
 
@@ -275,8 +276,9 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
         with closing(self._reader()) as reader, closing(plain.build_source(job, encoder, key_is_subject)) as source:
             firsts = reader.beginnings()
             size = sum(end - firsts[partition] for partition, end in reader.ends().items())
-            messages = groupby(reader.some(most, latest=self.start == "latest"), key=attrgetter("partition"))
-            return size, [source.decode(Shard(self.topic, number), list(some)) for number, some in messages]
+            some = reader.some(most, latest=self.start == "latest")
+            parts = groupby(some, key=lambda m: (m.partition, m.offset // _AT_ONCE))
+            return size, [source.decode(Shard(self.topic, number), list(part)) for (number, _), part in parts]
 
     def _reader(self) -> TopicReader:
         from connectors.kafkasink import TopicReader

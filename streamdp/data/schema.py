@@ -146,6 +146,8 @@ class Schema:
                 found += product_pieces(name, given["product"], factors)
         for name, declared in self.declarations.items():
             if declared.per:
+                if not self.effects(name):
+                    raise SchemaError(f"{name!r}: per needs another feature")
                 for other in self.effects(name):
                     if other == name or other not in factors:
                         raise SchemaError(f"{name!r}: expected per to name other features that are no products")
