@@ -26,6 +26,9 @@ from streamdp.cli.common import (
 if TYPE_CHECKING:
     from streamdp.store.reading import Sink
 
+_MOST_DECIMALS = 12
+"""Smaller numbers are shown with a power of ten."""
+
 
 @app.command(epilog="Example: streamdp status late.db")
 def status(
@@ -88,9 +91,14 @@ def _shown(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
+def _printable(text: str) -> str:
+    """A text of another program, without what a terminal would act on."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def _delivered(sink: Sink) -> str:
     has = f"{sink.name} has commit {sink.commit}" if sink.commit else f"{sink.name} has no commit yet"
-    return has if not sink.reason else f"{has}; it fails since {_shown(sink.failing_since)}: {sink.reason}"
+    return has if not sink.reason else f"{has}; it fails since {_shown(sink.failing_since)}: {_printable(sink.reason)}"
 
 
 @app.command(epilog="Example: streamdp statement late.db")
@@ -128,10 +136,11 @@ def weights(
     for name, w, baseline in zip(names, found, beside, strict=True):
         size = abs(w.value) if w.low is None or w.high is None else (w.high - w.low) / 2
         decimals = max(4, 1 - math.floor(math.log10(size))) if size > 0 else 4  # two digits of what is not known
-        interval = "" if w.low is None else f"  [{w.low:+.{decimals}f}, {w.high:+.{decimals}f}]"
+        shape = f"+.{decimals}f" if decimals <= _MOST_DECIMALS else "+.4e"
+        interval = "" if w.low is None else f"  [{w.low:{shape}}, {w.high:{shape}}]"
         compared = "" if baseline is None else f"  beside {baseline}"
         settled = "  not settled" if w.settled is False else interval
-        typer.echo(f"{name:{width}}  {w.value:+.{decimals}f}{settled}{compared}")
+        typer.echo(f"{name:{width}}  {w.value:{shape}}{settled}{compared}")
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
     for needed in needs(model.estimator, found):
         typer.echo(needed)

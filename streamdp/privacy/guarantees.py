@@ -151,13 +151,25 @@ class GaussianDP:
 
     @staticmethod
     def from_approx(guarantee: ApproxDP) -> GaussianDP:
-        """The largest mu whose mu-GDP implies the (epsilon, delta)-DP of `guarantee`."""
+        """The largest mu whose mu-GDP implies the (epsilon, delta)-DP of `guarantee`, up to rounding errors.
+
+        Raises `BudgetError` if it is below 1e-300.
+        """
+
+        def holds(mu: float) -> bool:
+            """Also if each of the two terms of delta has rounding errors, which matter if both are nearly the same."""
+            ratio = min(guarantee.epsilon / mu, 1e9)
+            rounding = 2.0**-48 * (1 + ratio**2) * float(scipy.special.ndtr(mu / 2 - guarantee.epsilon / mu))
+            return gdp_delta(mu, guarantee.epsilon) + rounding <= guarantee.delta
+
         mu = 1.0
-        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:
+        while not holds(mu):
             mu /= 2
-        while gdp_delta(2 * mu, guarantee.epsilon) <= guarantee.delta:
+            if mu < _LEAST_DELTA:
+                raise BudgetError(f"no mu-GDP with mu from {_LEAST_DELTA:g} on implies {guarantee}")
+        while holds(2 * mu):
             mu *= 2
-        return GaussianDP(_nearest(lambda m: gdp_delta(m, guarantee.epsilon) <= guarantee.delta, 2 * mu, mu))
+        return GaussianDP(_nearest(holds, 2 * mu, mu))
 
     @staticmethod
     def from_pure(guarantee: PureDP) -> GaussianDP:

@@ -122,12 +122,35 @@ def _python(document: Mapping[str, Any], table: str) -> str:
     return f"{head}MODEL: dict[str, Any] = {document!r}{rest}"
 
 
+def _of_values(
+    write: Callable[[Mapping[str, Any], str], str | bytes],
+) -> Callable[[Mapping[str, Any], str], str | bytes]:
+    """A writer for a language that compares the numbers of a column as numbers, and not as texts."""
+
+    def checked(document: Mapping[str, Any], table: str) -> str | bytes:
+        for given in document["inputs"]:
+            if given["type"] == "number" and any(map(_is_number, given["blanks"])):
+                text = "a missing value that is written as a number"
+                raise ConfigError(f"export: {given['name']!r} may have {text}, which json and python alone read")
+        return write(document, table)
+
+    return checked
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes | dict[str, str]]] = {
     "json": _json,
     "python": _python,
-    "sql": sql,
-    "onnx": onnx_text,
-    "pmml": pmml,
+    "sql": _of_values(sql),
+    "onnx": _of_values(onnx_text),
+    "pmml": _of_values(pmml),
     "mlflow": mlflow_files,
 }
 """What writes a document in each language, as a file or the files of a folder; the second argument is SQL's table."""

@@ -16,13 +16,15 @@ from xml.etree import ElementTree as ET
 
 from streamdp.errors import ConfigError
 
-_PREFIX = "streamdp:"  # of derived fields, which columns of records do not have
+_PREFIX = "streamdp:"  # of derived fields
+_PREDICTION, _SHARE = "prediction", "probability of "  # of output fields
 
 
 def pmml(document: Mapping[str, Any], table: str) -> str:
     """Return the XML of a `document`; a `table` means nothing to it.
 
-    Raises `ConfigError` for dates and hashed texts, which PMML cannot read, and for characters that XML has not.
+    Raises `ConfigError` for dates and hashed texts, which PMML cannot read, for characters that XML has not, and for
+    names or classes that would be one in the file.
     """
     classes, target = document["classes"], document["target"] or f"{_PREFIX}target"
     root = ET.Element("PMML", version="4.4", xmlns="http://www.dmg.org/PMML-4_4")
@@ -30,8 +32,7 @@ def pmml(document: Mapping[str, Any], table: str) -> str:
     ET.SubElement(header, "Application", name="streamdp")
     ET.SubElement(header, "Annotation").text = document["statement"]
     fields = _fields(document["inputs"])
-    if target in fields:
-        raise ConfigError(f"export: {target!r} is a feature and the target, which are one field of PMML")
+    _check_names(fields, document)
     dictionary = ET.SubElement(root, "DataDictionary", numberOfFields=str(len(fields) + 1))
     for name, given in fields.items():
         text = given["type"] == "category"
@@ -50,6 +51,8 @@ def pmml(document: Mapping[str, Any], table: str) -> str:
     ET.indent(root)
     written = ET.tostring(root, encoding="unicode")
     try:
+        if "\r" in written:  # XML reads it as a new line
+            raise ET.ParseError
         ET.fromstring(written)
     except ET.ParseError:
         raise ConfigError("export: a name, a category or a class has a character that XML cannot have") from None
@@ -69,6 +72,18 @@ def _fields(inputs: list[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def _check_names(fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for names or classes that would be one in the file."""
+    target, classes = document["target"], document["classes"] or ()
+    if target in fields:
+        raise ConfigError(f"export: {target!r} is a feature and the target, which are one field of PMML")
+    shown = [_PREDICTION, *(f"{_SHARE}{label}" for label in classes)]
+    if len(set(shown)) < len(shown):
+        raise ConfigError("export: two classes have the same text, which are one class of PMML")
+    if taken := [n for n in (*fields, target or "") if n in shown or n.startswith(_PREFIX)]:
+        raise ConfigError(f"export: {taken[0]!r} is the name of something else in PMML; name the column otherwise")
+
+
 def _model(root: ET.Element, document: Mapping[str, Any], target: str, fields: list[str], derived: ET.Element) -> None:
     classes, outputs = document["classes"], document["outputs"]
     if classes is None:
@@ -81,10 +96,10 @@ def _model(root: ET.Element, document: Mapping[str, Any], target: str, fields: l
         ET.SubElement(mining, "MiningField", name=name, invalidValueTreatment="asMissing")
     ET.SubElement(mining, "MiningField", name=target, usageType="target")
     shown = ET.SubElement(model, "Output")
-    predicted = _type("prediction", "string" if classes else "double") | {"feature": "predictedValue"}
+    predicted = _type(_PREDICTION, "string" if classes else "double") | {"feature": "predictedValue"}
     ET.SubElement(shown, "OutputField", predicted)
     for label in map(str, classes if document["probabilities"] else ()):
-        share = _type(f"probability of {label}", "double") | {"feature": "probability", "value": label}
+        share = _type(f"{_SHARE}{label}", "double") | {"feature": "probability", "value": label}
         ET.SubElement(shown, "OutputField", share)
     if classes is None:
         targets = ET.SubElement(model, "Targets")

@@ -551,7 +551,7 @@ function checkSchema(schema) {
   for (const feature of schema.features) if (!feature.product) factors.set(feature.name, piecesOf(feature).length);
   for (const feature of transformed) if (feature.product !== null) checkTransformed(feature, factors);
   for (const { name, per } of schema.features) if (per !== undefined) {
-    refuse(Array.isArray(per) && new Set(per).size === per.length && !per.includes(name) && per.every((other) => factors.has(other)), "expected per to name other features");
+    refuse(Array.isArray(per) && per.length > 0 && new Set(per).size === per.length && !per.includes(name) && per.every((other) => factors.has(other)), "expected per to name other features");
     refuse(per.every((other) => factors.get(name) * factors.get(other) <= MOST_COLUMNS), "expected groups with fewer columns");
   }
   hasKeys(schema.target, ["name", "classes", "bounds", "scale"]);

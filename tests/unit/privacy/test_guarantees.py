@@ -199,6 +199,15 @@ def test_from_approx_at_extreme_values(epsilon: float, delta: float) -> None:
     assert gdp_delta(mu, epsilon) <= delta < gdp_delta(mu * (1 + 1e-6), epsilon)
 
 
+def test_from_approx_is_safe_where_both_terms_of_delta_are_nearly_the_same() -> None:
+    """In doubles the difference is 0 up to mu = 2.96e-12. For small mu, z = epsilon / mu, it is mu phi(z) / z^2."""
+    mu = GaussianDP.from_approx(ApproxDP(1e-10, 1e-300)).mu
+    z = 1e-10 / mu
+    assert math.log(mu) - z**2 / 2 - math.log(2 * math.pi) / 2 - 2 * math.log(z) <= math.log(1e-300)
+    with pytest.raises(BudgetError, match="no mu-GDP"):
+        GaussianDP.from_approx(ApproxDP(5e-324, 5e-324))
+
+
 @pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan])
 def test_epsilon_refuses_a_delta_out_of_range(delta: float) -> None:
     with pytest.raises(BudgetError):

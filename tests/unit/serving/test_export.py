@@ -284,11 +284,27 @@ def test_a_folder_for_mlflow_is_new_and_has_the_statement(tmp_path: Path) -> Non
     [
         ({"city": ["Paris", "a\x00b"]}, "character"),
         ({"city": ["Paris", "Lyon"], "size": {"column": "city", "bounds": [0, 1]}}, "is a number and a text"),
+        ({"city": ["Paris", "a\rb"]}, "character"),
+        ({"streamdp:v0": [0, 1]}, "the name of something else"),
+        ({"prediction": [0, 1]}, "the name of something else"),
     ],
 )
 def test_what_pmml_cannot_write_is_refused(features: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"export: .*{message}"):
         WRITERS["pmml"](exported_model(job(features, "number").build_estimator()), "")
+
+
+def test_classes_of_one_text_and_gaps_that_are_written_as_numbers() -> None:
+    """A scorer of PMML, SQL or ONNX predicted from -999 as from a value."""
+    classifier = LDPASGDClassifier(features={"a": (-1, 1)}, classes=[1, "1"], seed=1)
+    with pytest.raises(ConfigError, match="two classes have the same text"):
+        WRITERS["pmml"](exported_model(classifier), "")
+    document = exported_model(job({"a": {"bounds": [-1, 1], "missing": "zero"}}, "number").build_estimator())
+    document["inputs"][0]["blanks"] = ["-999"]  # as by missing_values
+    for language in ("sql", "onnx", "pmml"):
+        with pytest.raises(ConfigError, match="'a' may have a missing value that is written as a number"):
+            WRITERS[language](document, "people")
+    assert "-999" in str(WRITERS["json"](document, ""))
 
 
 def test_the_json_document_fits_its_published_schema() -> None:
