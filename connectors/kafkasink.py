@@ -160,13 +160,16 @@ class TopicReader:
         with kafka_errors():
             return {key.partition: first for key, first in self._consumer.beginning_offsets(self._partitions).items()}
 
-    def some(self, most: int, *, latest: bool) -> Iterator[Any]:
-        """Read about `most` messages, the `latest` or the earliest, as many of each partition; raises as `read`."""
-        share, ends = -(-most // len(self._partitions)), self.ends()
+    def some(self, most: int, *, latest: bool) -> tuple[int, Iterator[Any]]:
+        """Count the offsets of the topic, and read about `most` messages, the `latest` or the earliest.
+
+        There are as many of each partition. Raises as `read`.
+        """
+        share, firsts, ends = -(-most // len(self._partitions)), self.beginnings(), self.ends()
+        size = sum(ends[partition] - first for partition, first in firsts.items())
         if latest:
-            return self.read({partition: end - share for partition, end in ends.items()}, ends)
-        firsts = self.beginnings()
-        return self.read(firsts, {partition: min(firsts[partition] + share, ends[partition]) for partition in ends})
+            return size, self.read({partition: end - share for partition, end in ends.items()}, ends)
+        return size, self.read(firsts, {number: min(firsts[number] + share, end) for number, end in ends.items()})
 
     def read(self, start: Mapping[int, int], ends: Mapping[int, int] | None = None) -> Iterator[Any]:
         """Read from the offsets in `start` by partition; other partitions from their beginning.

@@ -263,7 +263,7 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
         Raises the errors of `connectors.kafkasink.TopicReader`.
         """
         with closing(self._reader()) as reader:
-            return list(reader.some(most, latest=True))
+            return list(reader.some(most, latest=True)[1])
 
     def sample(self, job: str, encoder: Encoder, key_is_subject: bool, most: int) -> tuple[int, list[Batch]]:
         """Count the offsets of the topic, and decode about `most` messages as a worker of the job does.
@@ -274,9 +274,7 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
         """
         plain = self.model_copy(update={"client": "kafka-python", "keep_payload": False})
         with closing(self._reader()) as reader, closing(plain.build_source(job, encoder, key_is_subject)) as source:
-            firsts = reader.beginnings()
-            size = sum(end - firsts[partition] for partition, end in reader.ends().items())
-            some = reader.some(most, latest=self.start == "latest")
+            size, some = reader.some(most, latest=self.start == "latest")
             parts = groupby(some, key=lambda m: (m.partition, m.offset // _AT_ONCE))
             return size, [source.decode(Shard(self.topic, number), list(part)) for (number, _), part in parts]
 

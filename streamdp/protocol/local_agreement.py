@@ -65,9 +65,7 @@ class Category(Wire):
 class Grouped(Category):
     """A feature that is one of several groups, which have effects of their own: each has a column, and products."""
 
-    per: list[Name] = Field(
-        min_length=1, max_length=_MOST_COLUMNS
-    )  # the other features, no products, whose effects these are
+    per: list[Name] = Field(min_length=1, max_length=_MOST_COLUMNS)  # other features, no products: their effects
 
 
 class Transformed(Wire):

@@ -158,12 +158,8 @@ class NewtonSteps(Method):
 
         A step of the averages would lack what the rounds of each part said about the Hessian (`secants`).
         """
-        whole, *sequences = (
-            Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled, own=task.own) for _ in (None, *states)
-        )
-        for steps, state in zip(sequences, states, strict=True):
-            steps.state[:] = state
-        whole.merge(sequences, average)
+        whole = Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled, own=task.own)
+        whole.merge([_steps(task, state) for state in states], average)
         whole.estimate[:] = average
         return whole.state
 
