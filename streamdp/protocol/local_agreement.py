@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -78,7 +79,7 @@ class Transformed(Wire):
     knots: list[float] | None = Field(max_length=_MOST_COLUMNS)
     bins: list[float] | None = Field(max_length=_MOST_COLUMNS)
     cyclic: str | float | None  # a period, or a part of a date that is written in ISO 8601
-    hash: Annotated[int, BeforeValidator(whole)] | None
+    hash: Annotated[int, BeforeValidator(whole), Field(ge=2, le=_MOST_COLUMNS)] | None
     product: list[Name] | None = Field(max_length=_MOST_COLUMNS)
 
 
@@ -110,8 +111,7 @@ class WireSchema(Wire):
         for feature in self.features:
             if not isinstance(feature, Category) and feature.bounds is not None:
                 accepted.check_half("refused: a feature", *middle_and_half(feature.bounds))
-        if sum(feature.hash or 0 for feature in self.features if isinstance(feature, Transformed)) > _MOST_COLUMNS:
-            raise ConfigError(f"refused: expected at most {_MOST_COLUMNS} buckets")
+        self._check_columns()
         if self.target.bounds is not None:
             accepted.check_half("refused: the target", *middle_and_half(self.target.bounds))
             accepted.check_half("refused: the target", *middle_and_half(self.target.bounds, self.target.scale))
@@ -124,6 +124,20 @@ class WireSchema(Wire):
         for piece in schema.pieces:
             accepted.check_half("refused: a feature", piece.origin, piece.unit)
         return schema
+
+    def _check_columns(self) -> None:
+        """Refuse more columns than `_MOST_COLUMNS`, before they are made: products have many with few words."""
+        from streamdp.data.declaration import declaration
+
+        total = sum(feature.hash or 0 for feature in self.features if isinstance(feature, Transformed))
+        if total <= _MOST_COLUMNS:
+            single = [f for f in self.features if not isinstance(f, Transformed) or f.product is None]
+            counts = {f.name: len(declaration(f.name, f.model_dump(exclude={"name"})).pieces) for f in single}
+            several = [f.product for f in self.features if isinstance(f, Transformed) and f.product is not None]
+            several += [[f.name, name] for f in self.features if isinstance(f, Grouped) for name in f.per]
+            total = sum(counts.values()) + sum(math.prod(counts.get(name, 0) for name in names) for names in several)
+        if total > _MOST_COLUMNS:
+            raise ConfigError(f"refused: expected at most {_MOST_COLUMNS} columns")
 
 
 def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.0) -> tuple[float, float]:

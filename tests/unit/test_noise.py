@@ -72,6 +72,7 @@ def false_alarms(path: Path) -> Iterator[float]:
         yield float(number)
 
 
+@pytest.mark.slow
 def test_no_test_states_a_larger_false_alarm_than_one_in_a_million() -> None:
     """An audit that allows more is refused by `tests/support/audit.py`."""
     files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]

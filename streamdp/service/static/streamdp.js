@@ -518,7 +518,6 @@ function checkTransformed(feature, factors) {
   if (product !== null) {
     const listed = Array.isArray(product) && product.length > 1 && new Set(product).size === product.length;
     refuse(listed && product.every((name) => factors.has(name)), "expected a product of other features");
-    refuse(product.reduce((n, name) => n * factors.get(name), 1) <= MOST_COLUMNS, "expected a product of fewer columns");
   }
   if (bounds === null) return;
   refuse(pair(bounds) && (transform === null || knots === null), "expected transform or knots");
@@ -550,10 +549,13 @@ function checkSchema(schema) {
   refuse(transformed.reduce((sum, { hash }) => sum + hash, 0) <= MOST_COLUMNS, "expected fewer buckets");
   for (const feature of schema.features) if (!feature.product) factors.set(feature.name, piecesOf(feature).length);
   for (const feature of transformed) if (feature.product !== null) checkTransformed(feature, factors);
+  let total = [...factors.values()].reduce((sum, n) => sum + n, 0);
+  for (const { product } of transformed) if (product) total += product.reduce((n, name) => n * factors.get(name), 1);
   for (const { name, per } of schema.features) if (per !== undefined) {
     refuse(Array.isArray(per) && per.length > 0 && new Set(per).size === per.length && !per.includes(name) && per.every((other) => factors.has(other)), "expected per to name other features");
-    refuse(per.every((other) => factors.get(name) * factors.get(other) <= MOST_COLUMNS), "expected groups with fewer columns");
+    total += per.reduce((sum, other) => sum + factors.get(name) * factors.get(other), 0);
   }
+  refuse(total <= MOST_COLUMNS, `expected at most ${MOST_COLUMNS} columns`);
   hasKeys(schema.target, ["name", "classes", "bounds", "scale"]);
   const { name, classes, bounds, scale } = schema.target;
   refuse(isName(name) && !names.has(name) && finite(scale) && scale >= LEAST && scale <= MOST, "expected a target with a name and a scale");

@@ -147,6 +147,7 @@ def test_a_wrong_job_of_a_model_and_statistics_is_refused_in_words(folder: Path,
 
 
 @pytest.mark.parametrize("text", [JOB, BESIDE])
+@pytest.mark.slow
 def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
     with_costs(folder)
     (folder / "job.yaml").write_text(text)
@@ -195,6 +196,7 @@ def test_a_job_without_target_and_statistics_names_the_target(folder: Path) -> N
         load_config(folder / "job.yaml")
 
 
+@pytest.mark.slow
 def test_a_job_finds_the_frequent_texts_of_an_open_domain(folder: Path, quick: Quick) -> None:
     """Others than these two, which are a third each, are all different."""
     texts = [("tea", "coffee", f"r{i}")[i % 3] for i in range(ROWS)]
@@ -220,6 +222,7 @@ def test_a_job_finds_the_frequent_texts_of_an_open_domain(folder: Path, quick: Q
         load_config(folder / "job.yaml")
 
 
+@pytest.mark.slow
 def test_a_job_has_a_series_by_day(folder: Path, quick: Quick) -> None:
     """A record of the far future is dead, because it would end the window of the present."""
     lines = (folder / "people.csv").read_text().splitlines()

@@ -443,6 +443,7 @@ def test_a_time_without_a_date_is_refused() -> None:
     assert list(model.get()) == ["9999-12-31T00:00:00Z"]
 
 
+@pytest.mark.slow
 def test_only_the_latest_windows_are_kept() -> None:
     model = dated("nobody", budget="eps=8")
     model.learn_arrays(np.zeros((1000, 4)), np.arange(1000) * DAY + 1.0)
@@ -502,6 +503,7 @@ def test_the_most_frequent_texts_of_an_open_domain_are_found(tmp_path: Any) -> N
     assert hitters.estimator.merged(again).get()["statistic"]["tea"] == pytest.approx(2 * found["tea"])
 
 
+@pytest.mark.slow
 def test_a_character_that_does_not_fit_is_left_out() -> None:
     """Half a character was reported, so texts that look the same were different ones, of which the last was shown."""
     hitters = stats.HeavyHitters(4, "eps=6", seed=1)

@@ -73,6 +73,34 @@ def test_units_of_a_target_with_classes_are_refused(job: str, units: list[float]
         made(document)
 
 
+TEXTS = {"name": "t", "column": "t", **dict.fromkeys(["bounds", "transform", "knots", "bins", "cyclic", "product"])}
+LEVELS = [f"{k}" for k in range(101)]
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        [{"name": "g", "categories": LEVELS, "per": ["c"]}, {"name": "c", "categories": LEVELS}],
+        [
+            *({"name": name, "categories": LEVELS} for name in "ab"),
+            *(TEXTS | {"name": f"p{k}", "column": None, "hash": None, "product": ["a", "b"]} for k in range(2)),
+        ],
+        [{"name": "a", "categories": LEVELS}, *(TEXTS | {"name": f"t{k}", "hash": 5000} for k in range(3))],
+        [TEXTS | {"name": "t", "hash": 10**9}, TEXTS | {"name": "u", "column": "u", "hash": -(10**9)}],
+    ],
+)
+def test_many_columns_in_few_words_are_refused_before_they_are_made(
+    features: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document of 50 KB could cost a device half a minute."""
+    document = document_of("huber")
+    document["schema"]["features"] = features
+    document["agreement"] = digest(document)
+    monkeypatch.setattr("streamdp.data.schema.Schema", None)
+    with pytest.raises(StreamDPError, match=r"columns|10000|randomizer"):
+        made(document)
+
+
 @pytest.mark.parametrize("place", ["theta", "ask", "loss", "schema"])
 def test_other_numbers_have_limits(place: str) -> None:
     document = document_of("huber")

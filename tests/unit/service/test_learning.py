@@ -474,6 +474,7 @@ def test_records_of_a_model_need_their_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["process", "nobody", "pan-private model"])
+@pytest.mark.slow
 def test_two_kills_of_a_service_with_batches_lose_and_repeat_no_record(kind: str, tmp_path: Path) -> None:
     """Half of the calls have no answer when the service is killed; all are sent again with their keys."""
     more: dict[str, Any] = {"commit": {"seconds": 0.2}, "store": "late.db"}
