@@ -146,7 +146,7 @@ user-level: $(STAMP)
 	$(BIN)/python -m studies.subquadratic --write
 
 # All studies of the papers at full size that have changed since their records, two at a time; goes on where it ended.
-figures: $(STAMP)
+figures: $(STAMP) $(R_DATA)
 	$(BIN)/python -m benchmarks.figures
 
 # The documentation site, in docs/_build/html; a warning is an error. It describes streamdp.spark, too.

@@ -2,7 +2,7 @@
 
 Run with `python -m benchmarks.statistics [--write]`. Charges of the simulated insurance data (`streamdp.datasets`) by
 region. Noise of streamdp comes from seeded generators, which are for measuring only. Needs the extra
-`bench`. Five minutes on one core.
+`bench`. Ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -96,6 +96,38 @@ def once(name: str, n: int, epsilon: int) -> Callable[[], np.ndarray] | None:
     return lambda: np.atleast_1d(np.array(release(data), dtype=float))
 
 
+def bound(name: str, frame: pl.DataFrame, epsilon: int) -> float | None:
+    """The root mean square error of the best pure local mechanism that is known for this statistic alone, or None.
+
+    Of counts of k cells: subset selection (Ye and Barg 2018), which is optimal in the limit of many records. Of a mean:
+    the best of Duchi et al. 2018 and of the piecewise and the hybrid mechanism of Wang et al. 2019. Of a quantile: one
+    randomised response per record at the quantile itself, which no learner knows beforehand.
+    """
+    given, n, e = DECLARED[name], len(frame), np.exp(epsilon)
+    charges = frame["charges"].clip(0, HIGH).to_numpy()
+    if "by" in given:
+        return None
+    if "mean" in given:
+        v, root = charges / (HIGH / 2) - 1, np.exp(epsilon / 2)
+        duchi = ((e + 1) / (e - 1)) ** 2 - v**2
+        piecewise = v**2 / (root - 1) + (root + 3) / (3 * (root - 1) ** 2)
+        hybrid = (1 - 1 / root) * piecewise + duchi / root
+        return float(HIGH / 2 * np.sqrt(min(np.mean(found) for found in (duchi, piecewise, hybrid)) / n))
+    if "quantile" in given:
+        at, width = truth(name, frame)[0], HIGH / 100
+        density = np.mean(np.abs(charges - at) < width) / (2 * width)
+        return float(np.sqrt(e / n) / (e - 1) / density)
+    shares = truth(name, frame) / n
+    k = len(shares)
+
+    def variance(size: int) -> float:
+        whole = size * e + k - size
+        p, q = size * e / whole, size * (e * (size - 1) + k - size) / ((k - 1) * whole)
+        return float(np.mean(shares * p * (1 - p) + (1 - shares) * q * (1 - q)) / (p - q) ** 2)
+
+    return float(np.sqrt(n * min(variance(size) for size in range(1, k))))
+
+
 def values(found: Any) -> np.ndarray:
     """The numbers of one statistic."""
     return np.array(list(found.values()) if isinstance(found, dict) else [found], dtype=float)
@@ -123,7 +155,8 @@ def error_rows() -> Iterator[Sequence[str]]:
                         continue
                     runs = [estimated(name, frame, trust, epsilon, seed) for seed in range(DRAWS)]
                     cells.append(spread([values(run.get()[name]) - true for run in runs]))
-                release = once(name, n, epsilon)
+                least, release = bound(name, frame, epsilon), once(name, n, epsilon)
+                cells.append("-" if least is None else f"{least:.3g}")
                 cells.append("-" if release is None else spread([release() - true for _ in range(DRAWS)]))
                 yield [name, f"{n:,}", str(epsilon), *cells]
 
@@ -177,26 +210,31 @@ def coverage_rows() -> Iterator[Sequence[str]]:
         for trust in TRUST:
             if trust == "shuffler" and "quantile" in given:
                 continue
-            inside, given_at_all = [], []
-            for seed in range(COVERED):
-                frame = whole.sample(n, seed=seed)
-                true = truth(name, frame if "count" in given or "histogram" in given else whole)
-                found = estimated(name, frame, trust, 4, seed).interval()[name]
-                limits = np.array(list(found.values()) if isinstance(found, dict) else [found])
-                known = ~np.isnan(limits[:, 0])
-                given_at_all += known.tolist()
-                inside += ((limits[:, 0] <= true) & (true <= limits[:, 1]))[known].tolist()
-            yield [name, trust, f"{100 * np.mean(inside):.1f} %", f"{100 * np.mean(given_at_all):.0f} %"]
+            cells = []
+            for epsilon in (1, 4):
+                inside, given_at_all = [], []
+                for seed in range(COVERED):
+                    frame = whole.sample(n, seed=seed)
+                    true = truth(name, frame if "count" in given or "histogram" in given else whole)
+                    found = estimated(name, frame, trust, epsilon, seed).interval()[name]
+                    limits = np.array(list(found.values()) if isinstance(found, dict) else [found])
+                    known = ~np.isnan(limits[:, 0])
+                    given_at_all += known.tolist()
+                    inside += ((limits[:, 0] <= true) & (true <= limits[:, 1]))[known].tolist()
+                cells += [f"{100 * np.mean(inside):.1f} %", f"{100 * np.mean(given_at_all):.0f} %"]
+            yield [name, trust, *cells]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     warnings.simplefilter("ignore")
     parts = {
-        "errors": lambda: table(["statistic", "records", "eps", *TRUST, "OpenDP, once"], error_rows()),
+        "errors": lambda: table(["statistic", "records", "eps", *TRUST, "nobody, bound", "OpenDP, once"], error_rows()),
         "texts": lambda: table(["records", "eps", *(f"share {share:.0%}" for share in SHARES)], text_rows()),
         "growth": lambda: table(["trust", "periods", "a period", "periods added up", "no `every`"], growth_rows()),
-        "coverage": lambda: table(["statistic", "trust", "covered", "given"], coverage_rows()),
+        "coverage": lambda: table(
+            ["statistic", "trust", "covered, eps=1", "given, eps=1", "covered, eps=4", "given, eps=4"], coverage_rows()
+        ),
     }
     command(__file__, parts, arguments)
 
