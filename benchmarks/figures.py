@@ -104,7 +104,7 @@ def _parts(module: str, *parts: str) -> tuple[Step, ...]:
 
 RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_new"
 STEPS = (
-    *_parts("studies.figures_ldp", "1", "2", "3", "4", "4b 5b bounds", "5", "6", "A1", "A2"),
+    *_parts("studies.figures_ldp", "1", "2", "3", "4", "4b bounds", "5", "6", "A1", "A2"),
     *_parts("studies.figures_insurance", "weights 7", "7b", "8 9"),
     *_parts("studies.theory", "clt", "rates", "records check"),
     _module("studies.coverage", "--write"),

@@ -24,7 +24,7 @@ from streamdp.estimators.windowed.estimators import WindowedClassifier, Windowed
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.windows.methods import METHODS
 
-DRAWS, FEW = 12, 3
+DRAWS, FEW = 12, 10
 """Draws of the default method, and of the others, which are slow."""
 USERS, ITEMS, FEATURES = (300, 1_000, 3_162, 10_000, 31_623), (1, 4, 16, 64), (2, 5, 10, 20, 40)
 LOSSES = ("huber", "logistic")
@@ -154,7 +154,7 @@ def unlike() -> str:
 
 # --- local reports ------------------------------------------------------------------------------------------
 
-LOCAL, LOCAL_DRAWS, STEPS = (UserLevelLDPRegressor, UserLevelLDPClassifier), 8, 500
+LOCAL, LOCAL_DRAWS, STEPS = (UserLevelLDPRegressor, UserLevelLDPClassifier), 10, 500
 CASES = [
     case
     for case in product((1_000, 10_000, 100_000), (5, 20), ("huber", "logistic"), (1, 4, 16), (1, 4))

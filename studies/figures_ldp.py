@@ -43,7 +43,8 @@ class Size:
         return np.unique(np.geomspace(self.records / 300, self.records, 13).astype(int))
 
 
-SIZES = {"small": Size(100_000, 4), "full": Size(300_000, 40)}
+SIZES = {"small": Size(100_000, 4), "full": Size(300_000, 200)}  # the paper's
+APPENDIX_RUNS = 40
 
 
 @dataclass(frozen=True)
@@ -384,14 +385,6 @@ def figure_4_printed(size: Size) -> str:
     return table(["d", "noise", "last", "average"], rows)
 
 
-def figure_5_whole(size: Size) -> str:
-    """One line of Figure 5 with the paper's 200 replications."""
-    study = Study(alpha=1 / 2, budget="mu=0.5")
-    (run,) = simulate([study], [size.records], 5 * size.runs, seed=5)
-    last, average = (distance(study, errors[:, -1]) for errors in (run.last, run.average))
-    return table(["replications", "last", "average"], [[str(len(last)), rough(last), rough(average)]])
-
-
 def psi(beta: float, n: float) -> float:
     """The paper's (n^beta - 1) / beta, and its limit log n."""
     return (n**beta - 1) / beta if abs(beta) > 1e-9 else math.log(n)
@@ -423,6 +416,12 @@ def bounds_table(size: Size) -> str:
     return table(["alpha", "budget", "excess, last", "Theorem 5", "excess, average", "Theorem 6"], rows)
 
 
+def _appendix(loss: str, size: Size, name: str) -> Found:
+    fewer = replace(size, runs=min(size.runs, APPENDIX_RUNS))
+    picture = draw_grid(loss, FEATURES[1:], fewer, name)
+    return Found(_grid_rows(loss, FEATURES[1:], fewer, (name,)), picture)
+
+
 def _grid_rows(loss: str, features: Sequence[int], size: Size, names: Sequence[str]) -> str:
     head = ["d", "alpha", "budget", *(f"{MEASURES[n][1]}, {which}" for n in names for which in ("last", "average"))]
     rows = []
@@ -447,14 +446,12 @@ def figure_6(size: Size) -> Found:
 
 def appendix_linear(size: Size) -> Found:
     """Linear regression, more features."""
-    picture = draw_grid("huber", FEATURES[1:], size, "distance")
-    return Found(_grid_rows("huber", FEATURES[1:], size, ("distance",)), picture)
+    return _appendix("huber", size, "distance")
 
 
 def appendix_logistic(size: Size) -> Found:
     """Logistic regression, more features."""
-    picture = draw_grid("logistic", FEATURES[1:], size, "excess")
-    return Found(_grid_rows("logistic", FEATURES[1:], size, ("excess",)), picture)
+    return _appendix("logistic", size, "excess")
 
 
 FIGURES: dict[str, Callable[[Size], Found]] = {
@@ -479,7 +476,7 @@ def part(name: str) -> Callable[[bool], tuple[str, Any]]:
     return found
 
 
-TABLES: dict[str, Callable[[Size], str]] = {"4b": figure_4_printed, "5b": figure_5_whole, "bounds": bounds_table}
+TABLES: dict[str, Callable[[Size], str]] = {"4b": figure_4_printed, "bounds": bounds_table}
 PARTS: dict[str, Callable[[bool], str | tuple[str, Any]]] = {name: part(name) for name in FIGURES} | {
     name: lambda quick, of=of: of(SIZES["small" if quick else "full"]) for name, of in TABLES.items()
 }

@@ -21,8 +21,8 @@ from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from studies.excess import METHODS, SETTINGS, Setting
 
 SIZES = tuple(round(10 ** (k / 2)) for k in range(6, 13))  # 10^3, 10^3.5, ..., 10^6
-REPETITIONS = {"pan-private": 12, "shuffle": 12, "SGD": 8}
-FAMILY_REPETITIONS = {"pan-private": 5, "shuffle": 5, "SGD": 3}
+REPETITIONS = 12
+FAMILY_REPETITIONS = 10
 
 
 @dataclass(frozen=True)
@@ -325,9 +325,9 @@ def curves() -> list[Curve]:
     """All of them."""
     found = []
     for setting in SETTINGS:
-        found += [curve(setting, method, SIZES, REPETITIONS[method]) for method in setting.methods]
+        found += [curve(setting, method, SIZES, REPETITIONS) for method in setting.methods]
         if not setting.convexity:
-            found += [worst(setting, method, SIZES, FAMILY_REPETITIONS[method]) for method in setting.methods]
+            found += [worst(setting, method, SIZES, FAMILY_REPETITIONS) for method in setting.methods]
     return found
 
 

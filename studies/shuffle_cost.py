@@ -31,7 +31,7 @@ BUDGET = ApproxDP(1.0, 1e-6)
 BATCHES, FEATURES = (100, 1_000, 10_000, 100_000, 1_000_000), (1, 6, 30, 100)
 USERS = (10_000, 100_000, 1_000_000)
 ABSENT = (0.0, 0.1, 0.3, 0.5)
-COHORTS, REPETITIONS, PEOPLE = (100, 300, 1_000), 5, 300
+COHORTS, REPETITIONS, PEOPLE = (100, 300, 1_000), 10, 300
 PLANS: tuple[tuple[str, str, int, str, float], ...] = (
     ("B.8", "4.1", 0, "SGD", 0.0),
     ("B.9", "4.3", 0, "shuffle", 3 / 10),
@@ -125,7 +125,7 @@ def absent_rows() -> list[list[str]]:
 
 
 def cohort(setting: Setting, n: int, seed: int) -> float:
-    """The excess loss of Algorithm 5 with n people and as many rounds as the theorem has, n."""
+    """The excess loss of Algorithm 5 with n people and n rounds."""
     model: Any = setting.model("SGD", n, seed)
     model.learn_cohort(*setting.draw(np.random.default_rng(seed), n), rounds=n)
     return setting.excess(model.theta)

@@ -289,7 +289,7 @@ def finding(rows: Sequence[Row]) -> str:
 # --- runs of what is only planned above ---------------------------------------------------------------------
 
 
-EACH = 4
+EACH = 10
 MIDDLE = 2_000
 """The number of users where both methods run against d."""
 LASSO, RIDGE = ElasticNet(l1=0.1), ElasticNet(l2=CONVEXITY)

@@ -194,7 +194,7 @@ def local_mean(size: Size) -> UserMean:
     return UserMean.planned(budget, BOUND, 2 * BOUND, size.d, size.n, size.spread)
 
 
-def estimated(size: Size, mean: UserMean | None = None, runs: int = 8) -> np.ndarray:
+def estimated(size: Size, mean: UserMean | None = None, runs: int = 10) -> np.ndarray:
     """Half the squared error (runs,) of the mean of all users; of the library's plan, if none is given."""
     mean, found = mean or local_mean(size), []
     for seed in range(runs):

@@ -35,7 +35,7 @@ ITEMS = (1, 4, 16, 64)
 MANY = (16, 64)
 BUDGETS: tuple[ApproxDP, ...] = (ApproxDP(1.0, 1e-6), ApproxDP(4.0, 1e-6))
 POPULATIONS = (LOGISTIC, LINEAR)
-REPETITIONS = {1_000: 16, 3_162: 12, 10_000: 10, 31_623: 8, 100_000: 6}
+REPETITIONS = {1_000: 16, 3_162: 12, 10_000: 10, 31_623: 10, 100_000: 10}
 FEW = 6
 """Repetitions of the smaller tables."""
 CUTS = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)

@@ -146,8 +146,8 @@ MUTATIONS = [
     Mutation(
         "a batch is opened without noise",
         PAN,
-        "    def _open(self) -> None:\n        self.sum.add_noise(self.rng)",
-        "    def _open(self) -> None:\n        pass",
+        "        self.sum.add_noise(self.rng)\n        if self.probes is not None:",
+        "        if self.probes is not None:",
         PAN_TESTS,
     ),
     Mutation(

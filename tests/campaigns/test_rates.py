@@ -133,7 +133,7 @@ def test_acceleration_beats_averaging_where_the_paper_says_so():
 @pytest.mark.parametrize("method", ["pan-private", "shuffle", "SGD"])
 @pytest.mark.parametrize("setting", [SMOOTH, KINKED], ids=NAMES[:2])
 def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
-    c = worst(setting, method, SIZES, FAMILY_REPETITIONS[method])
+    c = worst(setting, method, SIZES, FAMILY_REPETITIONS)
     assert slower(c, c.told()) < 2
     assert c.share(0.0 if method == "SGD" else 2.0) < 1  # three repetitions of SGD are too few for an error of theirs
 
@@ -141,7 +141,7 @@ def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, metho
 @pytest.mark.parametrize("method", ["pan-private", "shuffle"])
 @pytest.mark.parametrize("setting", [STRONG, STRONG_KINKED], ids=NAMES[2:])
 def test_strongly_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
-    c = curve(setting, method, SIZES, REPETITIONS[method])
+    c = curve(setting, method, SIZES, REPETITIONS)
     assert slower(c, c.told()) < 2
     assert c.share() < 1
 
