@@ -93,8 +93,8 @@ def _module(module: str, *more: str) -> Step:
     return Step(" ".join((module.rpartition(".")[2], *more)), ("-m", module, *more), module)
 
 
-def _notebook(name: str, *more: str) -> Step:
-    return Step(name, ("-m", "benchmarks.notebooks", name, "--write", *more))
+def _notebook(name: str) -> Step:
+    return Step(name, ("-m", "benchmarks.notebooks", name, "--write"))
 
 
 def _parts(module: str, *parts: str) -> tuple[Step, ...]:
@@ -120,10 +120,7 @@ STEPS = (
     *(_module(f"benchmarks.{name}", "--write") for name in ("trust", "shards", "statistics", "transforms")),
     *_parts("benchmarks.drift", "flip", "told", "losses", "river", "weekdays"),
     *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
-    *(
-        _notebook(path.stem, *(("--records", "300000") if path.stem.startswith("02") else ()))
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
-    ),
+    *(_notebook(path.stem) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))),
 )
 
 
