@@ -134,7 +134,7 @@ def test_kills_lose_and_repeat_no_record(objects: str, tmp_path: Path) -> None:
         with written.open("wb") as out:
             run = Forked(["run", "job.yaml"], cwd=tmp_path, env=given, stdout=out, stderr=out)
             if kill:
-                wait_until(lambda: written.read_bytes().count(b'"commit"') > 3)
+                wait_until(lambda run=run: run.poll() is not None or written.read_bytes().count(b'"commit"') > 3)
                 run.kill()
             code = run.wait()
         assert code in ((0, -9) if kill else (0,)), written.read_text()

@@ -93,7 +93,7 @@ def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:
             for _ in range(40):
                 assert begun.acquire(timeout=PATIENCE_S)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(PATIENCE_S) == 0
     learned, refused, dead = counted(tmp_path)
     assert (refused, dead) == (0, 0)
     # All that was accepted was answered, so nothing more is in the store than was acknowledged.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -27,6 +28,7 @@ from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
+from tests.support.waiting import wait_until
 
 CAP = PureDP(3)
 ONE = PureDP(1)
@@ -311,19 +313,35 @@ def test_two_workers_that_update_the_same_subjects_both_continue(place: str, mon
             assert store.ledger.spent(name).records == spent[0][name] + spent[1][name]
 
 
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 def test_deadlocks_are_refusals_that_can_be_repeated(place: str) -> None:
     with shared(place) as store:
         store.claim(SHARDS[:2])
         store.commit_parts({shard: part(0) for shard in SHARDS[:2]})
         rows = [f"UPDATE streamdp.shards SET epoch = epoch WHERE partition = {i}" for i in (0, 1)]
-        with psycopg.connect(place) as other:
+        with (
+            ThreadPoolExecutor() as pool,
+            psycopg.connect(place, autocommit=True) as looks,
+            psycopg.connect(place) as other,
+            psycopg.connect(place) as third,
+        ):
+
+            def wait_until_blocked(sessions: int) -> None:
+                wait_until(lambda: looks.execute(BLOCKED).fetchone() == (sessions,))
+
             other.execute("SET deadlock_timeout = '1h'")  # so that the server aborts our transaction
             other.execute(rows[1])
-            waits = threading.Timer(0.3, other.execute, (rows[0],))
-            waits.start()
+            third.execute("LOCK TABLE streamdp.commits IN SHARE MODE")
+            ours = pool.submit(store.commit_parts, {shard: part(1) for shard in SHARDS[:2]})
+            wait_until_blocked(1)  # it has row 0
+            theirs = pool.submit(other.execute, rows[0])
+            wait_until_blocked(2)
+            third.rollback()  # the first one goes on, to row 1
             with pytest.raises(StoreUnavailableError, match="40P01"):
-                store.commit_parts({shard: part(1) for shard in SHARDS[:2]})
-            waits.join()
+                ours.result()
+            theirs.result()
         store.commit_parts({shard: part(1) for shard in SHARDS[:2]})
     assert committed(place) == dict.fromkeys(SHARDS[:2], (2, 1))

@@ -39,6 +39,7 @@ from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.crashing import Crash, Crashing
 from tests.support.memory import ABORT, BAD, END, MemorySource
+from tests.support.waiting import PATIENCE_S
 
 CAP = PureDP(3.0)
 
@@ -424,7 +425,7 @@ def test_it_runs_in_another_thread_and_stops_when_told(tmp_path: Path) -> None:
         runner._on_progress = lambda progress: runner.stop()
         thread = threading.Thread(target=lambda: results.append(runner.run()))
         thread.start()
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert [total(counts) for counts in results] == [10]
 
 
@@ -475,12 +476,14 @@ def hanging(database: str) -> Iterator[None]:
         yield
 
 
-def soon(clock: FakeClock) -> Wait:
-    """Wait as if a few thousandths of a second were all of them."""
+def soon(clock: FakeClock, hangs: threading.Event) -> Wait:
+    """Wait as if a few thousandths of a second were all of them, once a call hangs, and no time before."""
 
     def wait(calls: Sequence[Future[Any]], seconds: float) -> None:
-        if not concurrent.futures.wait(calls, 0.005).done:
-            clock.sleep(seconds)
+        while not concurrent.futures.wait(calls, 0.005).done:
+            if hangs.is_set():
+                clock.sleep(seconds)
+                return
 
     return wait
 
@@ -488,18 +491,23 @@ def soon(clock: FakeClock) -> Wait:
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_last_batch_that_does_not_close_is_told_and_left_after_a_stop(tmp_path: Path, stopped: bool) -> None:
     """To release a large window may take long, and so may a database that the estimator asks."""
-    clock, told, gate = FakeClock(), list[float](), threading.Event()
+    clock, told, gate, hangs = FakeClock(), list[float](), threading.Event(), threading.Event()
+
+    def close_batch() -> None:
+        hangs.set()
+        assert gate.wait(PATIENCE_S)
+
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
         estimator = model(store)
-        estimator.close_batch = lambda: assert_set(gate)
+        estimator.close_batch = close_batch
 
         def waiting(message: str) -> None:
             told.append(clock())
             if len(told) == 2:
                 runner.stop() if stopped else gate.set()
 
-        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock), "commit_seconds": 1e9}
-        runner = Runner(MemorySource(items(100), ["a", "b"]), estimator, store, **options)
+        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock, hangs)}
+        runner = Runner(MemorySource(items(100), ["a", "b"]), estimator, store, commit_seconds=1e9, **options)
         if stopped:
             with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
                 runner.run()
@@ -507,10 +515,6 @@ def test_a_last_batch_that_does_not_close_is_told_and_left_after_a_stop(tmp_path
         else:
             assert total(runner.run()) == 100
     assert told[1] - told[0] == pytest.approx(REPORT_AFTER_S, abs=1)
-
-
-def assert_set(event: threading.Event) -> None:
-    assert event.wait(30)
 
 
 def test_readers_see_from_time_to_time_how_many_records_an_open_batch_holds(tmp_path: Path) -> None:
@@ -543,7 +547,7 @@ class OneByOne(MemorySource):
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_commit_that_does_not_return_is_told_and_left_after_a_stop(server_database: str, stopped: bool) -> None:
     """The run says every 30 seconds what it waits for. The call that it has left does not keep the store open."""
-    clock, told, lock = FakeClock(), list[float](), contextlib.ExitStack()
+    clock, told, lock, hangs = FakeClock(), list[float](), contextlib.ExitStack(), threading.Event()
     with Store(server_database, "job", "f", cap=CAP, key=bytes(32)) as store:
 
         def waiting(message: str) -> None:
@@ -552,11 +556,14 @@ def test_a_commit_that_does_not_return_is_told_and_left_after_a_stop(server_data
             if len(told) == 2:
                 runner.stop() if stopped else lock.close()
 
-        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock), "commit_seconds": 1e9}
-        runner = Runner(MemorySource(items(100), ["a", "b"]), model(store), store, commit_records=50, **options)
-        runner._on_progress = lambda progress: (
-            lock.enter_context(hanging(server_database)) if total(progress.counts) == 100 and not told else None
-        )
+        def progressed(progress: Progress) -> None:
+            if total(progress.counts) == 100 and not told:
+                lock.enter_context(hanging(server_database))
+                hangs.set()
+
+        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock, hangs)}
+        options |= {"on_progress": progressed, "commit_records": 50, "commit_seconds": 1e9}
+        runner = Runner(MemorySource(items(100), ["a", "b"]), model(store), store, **options)
         with lock:
             if stopped:
                 with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
