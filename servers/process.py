@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
 import random
@@ -10,12 +11,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 START_TIMEOUT_S = 300.0
 """How long a server may take to start: the machine may be busy."""
@@ -32,6 +35,15 @@ class MissingProgramError(ServerError):
     """A program that the server needs is not installed; the message says what to install."""
 
 
+_RESERVED: set[int] = set()
+
+
+@cache
+def _reservations() -> IO[bytes]:
+    """A file in which a process locks the byte at each port that it reserves. The locks end with the process."""
+    return open(os.path.join(tempfile.gettempdir(), f"streamdp-ports-{os.getuid()}"), "wb")
+
+
 def free_ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
     """A loopback port for each name: the ports of the last server in this folder, or free ones, which are stored there.
 
@@ -43,18 +55,22 @@ def free_ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
         Names of listeners.
 
     The ports lie below the range from which the kernel takes ports for outgoing connections. Otherwise a client that
-    tries to connect while its server is down could get the server's own port.
+    tries to connect while its server is down could get the server's own port. No other process of this user gets one of
+    the new ports before this process ends.
     """
     file = folder / "ports.json"
     ports: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+    _RESERVED.update(ports.values())
     while missing := [name for name in names if name not in ports]:
         port = random.SystemRandom().randrange(20000, 32000)
         with socket.socket() as probe:
             try:
+                fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in ports.values():
+        if port not in _RESERVED:
+            _RESERVED.add(port)
             ports[missing[0]] = port
     file.write_text(json.dumps(ports))
     return ports

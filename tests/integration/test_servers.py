@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import signal
 import subprocess
 import sys
@@ -17,10 +17,10 @@ import pytest
 from servers.broker import Broker, create_topic
 from servers.certificates import make_certificates
 from servers.postgres import Postgres
-from servers.process import Process, ServerError
+from servers.process import Process, ServerError, free_ports
 from tests.support.paths import ROOT
 from tests.support.servers import RunningBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,14 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def send(topic: str, value: bytes, **options: Any) -> None:
     producer = kafka.KafkaProducer(**options)
     try:
-        producer.send(topic, value).get(10)
+        producer.send(topic, value).get(PATIENCE_S)
     finally:
         producer.close(5)
 
 
 def read(topic: str, count: int, **options: Any) -> list[bytes]:
-    consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=10_000, **options)
+    patience = {"consumer_timeout_ms": 1000 * PATIENCE_S}
+    consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", **patience, **options)
     try:
         return [message.value for _, message in zip(range(count), consumer, strict=False)]
     finally:
@@ -110,7 +111,24 @@ def test_postgres_keeps_commits_through_a_crash(postgres: Postgres, tmp_path: Pa
 def test_a_failure_to_start_shows_the_log(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", "print('no such setting'); raise SystemExit(3)"], tmp_path / "log")
     with pytest.raises(ServerError, match="status 3:\nno such setting"):
-        process.wait_until(lambda: False, "it", 10)
+        process.wait_until(lambda: False, "it", PATIENCE_S)
+
+
+def test_no_two_processes_get_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process has not begun to listen."""
+    folders = [tmp_path / name for name in ("ours", "theirs")]
+    for folder in folders:
+        folder.mkdir()
+    program = "import sys; from pathlib import Path; from servers.process import free_ports as f\n"
+    program += "print(f(Path(sys.argv[1]), ['a'])['a'], flush=True); input()"
+    command = [sys.executable, "-c", program, str(folders[1])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
+        theirs = int(other.stdout.readline())
+        drawn = iter([theirs, theirs, *range(20_000, 32_000)])
+        monkeypatch.setattr(random.SystemRandom, "randrange", lambda *_: next(drawn))
+        first, second = free_ports(folders[0], ["a", "b"]).values()
+        assert len({first, second, theirs}) == 3
+        other.communicate(b"\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
@@ -134,4 +152,11 @@ time.sleep(60)
         state = Path(f"/proc/{server}/stat")
         wait_until(lambda: " (sleep) " in state.read_text())  # first it is the program that starts it
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: not os.path.exists(state) or ") Z " in state.read_text())
+
+    def gone() -> bool:
+        try:
+            return ") Z " in state.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_until(gone)
