@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from examples import flights
 
 
 @pytest.mark.slow
-def test_the_demo_runs_to_its_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_runs_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    jobs = tmp_path / "examples"  # paths in jobs are relative to their folder
+    jobs.mkdir()
+    for name in ("late.yaml", "delay.yaml"):
+        shutil.copy(flights.HERE / name, jobs)
+    monkeypatch.setattr(flights, "HERE", jobs)
+    monkeypatch.setattr(flights, "OUTPUT", tmp_path / "demo-output")
     monkeypatch.setattr(flights.datasets, "TRAINING_MONTHS", (1,))
     monkeypatch.setattr(flights, "DRAWS", 2)
     flights.main()

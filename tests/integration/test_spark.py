@@ -89,10 +89,18 @@ def spent(store: Path, records: dict[str, list[Any]]) -> float:
         return max(opened.ledger.spent(tail).epsilon for tail in set(records["tail"]))
 
 
+def content(path: Path) -> bytes:
+    """The bytes of a file; none if Spark has deleted it."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def holding(text: str, *places: Path) -> set[Path]:
     """The files of Spark and of jobs with a text. CSV files are what a test wrote itself."""
     files = [path for place in places for path in place.rglob("*") if path.is_file() and path.suffix != ".csv"]
-    return {path for path in files if text.encode() in path.read_bytes()}
+    return {path for path in files if text.encode() in content(path)}
 
 
 NO_BUDGETS = job("")["schema"] | {"budget": None}

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
+import subprocess
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.soak import LIMITS, Sample, sample, slopes
 
+GROWS = """
+import os, threading
+print(flush=True)
+input()
+opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(7)]
+for _ in range(5):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+held = b"x" * (64 << 20)
+print(flush=True)
+input()
+"""
+
 
 def test_a_sample_shows_memory_threads_and_files() -> None:
-    before = sample(os.getpid())
-    over, opened = threading.Event(), [os.open(os.devnull, os.O_RDONLY) for _ in range(7)]
-    threads = [threading.Thread(target=over.wait) for _ in range(5)]
-    with contextlib.ExitStack() as stack:
-        for descriptor in opened:
-            stack.callback(os.close, descriptor)
-        stack.callback(over.set)
-        for thread in threads:
-            thread.start()
-        held = np.ones(8 << 20)  # 64 MiB
-        after = sample(os.getpid())
-    for thread in threads:
-        thread.join()
+    """Of another process, whose threads and files are those of this test only."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", GROWS], **pipes) as process:
+        process.stdout.readline()
+        before = sample(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        after = sample(process.pid)
+        process.communicate(b"\n")
     assert after.threads - before.threads == 5
     assert after.files - before.files == 7
-    assert after.memory - before.memory > held.nbytes / 2**20 / 2
+    assert after.memory - before.memory > 32
 
 
 @pytest.mark.parametrize("leaks", Sample._fields)

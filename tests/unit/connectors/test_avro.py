@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,17 +200,25 @@ MALFORMED: dict[str, tuple[Any, bytes]] = {  # a type, and bytes that are no val
 }
 
 
+def at_once(work: Callable[[], Any], seconds: float) -> Any:
+    """What the work returns. The shortest of three runs counts: a busy machine makes some longer."""
+    for _ in range(3):
+        begun = time.thread_time()
+        found = work()
+        if time.thread_time() - begun < seconds:
+            return found
+    raise AssertionError(f"it takes {seconds:g} s")
+
+
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_malformed_values(decoder: Callable[..., AvroDecoder], kind: str) -> None:
     """Each in a field that is declared and in one that is not, between good records, at once."""
     declared, data = MALFORMED[kind]
-    begun = time.process_time()
     for name in ("a", "other"):
         fields = {"t": "long", "a": "long", name: declared}
         start = varint(1) if name == "a" else varint(1) + varint(1)
-        batch = decoder(fields)([start + data], *places([1]), NUMBER)
+        batch = at_once(partial(decoder(fields), [start + data], *places([1]), NUMBER), 1)
         assert letters(batch) == [(0, "not_avro", None)]
-    assert time.process_time() - begun < 2
 
 
 def test_odd_values_that_are_avro(decoder: Callable[..., AvroDecoder]) -> None:
@@ -253,9 +262,7 @@ def test_mutated_bytes_are_a_value_or_a_reason_at_once(decoder: Callable[..., Av
                 at = choose.randrange(len(data) + 1)
                 new = choose.choice((choose.randbytes(1), varint(-1), b"\xff" * 9))
                 data[at : at + choose.choice((0, 1, 1, 4))] = new
-            begun = time.process_time()
-            found = decode.fields(bytes(data))
-            assert time.process_time() - begun < 0.05
+            found = at_once(partial(decode.fields, bytes(data)), 0.05)
             assert found == ("not_avro",) or isinstance(found, dict)
     finally:
         gc.enable()
