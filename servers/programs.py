@@ -1,9 +1,10 @@
 """Programs that the tests start and that no Python package brings: found here, installed or named by `make programs`.
 
 `make test` runs this file before anything is installed, so it imports the standard library only. With root and apt it
-installs what is missing; otherwise it prints all that is missing, with a command for each system, and fails. Node.js
-comes as a package of Python. PostgreSQL does not: the server must not run as root, so it runs as another user, who may
-have no access to a package in the folder of root.
+installs what is missing; otherwise it prints all that is missing, with a command for each system, and fails. The tests
+run on Linux only: they start processes by calls that macOS and Windows lack. Node.js comes as a package of Python.
+PostgreSQL does not: the server must not run as root, so it runs as another user, who may have no access to a package in
+the folder of root.
 """
 
 from __future__ import annotations
@@ -73,32 +74,29 @@ class Program:
     installed: Callable[[], object]
     debian: str
     fedora: str
-    macos: str
 
 
 PROGRAMS = (
-    Program("Python >= 3.11", lambda: sys.version_info >= (3, 11), "python3", "python3", "python3"),
-    Program("Python's module venv", lambda: find_spec("ensurepip"), "python3-venv", "", ""),
+    Program("Python >= 3.11", lambda: sys.version_info >= (3, 11), "python3", "python3"),
+    Program("Python's module venv", lambda: find_spec("ensurepip"), "python3-venv", ""),
     Program(
         "the header files of Python",
         lambda: Path(sysconfig.get_path("include"), "Python.h").exists(),
         "python3-dev",
         "python3-devel",
-        "",
     ),
     Program(
         "Java >= 17",
         lambda: _version("java", "-version") >= (17,),
         "default-jdk-headless",
         "java-latest-openjdk-headless",
-        "temurin",
     ),
-    Program("Maven", lambda: program("mvn"), "maven", "maven", "maven"),
-    Program("PostgreSQL", postgres, "postgresql", "postgresql-server", "postgresql@17"),
-    Program("pgbouncer", lambda: program("pgbouncer"), "pgbouncer", "pgbouncer", "pgbouncer"),
-    Program("Redis", lambda: program("redis-server"), "redis-server", "redis", "redis"),
-    Program("Chromium", chromium, "chromium", "chromium", "google-chrome"),
-    Program("promtool", lambda: program("promtool"), "prometheus", "golang-github-prometheus", "prometheus"),
+    Program("Maven", lambda: program("mvn"), "maven", "maven"),
+    Program("PostgreSQL", postgres, "postgresql", "postgresql-server"),
+    Program("pgbouncer", lambda: program("pgbouncer"), "pgbouncer", "pgbouncer"),
+    Program("Redis", lambda: program("redis-server"), "redis-server", "redis"),
+    Program("Chromium", chromium, "chromium", "chromium"),
+    Program("promtool", lambda: program("promtool"), "prometheus", "golang-github-prometheus"),
 )
 
 
@@ -118,11 +116,11 @@ def message(programs: Iterable[Program]) -> str:
     commands = {
         "Debian": ("sudo apt-get install", [one.debian for one in programs]),
         "Fedora": ("sudo dnf install", [one.fedora for one in programs]),
-        "macOS": ("brew install", [one.macos for one in programs]),
     }
     lines = [f"The tests need programs that are not installed: {', '.join(one.name for one in programs)}."]
     for system, (command, packages) in commands.items():
         lines.append(f"  {system}: {' '.join([command, *filter(None, packages)])}" if any(packages) else "")
+    lines.append("  The tests run on Linux only.")
     return "\n".join(filter(None, lines))
 
 
@@ -132,10 +130,15 @@ def main() -> None:
     apt = shutil.which("apt-get")
     if wanted and apt and os.geteuid() == 0:
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        packages = [one.debian for one in wanted]
-        subprocess.run([apt, "update", "-qq"], env=environment, stdin=subprocess.DEVNULL)
-        command = [apt, "install", "-y", "-qq", "--no-install-recommends", *packages]
-        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL)
+
+        def run(*words: str) -> bool:
+            return not subprocess.run([apt, *words], env=environment, stdin=subprocess.DEVNULL).returncode
+
+        run("update", "-qq")
+        install, packages = ("install", "-y", "-qq", "--no-install-recommends"), [one.debian for one in wanted]
+        if not run(*install, *packages):  # a name that apt does not know prevents the others
+            for package in packages:
+                run(*install, package)
         wanted = missing()
     if wanted:
         sys.exit(message(wanted))

@@ -17,11 +17,12 @@ def test_all_that_is_missing_is_named_with_a_command_for_each_system(tmp_path: P
     script = [sys.executable, "-I", str(ROOT / "servers" / "programs.py")]
     done = subprocess.run(script, env={"PATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
-    first, *commands = done.stderr.splitlines()
+    first, *commands, last = done.stderr.splitlines()
     assert {"Java >= 17", "Maven"} <= {name.strip(" .") for name in first.partition(":")[2].split(",")}
-    for command, system in zip(commands, ("Debian", "Fedora", "macOS"), strict=True):
+    for command, system in zip(commands, ("Debian", "Fedora"), strict=True):
         assert command.strip().startswith(f"{system}: ")
         assert " maven" in command
+    assert "Linux only" in last
 
 
 def test_every_program_has_a_package_of_debian_and_an_own_name() -> None:
@@ -39,7 +40,7 @@ def put(path: Path, text: str) -> Path:
 def only_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is all of PATH; two programs are needed, and the user is root."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    needs = [programs.Program(name, lambda name=name: programs.program(name), f"{name}-deb", "", "") for name in "ab"]
+    needs = [programs.Program(name, lambda name=name: programs.program(name), f"{name}-deb", "") for name in "ab"]
     monkeypatch.setattr(programs, "PROGRAMS", needs)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return tmp_path
@@ -56,9 +57,17 @@ def test_root_installs_what_is_missing_and_nothing_else(only_here: Path) -> None
     ]
 
 
+def test_a_package_that_apt_does_not_know_prevents_no_other(only_here: Path) -> None:
+    known = f'case "$*" in update*) ;; *a-deb*) exit 100 ;; *b-deb) /bin/cp "$0" "{only_here}/b" ;; esac'
+    put(only_here / "apt-get", known)
+    with pytest.raises(SystemExit, match=r"not installed: a\.\n"):
+        programs.main()
+    assert (only_here / "b").exists()
+
+
 def test_what_apt_could_not_install_is_named(only_here: Path) -> None:
     put(only_here / "apt-get", "exit 1")
-    with pytest.raises(SystemExit, match=r"not installed: a, b\.\n  Debian: sudo apt-get install a-deb b-deb$"):
+    with pytest.raises(SystemExit, match=r"not installed: a, b\.\n  Debian: sudo apt-get install a-deb b-deb\n"):
         programs.main()
 
 
