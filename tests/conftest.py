@@ -26,6 +26,8 @@ from tests.support.proxy import Proxy
 from tests.support.servers import RunningBroker, RunningPostgres
 
 os.environ[SEEDS_ALLOWED] = "1"  # jobs of tests may have seeds
+_DIRECT = ",".join(filter(None, (os.environ.get("no_proxy"), os.environ.get("NO_PROXY"), "127.0.0.1,localhost")))
+os.environ |= {"no_proxy": _DIRECT, "NO_PROXY": _DIRECT}  # no proxy can reach the servers of tests
 
 # Machines may be busy. The suite tries the same few examples in every run, and the campaign many others each time.
 PROFILE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -37,8 +39,12 @@ _SERVERS = {"broker", "broker_behind_proxy", "postgres", "redis_server", "server
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are processors: a quarter of the time, slow tests wait for servers and processes."""
-    return (os.cpu_count() or 1) + ("not slow" not in config.option.markexpr)
+    """One more than there are processors: a quarter of the time, slow tests wait for servers and processes.
+
+    A container with few processors may show all those of its host, so there are at most 8.
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, 8) + ("not slow" not in config.option.markexpr)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
