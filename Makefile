@@ -166,7 +166,7 @@ dist: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv build --quiet --python $(BIN)/python --out-dir dist
 	$(BIN)/python deploy/try_wheel.py dist
-	for system in linux macos windows; do $(BIN)/uv tool run --quiet cibuildwheel --print-build-identifiers --platform $$system || exit 1; done
+	for system in linux macos windows; do $(BIN)/uv tool run --quiet cibuildwheel@3.2.1 --print-build-identifiers --platform $$system || exit 1; done
 
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)
