@@ -98,9 +98,9 @@ def content(path: Path) -> bytes:
 
 
 def holding(text: str, *places: Path) -> set[Path]:
-    """The files of Spark and of jobs with a text. CSV files are what a test wrote itself."""
-    files = [path for place in places for path in place.rglob("*") if path.is_file() and path.suffix != ".csv"]
-    return {path for path in files if text.encode() in content(path)}
+    """The files of Spark and of jobs with a text. CSV files are what a test wrote itself. A folder may go meanwhile."""
+    files = [Path(at, name) for place in places for at, _, names in os.walk(place) for name in names]
+    return {path for path in files if path.is_file() and path.suffix != ".csv" and text.encode() in content(path)}
 
 
 NO_BUDGETS = job("")["schema"] | {"budget": None}
