@@ -24,6 +24,7 @@ from tests.support.noise import NOISE
 from tests.support.order import in_parts
 from tests.support.proxy import Proxy
 from tests.support.servers import RunningBroker, RunningPostgres
+from tests.support.waiting import PATIENCE_S
 
 os.environ[SEEDS_ALLOWED] = "1"  # jobs of tests may have seeds
 _DIRECT = ",".join(filter(None, (os.environ.get("no_proxy"), os.environ.get("NO_PROXY"), "127.0.0.1,localhost")))
@@ -98,7 +99,18 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def broker_behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Proxy]]:
+def patient_clients() -> Iterator[None]:
+    """A broker of a busy machine may answer late."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("kafkaclient", "kafkasink"):
+            patch.setattr(f"connectors.{module}.CONNECT_TIMEOUT_S", PATIENCE_S)
+        yield
+
+
+@pytest.fixture(scope="session")
+def broker_behind_proxy(
+    tmp_path_factory: pytest.TempPathFactory, patient_clients: None
+) -> Iterator[tuple[Broker, Proxy]]:
     """A broker of our own with all listeners, and the proxy in front of one that needs no password."""
     ours = Broker(tmp_path_factory.mktemp("kafka"), secure=True)
     with Proxy(ours.port("PROXIED")) as proxy:
@@ -109,7 +121,7 @@ def broker_behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 @pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> Broker | RunningBroker:
+def broker(request: pytest.FixtureRequest, patient_clients: None) -> Broker | RunningBroker:
     """A Kafka cluster with a `.bootstrap`: that of STREAMDP_KAFKA (host:port), or one of our own."""
     if address := os.environ.get("STREAMDP_KAFKA"):
         return RunningBroker(address)

@@ -125,7 +125,7 @@ class Colleague:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(job.path, source, options))
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(PATIENCE_S)
 
     def _run(self, path: Path, source: KafkaSource, options: dict[str, Any]) -> None:
         try:
@@ -141,7 +141,7 @@ class Colleague:
     def leave(self) -> None:
         """Stop it; its failure is ours."""
         self.worker.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         assert self.error is None
 
@@ -151,7 +151,7 @@ class Colleague:
     def __exit__(self, *error: object) -> None:
         if hasattr(self, "worker"):
             self.worker.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
 
 
 class Job:
@@ -173,9 +173,9 @@ class Job:
         return Store(self.path, "job", "f", cap=CAP, shared=True)
 
     def work(self, source: KafkaSource, count: int | None = None, **options: Any) -> int:
-        """Learn `count` records, or until there are no more."""
+        """Learn `count` records, or until an error."""
         with self.store() as store:
-            return Worker(source, lambda: model(store), store, **options).run(count, 1.5 if count is None else 30.0)
+            return Worker(source, lambda: model(store), store, **options).run(count, PATIENCE_S)
 
     @property
     def counts(self) -> Counts:
@@ -325,7 +325,7 @@ def test_keys_count_without_frames_and_quotes(job: Job, client: str) -> None:
     send(job.bootstrap, job.topic, [(key, json.dumps(fields(1)).encode()) for key in keys], None)
     letters = Letters()
     with job.store() as store:
-        Worker(job.source(client=client), lambda: model(store), store, dead_letters=letters).run(8, 1.5)
+        Worker(job.source(client=client), lambda: model(store), store, dead_letters=letters).run(8, PATIENCE_S)
         assert store.ledger.spent("ann").epsilon == CAP.epsilon == 3
         assert store.ledger.spent(10**20 + 1).epsilon == 1
         assert store.ledger.n_subjects == 2
@@ -352,7 +352,7 @@ def test_a_budget_may_come_in_a_header(job: Job, client: str) -> None:
     letters = Letters()
     budgeted = job.source(client=client, schema=schema, budget_header="eps")
     with job.store() as store:
-        Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, 1.5)
+        Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, PATIENCE_S)
         assert [store.ledger.spent(s).epsilon for s in (b"ann", b"bob", b"cee", b"fay")] == [2.5, 1.0, 0.0, 1.0]
     assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "bad_budget", "eps") for i in (3, 4, 5)]
     assert job.counts == Counts(3, 1, 3)
@@ -619,7 +619,7 @@ def test_only_committed_transactions_are_learned(job: Job, monkeypatch: pytest.M
         wait_until(lambda: reader.lag({shard: {"offset": 1005}}) == {shard: 7})
         assert lags(job.bootstrap, {}, {shard: {"offset": 1005}}) == {shard: 7}
         assert lags(job.bootstrap, {}, {shard: {"offset": 1000}}) == {shard: 12}
-        wait_until(lambda: watcher.stalls == {(str(shard), "open_transaction")}, 30)
+        wait_until(lambda: watcher.stalls == {(str(shard), "open_transaction")})
         writer.commit_transaction(30)
         wait_until(lambda: job.positions == {0: 1013})
         wait_until(lambda: reader.lag({shard: {"offset": 1013}}) == {shard: 0} and not watcher.stalls)
@@ -713,7 +713,7 @@ def test_a_member_without_a_partition_says_that_others_have_them(job: Job, clien
             idle = [reader for reader, c in zip(readers, (one, other), strict=True) if not c.watcher.mine]
             return all(reader.settled for reader in readers) and [reader.awaited() for reader in idle] == [said]
 
-        wait_until(told, 120)
+        wait_until(told)
         one.leave()
         other.leave()
 
@@ -756,13 +756,16 @@ def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(make_job: Ma
     job = make_job(2)
     both = threading.Barrier(2)
 
-    def meet() -> None:  # both have read the same spends before either commits
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(3)
+    class Meets(Watcher):
+        def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
+            super().learned(shard, batch, counts)
+            if self.polled == 100:  # both have read the same spends before either commits
+                both.wait(PATIENCE_S)
 
+    options: dict[str, Any] = {"commit_records": 100, "commit_seconds": 1e9}
     with (
-        Colleague(job, job.source(), Watcher(meet), commit_seconds=0.3) as first,
-        Colleague(job, job.source(), Watcher(meet), commit_seconds=0.3) as second,
+        Colleague(job, job.source(), Meets(), **options) as first,
+        Colleague(job, job.source(), Meets(), **options) as second,
     ):
         wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 1)
         wait_until(lambda: len(first.started | second.started) == 2)
@@ -800,7 +803,7 @@ def test_a_worker_that_was_fenced_by_mistake_claims_again(job: Job) -> None:
         with job.store() as late:
             late.claim([Shard(job.topic, 0)])
         job.produce([(f"s{i}", fields(i)) for i in range(20)])
-        wait_until(lambda: job.positions == {0: 20}, 15)
+        wait_until(lambda: job.positions == {0: 20})
         colleague.leave()
     assert [kind for kind, _ in colleague.watcher.troubles] == ["fenced"]
     assert job.counts == Counts(20, 0, 0)
@@ -836,7 +839,7 @@ def test_what_is_committed_while_shards_are_taken_away_is_no_lag(make_job: MakeJ
         with Colleague(job, job.source(client=client)) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 1)
             assert sum(job.positions.values()) == 40
-            wait_until(lambda: job.group_offsets() == job.positions, 5)
+            wait_until(lambda: job.group_offsets() == job.positions)
             first.leave()
             second.leave()
     assert job.counts == Counts(40, 0, 0)
@@ -863,7 +866,8 @@ def test_options_that_are_ours_unknown_or_wrong(broker: Broker, caplog: pytest.L
     assert "hush" not in caplog.text
 
 
-def test_a_broker_that_is_not_there() -> None:
+def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 3.0)
     begun = time.monotonic()
     with pytest.raises(SourceUnavailableError, match="no answer from the Kafka broker"):
         source("127.0.0.1:1", "t")

@@ -323,7 +323,10 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
 
         def shown() -> bool:  # the metrics follow the commit at once, but not in the same instant
             texts.append(urllib.request.urlopen(url, timeout=60).read().decode())
-            return sum(value for name, _, value in samples(texts[-1]) if name == "streamdp_records_total") == 306
+            values = [(name, value) for name, _, value in samples(texts[-1])]
+            records = sum(value for name, value in values if name == "streamdp_records_total")
+            # nor has the broker told at once where a partition ends
+            return records == 306 and ("streamdp_spend_count", 300) in values and ("streamdp_lag", 0) in values
 
         command.until(shown)
         text = texts[-1]

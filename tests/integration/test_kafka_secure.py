@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import socket
 import struct
 import threading
@@ -74,12 +75,10 @@ def test_the_right_password_and_certificate_let_us_in(
     secure: Broker,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
     address: str,
     options: Callable[[Broker], dict[str, Any]],
     client: str,
 ) -> None:
-    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", PATIENCE_S)  # the machine may be busy
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "job.db"
     with Store(path, "job", "f", cap=PureDP(3), shared=True) as store:
@@ -98,10 +97,14 @@ def test_the_right_password_and_certificate_let_us_in(
 
 def refused(bootstrap: str, options: dict[str, Any], match: str, caplog: pytest.LogCaptureFixture) -> SourceError:
     caplog.set_level(logging.DEBUG)
-    begun = time.monotonic()
-    with pytest.raises(SourceError, match=match) as caught:
-        source(bootstrap, "refused", {"bootstrap_timeout_ms": 1500} | options)
-    assert time.monotonic() - begun < PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with pytest.raises(SourceError) as caught:
+            source(bootstrap, "refused", {"bootstrap_timeout_ms": 1500} | options)
+        if re.search(match, str(caught.value)):
+            break
+        assert isinstance(caught.value, SourceUnavailableError), caught.value  # as of a busy broker
+        assert time.monotonic() < deadline, caught.value
     said = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert WRONG not in said
     assert Broker.password not in said

@@ -35,7 +35,7 @@ def test_status_counts_the_messages_of_an_open_window(
     (tmp_path / "rows.csv").write_text("\n".join(["a,b,y,who", *rows]) + "\n")
     kafka = {"bootstrap": broker.bootstrap}
     assert quick("produce", "rows.csv", "--topic", topic, "--key", "who", **kafka)[0] == 0
-    code, _, said = quick("run", "job.yaml", "--trace", "--idle-seconds", "3", **kafka)
+    code, _, said = quick("run", "job.yaml", "--trace", "--max-records", "203", **kafka)
     assert code == 0, said
     found = json.loads(quick("status", "late.db", "--json")[1])
     assert (found["learned"], found["waiting"]) == (200, 3)

@@ -61,6 +61,11 @@ def written(days: int) -> str:
     return noon.astimezone(timezone(timedelta(hours=days % 5 - 2))).isoformat()
 
 
+def counted(place: str, job: str) -> int:
+    found = counts(place, job)
+    return found.learned + found.refused + found.dead
+
+
 @pytest.mark.parametrize(
     ("place", "cap", "kills"),
     [
@@ -105,31 +110,26 @@ def test_two_jobs_on_one_topic_share_the_cap(
             lines = ["delay,late,tail,at", *rows[part::rounds]]
             (tmp_path / "data.csv").write_text("\n".join(lines) + "\n")
             assert produce(str(tmp_path / "data.csv"), topic, broker.bootstrap, "tail") == len(lines) - 1
-            last = part == rounds - 1
             workers = [
                 stack.enter_context(
-                    Command(
-                        tmp_path,
-                        broker.bootstrap,
-                        "run",
-                        f"{job}.yaml",
-                        *(["--idle-seconds", "3"] if last else []),
-                        **{ENVIRONMENT: "5a" * 32},
-                    )
+                    Command(tmp_path, broker.bootstrap, "run", f"{job}.yaml", **{ENVIRONMENT: "5a" * 32})
                 )
                 for job in jobs
             ]
-            for worker in [] if last else rng.sample(workers, len(workers)):
+            for worker in [] if part == rounds - 1 else rng.sample(workers, len(workers)):
                 worker.until(lambda worker=worker: worker.of("assigned"))
                 time.sleep(rng.uniform(0, 1))
                 worker.process.kill()
                 worker.end()
                 killed["after a commit" if worker.of("commit") else "before its first commit"] += 1
         print(f"\n{killed.total()} kills: {dict(killed)}")
+        for job, worker in zip(jobs, workers, strict=True):
+            worker.until(lambda job=job, worker=worker: worker.of("commit") and counted(place, job) == len(rows))
+            worker.process.terminate()
         assert [worker.end() for worker in workers] == [0, 0], [worker.errors for worker in workers]
     found = {job: counts(place, job) for job in jobs}
     assert all(count.dead == dead.total() for count in found.values())
-    assert all(count.learned + count.refused + count.dead == len(rows) for count in found.values())
+    assert all(counted(place, job) == len(rows) for job in jobs)
     learned = sum(count.learned for count in found.values())
     assert learned == sum(most(cap, of_days) for of_days in there.values())
     assert learned > 500

@@ -28,7 +28,7 @@ from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 CAP = PureDP(3)
 ONE = PureDP(1)
@@ -211,7 +211,8 @@ def test_a_shared_and_an_exclusive_store_exclude_each_other(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_shared_opening_of_a_file_waits_for_its_holder(place: str) -> None:
+def test_a_shared_opening_of_a_file_waits_for_its_holder(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 600.0)
     alone = Store(place, "job", "print", cap=CAP)
     threading.Timer(0.3, alone.close).start()
     shared(place).close()
@@ -277,7 +278,7 @@ def test_two_workers_that_update_the_same_subjects_both_continue(place: str, mon
     cap, names, rounds = PureDP(1000), [f"s{i}" for i in range(25)], 25
     spent = [dict.fromkeys(names, 0) for _ in range(2)]
     failed: list[BaseException] = []
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=PATIENCE_S)
 
     def work(who: int) -> None:
         rng = random.Random(who)
@@ -304,7 +305,7 @@ def test_two_workers_that_update_the_same_subjects_both_continue(place: str, mon
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert not failed
     assert not any(thread.is_alive() for thread in threads)
     assert committed(place) == dict.fromkeys(SHARDS[:2], (rounds, rounds - 1))
