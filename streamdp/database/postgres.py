@@ -49,15 +49,16 @@ _LOCK_TIMEOUT = "55P03"
 _LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
 # Connection exception, shutdown, too many connections, a read-only standby, a name that another process just created.
 _UNAVAILABLE = ("08", "57", "53", "25006", "23505")
+# A server that stops within the handshake says "SSL SYSCALL error" or "unexpected eof": it will be back.
+_TLS = "SSL error: (?!unexpected eof)|does not support SSL|invalid response to SSL negotiation|certificate"
 # What the server says to a connection that it will refuse again; it gives no code then.
 _FINAL = re.compile(
-    "authentication failed|no password supplied|does not exist|no pg_hba.conf entry|not permitted to log in"
-    "|SSL|certificate"
+    "authentication failed|no password supplied|does not exist|no pg_hba.conf entry|not permitted to log in|" + _TLS
 )
 _WHY = (
     ("failed to resolve host|could not translate host name", "unknown host"),
     ("Connection refused", "nothing listens at this host and port"),
-    ("SSL|certificate", "TLS failed: see sslmode and sslrootcert"),
+    (_TLS, "TLS failed: see sslmode and sslrootcert"),
     ("timeout expired|timed out", "no answer in time"),
 )
 """What the client's own texts of a failed connection mean."""

@@ -300,7 +300,9 @@ class Cell:
 
     def _wait(self, process: Forked, early: bool) -> None:
         """To a random instant of the start, or after the first commit of this run."""
-        if not early:
+        if not early and self.source == "kafka" and self.kind != "LDP":
+            self._fill_batches(process, 0)  # people over their cap fill none
+        elif not early:
             self._until(process, self._commits)
         time.sleep(self.rng.uniform(0, 0.6))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import uuid
 from pathlib import Path
 
@@ -79,3 +82,25 @@ def test_a_failed_connection_says_why(
     url = make_url(server_database).set(**change).render_as_string(hide_password=False)  # type: ignore[arg-type]
     with pytest.raises(kind, match=said):
         used(url, "a")
+
+
+@pytest.mark.parametrize("hello", [True, False], ids=["after the hello", "before"])
+def test_a_server_that_stops_within_the_tls_handshake_is_waited_for(hello: bool) -> None:
+    """A worker ended while its database was restarted: the client's text of it says SSL."""
+
+    def stops() -> None:
+        with contextlib.suppress(OSError):  # closed at the end
+            while True:
+                with listener.accept()[0] as connection:
+                    connection.recv(8)
+                    connection.sendall(b"S")
+                    if hello:
+                        connection.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=stops, daemon=True)
+        thread.start()
+        with pytest.raises(StoreUnavailableError, match="does not answer"):
+            used(f"postgresql://me@127.0.0.1:{listener.getsockname()[1]}/db?sslmode=require", "a")
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
