@@ -34,6 +34,7 @@ import grimp
 import nbformat
 import yaml
 
+import streamdp
 from benchmarks.shared.pages import table
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +58,35 @@ def _compiled() -> tuple[Path, ...]:
     return tuple(path for name in PACKAGES for path in (ROOT / name).rglob("*.p[yx][xd]"))
 
 
+def _file(module: str) -> Path:
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _late(code: str) -> set[str]:
+    """The modules that code gets on first use: of public names of the library, and those that texts name."""
+    names = re.findall(r"^\s*from streamdp import (\([^)]*\)|.*)", code, flags=re.MULTILINE)
+    public = set(re.findall(r"\w+", " ".join(names))) & set(streamdp.__all__)
+    homes = {getattr(streamdp, name).__module__ for name in public}
+    whole = {"streamdp"} if re.search(r"^\s*import streamdp$", code, flags=re.MULTILINE) else set()
+    whole |= {"streamdp.estimators"} if "from streamdp.estimators import" in code else set()
+    texts = set(re.findall(r"\"(streamdp\.[\w.]+)", code)) & _imports().modules
+    return homes.union(texts, *(_imports().find_descendants(package) for package in whole))
+
+
+def _needed(modules: set[str]) -> set[str]:
+    """The modules with all that they import."""
+    graph, found, new = _imports(), set[str](), modules
+    while new:
+        found |= new
+        later = [graph.find_upstream_modules(name) for name in new]
+        later += [
+            _late(_file(name).read_text(encoding="utf-8")) for name in new - {"streamdp"}
+        ]  # its names: see `_late`
+        new = set[str]().union(*later) - found
+    return found
+
+
 @dataclass(frozen=True)
 class Step:
     """A command of Python. `module`: what it imports begins there; None for a notebook."""
@@ -67,24 +97,21 @@ class Step:
 
     @cached_property
     def inputs(self) -> str:
-        """The hash of what the step needs. What imports `streamdp` by its own name needs all of the library."""
+        """The hash of what the step needs."""
         digest = hashlib.sha256(" ".join(self.arguments).encode())
-        graph, needed = _imports(), {self.module} if self.module else set()
-        if not self.module:
+        if self.module:
+            needed = {self.module}
+        else:
             cells = nbformat.read(ROOT / "notebooks" / f"{self.name}.ipynb", as_version=4).cells
             code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
             digest.update(code.encode())
+            needed = _late(code)
             for package, names in re.findall(
                 r"^\s*(?:from|import) ([\w.]+)(?: import (.+))?", code, flags=re.MULTILINE
             ):
-                needed |= {package, *(f"{package}.{name.strip()}" for name in names.split(","))} & graph.modules
-        for module in sorted(needed):
-            needed |= graph.find_upstream_modules(module)
-        if "streamdp" in needed:
-            needed |= graph.find_descendants("streamdp")
-        paths = [ROOT / name.replace(".", "/") for name in needed]
-        files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
-        for path in sorted([*files, *_compiled()]):
+                named = {package, *(f"{package}.{name.strip()}" for name in names.split(","))}
+                needed |= named & _imports().modules
+        for path in sorted([*map(_file, _needed(needed)), *_compiled()]):
             digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
         return digest.hexdigest()[:16]
 

@@ -91,6 +91,16 @@ def test_the_hash_changes_with_what_a_step_needs_and_with_nothing_else(
     assert replace(other).inputs != before[1]
 
 
+@pytest.mark.parametrize(
+    ("file", "needed"), [("learners/local_reports", True), ("windows/newton", True), ("database/postgres", False)]
+)
+def test_a_study_needs_what_its_public_names_need(file: str, needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, read = Step("x", ("-m", "studies.theory"), "studies.theory"), Path.read_bytes
+    before, changed = step.inputs, ROOT / "streamdp" / f"{file}.py"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path == changed))
+    assert (replace(step).inputs != before) == needed
+
+
 def test_a_notebook_needs_its_code_and_what_that_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = next(step for step in STEPS if step.name == "06_subquadratic")
     hashed, path = before.inputs, ROOT / "notebooks" / "06_subquadratic.ipynb"
