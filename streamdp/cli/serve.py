@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, Trace
+from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, Trace, say
 from streamdp.errors import ConfigError
 
 
@@ -33,7 +33,9 @@ def serve(
 
     Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
     """
+    from streamdp.config.http import CallsConfig
     from streamdp.config.job import Accepted, load_config
+    from streamdp.config.prospect import cheaper
     from streamdp.runtime.signals import ended_by_sigterm
 
     if (tls_cert is None) != (tls_key is None):
@@ -50,6 +52,11 @@ def serve(
         from streamdp.service.server import serve as run
     except ModuleNotFoundError as error:
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
+    for config in configs:
+        if isinstance(config.source, CallsConfig) and (sentence := cheaper(config)) is not None:
+            say(
+                f"job {config.job}: {sentence}; this is about records that callers send, and not about reports of devices"
+            )
     accepted = Accepted(accept_budget, accept_loss, new_model)
     level = log_level.upper()
     with ended_by_sigterm():

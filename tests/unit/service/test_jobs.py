@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from streamdp.errors import ConfigError, StoreDamagedError
 from streamdp.service import server as running
 from streamdp.service.jobs import FollowedJob
 from streamdp.store.store import Store
+from tests.support.commands import Quick
 from tests.support.service import client, job, record
 
 
@@ -111,3 +113,21 @@ def test_a_large_file_opens_without_reading_what_grows(
     else:
         with pytest.raises(StoreDamagedError):
             Store(config.store_path, "late", config.fingerprint(), config=config.text())
+
+
+@pytest.mark.parametrize(("trust", "said"), [("nobody", True), ("process", False)])
+def test_serve_says_what_ldp_costs_records_that_callers_send(
+    trust: str, said: bool, tmp_path: Path, quick: Quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {
+        "job": "late",
+        "source": {"type": "http"},
+        "schema": {"features": {"a": [-1, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}},
+        "model": {"trust": trust, "budget": "eps=1"},
+        "store": "late.db",
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    monkeypatch.setattr("streamdp.service.server.serve", lambda *given, **more: None)
+    code, _, told = quick("serve", "job.yaml", folder=tmp_path)
+    assert code == 0
+    assert ("do with trust: process, by `streamdp plan`; this is about records that callers send" in told) == said
