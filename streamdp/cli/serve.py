@@ -54,9 +54,7 @@ def serve(
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
     for config in configs:
         if isinstance(config.source, CallsConfig) and (sentence := cheaper(config)) is not None:
-            say(
-                f"job {config.job}: {sentence}; this is about records that callers send, and not about reports of devices"
-            )
+            say(f"job {config.job}: {sentence}; this is about records that callers send, not about reports")
     accepted = Accepted(accept_budget, accept_loss, new_model)
     level = log_level.upper()
     with ended_by_sigterm():
