@@ -38,7 +38,8 @@ class TopicWriter:
     ) -> None:
         self._topic = topic
         self._futures: list[Any] = []
-        settings = {
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": bootstrap_servers,
             "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
             "allow_auto_create_topics": False,
             "reconnect_backoff_max_ms": RECONNECT_MS,
@@ -52,8 +53,25 @@ class TopicWriter:
         shared = {name: value for name, value in (options or {}).items() if name in KafkaConsumer.DEFAULT_CONFIG}
         with contextlib.closing(connect(bootstrap_servers, None, shared)) as consumer:
             partitions_of(consumer, topic)
-        with kafka_errors():
-            self._producer = KafkaProducer(**settings, bootstrap_servers=bootstrap_servers)
+        self._made: KafkaProducer | None = None
+        with self._answers():
+            self._producer()
+
+    def _producer(self) -> KafkaProducer:
+        self._made = self._made or KafkaProducer(**self._settings)
+        return self._made
+
+    @contextlib.contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Leave a client that got no answer: after all brokers were away it may wait for one message for ever."""
+        try:
+            with kafka_errors():
+                yield
+        except SourceUnavailableError:
+            lost, self._made = self._made, None
+            if lost is not None:
+                _end(lost)
+            raise
 
     def send(
         self,
@@ -64,8 +82,10 @@ class TopicWriter:
         timestamp_ms: int | None = None,
     ) -> None:
         """Queue a message: a key, a value, and names and values as `headers`; `timestamp_ms` None is the present."""
-        with kafka_errors():
-            future = self._producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
+        with self._answers():
+            future = self._producer().send(
+                self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms
+            )
             self._futures.append(future)
 
     def flush(self) -> dict[int, int]:
@@ -74,15 +94,23 @@ class TopicWriter:
         Raises `SourceUnavailableError` if it does not acknowledge them; they are then no longer queued.
         """
         futures, self._futures = self._futures, []
-        with kafka_errors():
-            self._producer.flush(timeout=ANSWER_TIMEOUT_S)
+        with self._answers():
+            self._producer().flush(timeout=ANSWER_TIMEOUT_S)
             sent = [future.get(timeout=ANSWER_TIMEOUT_S) for future in futures]
         return {message.partition: message.offset + 1 for message in sorted(sent, key=attrgetter("offset"))}
 
     def close(self) -> None:
         """Close the connection. What `flush` has not confirmed may be lost."""
         with contextlib.suppress(KafkaError):
-            self._producer.close(timeout=ANSWER_TIMEOUT_S)
+            if self._made is not None:
+                self._made.close(timeout=ANSWER_TIMEOUT_S)
+
+
+def _end(producer: KafkaProducer) -> None:
+    """Close a client without waiting for its messages, as `close` does."""
+    with contextlib.suppress(KafkaError):
+        producer._sender.force_close()  # noqa: SLF001
+        producer.close(timeout=1)
 
 
 class SnapshotTopic:
