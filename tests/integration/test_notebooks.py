@@ -90,7 +90,7 @@ def test_what_notebooks_import_exists() -> None:
         tree = ast.parse("\n".join("".join(cell["source"]) for cell in cells(name, "code")))
         for found in ast.walk(tree):
             if isinstance(found, ast.ImportFrom) and str(found.module).startswith(
-                ("streamdp", "connectors", "servers")
+                ("streamdp", "connectors", "servers", "benchmarks", "studies")
             ):
                 exec(compile(ast.Module([found], []), name, "exec"), {})
 
