@@ -45,7 +45,7 @@ CUTS = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 FEWEST = 3
-"""Repetitions for the worst of a family, and where there are more than `LARGE` reports."""
+"""Repetitions where there are more than `LARGE` reports, as for group privacy."""
 LARGE = 10**6
 
 USERS, PUBLIC = UserLevel("user level"), UserLevel("user level, spread known", known=True)
@@ -310,7 +310,7 @@ def all_slopes(quick: bool) -> str:
     """The slopes, and those of the worst of the family."""
     runs = main_runs(quick)
     ends = runs.sizes()[::2]
-    family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, FEWEST))
+    family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, 10))
     extreme = worst(family, FAMILY, BUDGETS[-1], USERS)
     starts = ", ".join(f"{population.name} {population.start:.2f}" for population in POPULATIONS)
     return f"{slopes_table(runs, POPULATIONS, BUDGETS, extreme, BUDGETS[-1])}\n\nTheta_0's excess: {starts}."
