@@ -80,9 +80,8 @@ def _needed(modules: set[str]) -> set[str]:
     while new:
         found |= new
         later = [graph.find_upstream_modules(name) for name in new]
-        later += [
-            _late(_file(name).read_text(encoding="utf-8")) for name in new - {"streamdp"}
-        ]  # its names: see `_late`
+        # The package itself has all public names; those that are used are found where they are imported.
+        later += [_late(_file(name).read_text(encoding="utf-8")) for name in new - {"streamdp"}]
         new = set[str]().union(*later) - found
     return found
 

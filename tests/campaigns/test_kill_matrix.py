@@ -300,10 +300,11 @@ class Cell:
 
     def _wait(self, process: Forked, early: bool) -> None:
         """To a random instant of the start, or after the first commit of this run."""
-        if not early and self.source == "kafka" and self.kind != "LDP":
-            self._fill_batches(process, 0)  # people over their cap fill none
-        elif not early:
-            self._until(process, self._commits)
+        if not early:
+            if self.source == "kafka" and self.kind != "LDP":
+                self._fill_batches(process, 0)  # people over their cap fill none
+            else:
+                self._until(process, self._commits)
         time.sleep(self.rng.uniform(0, 0.6))
 
     def _until(self, process: Forked, happened: Callable[[], object]) -> None:

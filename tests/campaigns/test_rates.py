@@ -135,7 +135,7 @@ def test_acceleration_beats_averaging_where_the_paper_says_so():
 def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
     c = worst(setting, method, SIZES, FAMILY_REPETITIONS)
     assert slower(c, c.told()) < 2
-    assert c.share(0.0 if method == "SGD" else 2.0) < 1  # three repetitions of SGD are too few for an error of theirs
+    assert c.share() < 1
 
 
 @pytest.mark.parametrize("method", ["pan-private", "shuffle"])

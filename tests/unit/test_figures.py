@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from dataclasses import replace
@@ -24,17 +23,7 @@ def on_main(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "commit", lambda: "0123456789")
 
 
-@pytest.fixture(autouse=True)
-def settings_of_git(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """None of the user; and the clone may belong to another user."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    settings = tmp_path_factory.mktemp("git") / "config"
-    settings.write_text("[safe]\ndirectory = *\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-
-
+pytestmark = pytest.mark.usefixtures("settings_of_git")
 NOTE = "import sys; open(sys.argv[1], 'a').write('x')"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 from functools import cache
@@ -158,16 +157,13 @@ def test_ac_sa_is_not_worse_than_the_plan_that_cheu_et_al_print(n: int, d: int) 
     assert printed.losses("ac-sa", size).mean() < printed.losses("Theorem 4.3", size).mean()
 
 
+@pytest.mark.usefixtures("settings_of_git")
 def test_a_stale_quotation_is_found_and_its_place_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, file = tmp_path / "benchmarks", tmp_path / "papers.md"
     folder.mkdir()
     (tmp_path / "Makefile").write_text("study: x\n\tpython -m benchmarks.study --write\n")
     monkeypatch.setattr(verdicts, "ROOT", tmp_path)
     monkeypatch.setattr(verdicts, "FILE", file)
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # no settings of the user
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=tmp_path, check=True)
