@@ -62,6 +62,16 @@ def both(broker: Broker) -> dict[str, Any]:
     return {**scram(broker), **tls(broker), "security_protocol": "SASL_SSL"}
 
 
+def patient(connect: Callable[[], KafkaSource]) -> KafkaSource:
+    """Connect again while the broker is too busy to answer in time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return connect()
+        except SourceUnavailableError:
+            assert time.monotonic() < deadline
+
+
 def source(bootstrap: str, group: str, options: dict[str, Any], client: str = "kafka-python") -> KafkaSource:
     given = {"bootstrap_servers": bootstrap, "group": group, "client": client, "options": options}
     return KafkaSource("people", SCHEMA, key_is_subject=True, **given)
@@ -82,7 +92,7 @@ def test_the_right_password_and_certificate_let_us_in(
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "job.db"
     with Store(path, "job", "f", cap=PureDP(3), shared=True) as store:
-        reader = source(getattr(secure, address), f"{address}-{client}", options(secure), client)
+        reader = patient(lambda: source(getattr(secure, address), f"{address}-{client}", options(secure), client))
 
         def model() -> LDPASGDRegressor:
             return LDPASGDRegressor(features=["a"], budget="eps=1", ledger=store.ledger)
