@@ -116,7 +116,8 @@ class Colleague:
 
         def started(shard: Shard, position: Any) -> Any:
             origin = start(shard, position)
-            self.started.add(shard)
+            if origin is not None:  # else it was revoked, and starts again
+                self.started.add(shard)
             return origin
 
         source.start = started  # type: ignore[method-assign]
