@@ -103,6 +103,7 @@ class KafkaSource:
         self._listener: RebalanceListener | None = None
         self._new: list[Shard] = []
         self._read: dict[int, int] = {}
+        self._ends: dict[tuple[int, int | None], int] = {}
         self._paused = False
         self._polls = 0
         self._topic_id: str | None = None
@@ -162,7 +163,10 @@ class KafkaSource:
         if shard.partition in leaderless(self._consumer, self.topic):
             raise ShardUnavailableError("no broker leads it at present")
         first, end = self._bounds(shard.partition)
-        offset = (first if self._start == "earliest" else end) if position is None else position.get("offset")
+        if position is None:
+            offset: Any = first if self._start == "earliest" else self._newest(shard, None, first, end)
+        else:
+            offset = position.get("offset")
         if not isinstance(offset, int):
             raise SourceError(f"{shard}: expected the position of a topic, got another one")
         before = None if position is None else position.get("topic_id")
@@ -203,7 +207,15 @@ class KafkaSource:
                 " Use --on-missing earliest to continue with the oldest record, or --on-missing latest to continue"
                 " with new records"
             )
-        return first if self._on_missing == "earliest" else end
+        return first if self._on_missing == "earliest" else self._newest(shard, offset, first, end)
+
+    def _newest(self, shard: Shard, offset: int | None, first: int, end: int) -> int:
+        """Where new records begin after `offset`: the end when this was first asked.
+
+        After a rebalance, a position that no commit has stored yet is asked for again; records that came meanwhile
+        must not be skipped.
+        """
+        return min(max(first, self._ends.setdefault((shard.partition, offset), end)), end)
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         """See `ShardedSource.poll`."""

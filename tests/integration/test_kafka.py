@@ -530,6 +530,27 @@ def test_a_partition_may_begin_at_its_end(job: Job) -> None:
     assert (job.counts, job.positions) == (Counts(5, 0, 0), {0: 15})
 
 
+@pytest.mark.parametrize("position", [None, {"offset": 3}])
+def test_a_rebalance_before_the_first_commit_skips_no_new_records(job: Job, position: dict[str, int] | None) -> None:
+    shard, held = Shard(job.topic, 0), list[Shard]()
+    job.produce([("s", fields(1))] * 10)
+    job.delete_before(5)
+    with contextlib.closing(job.source(start="latest", on_missing="latest")) as reader:
+
+        def hold() -> list[Shard]:
+            reader.poll(1, 0.2)
+            held.extend(reader.assigned())
+            return held
+
+        reader.subscribe(Nobody())
+        wait_until(hold)
+        began = reader.start(shard, position)
+        assert began is not None
+        assert began["offset"] == 10
+        job.produce([("t", fields(1))] * 2)
+        assert reader.start(shard, position) == began
+
+
 @fast_client
 def test_two_workers_share_and_hand_over(make_job: MakeJob, client: str) -> None:
     job = make_job(4)
