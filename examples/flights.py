@@ -78,7 +78,7 @@ def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progres
     dead_letters = config.source.build_dead_letters()
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator(store.ledger)
-        publisher = Publisher(config.publish, holdout, (listen,))
+        publisher = Publisher(config.publish, holdout, config.store_path, (listen,))
         runner = Runner(source, estimator, store, dead_letters=dead_letters, publish=[publisher], on_progress=show)
         started = time.perf_counter()
         run.counts = runner.run()

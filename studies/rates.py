@@ -49,11 +49,11 @@ class Curve:
         chosen = range(len(self.sizes)) if chosen is None else chosen
         return slope([self.sizes[k] for k in chosen], [self.runs[k] for k in chosen])
 
-    def share(self, errors: float = 2.0) -> float:
-        """The largest ratio of measured excess, plus so many standard errors, and bound."""
+    def share(self) -> float:
+        """The largest ratio of measured excess, plus two standard errors, and bound."""
         pairs = [mean_and_error(run) for run in self.runs]
         bounds = [self.setting.bounds(self.method, n)[0] for n in self.sizes]
-        return max((mean + errors * error) / bound for (mean, error), bound in zip(pairs, bounds, strict=True))
+        return max((mean + 2 * error) / bound for (mean, error), bound in zip(pairs, bounds, strict=True))
 
 
 def curve(setting: Setting, method: str, sizes: Sequence[int], repetitions: int, seed: int = 0) -> Curve:

@@ -87,7 +87,7 @@ def run_worker(
             publish.append(_to_topic(topic))
         if config.publish or holdout is not None or config.validation is not None:
             listeners, say_it = (display.measured,), display.published
-            publisher = stack.enter_context(Publisher(config.publish, holdout, listeners, say_it, config.store_path))
+            publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
         dead_letters: Any = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:

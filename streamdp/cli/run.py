@@ -212,7 +212,7 @@ def _run_alone(
         else:
             display.followed(estimator)
         listeners, say_it = (display.committed,), display.published
-        publisher = stack.enter_context(Publisher(config.publish, holdout, listeners, say_it, config.store_path))
+        publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
         runner = Runner(
             source,
             estimator,

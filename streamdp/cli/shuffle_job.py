@@ -162,7 +162,7 @@ def run_learner(config: JobConfig, idle_seconds: float | None = None) -> None:
             _tell("measured", learned=snapshot.counts.learned, holdout=measures)
 
     with (
-        Publisher(config.publish, holdout, (measured,), warn, config.store_path) as publisher,
+        Publisher(config.publish, holdout, config.store_path, (measured,), warn) as publisher,
         Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store,
     ):
 

@@ -60,7 +60,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
 
     assert isinstance(config.source, SparkSourceConfig)
     holdout = None if config.holdout is None else Holdout(config)
-    publisher = Publisher(config.publish, holdout, (_measured,), warn, config.store_path)
+    publisher = Publisher(config.publish, holdout, config.store_path, (_measured,), warn)
     warn_if_not_private(config.build_estimator())
     spark, ours = session(config, master, conf)
     dead = Counter[str]()

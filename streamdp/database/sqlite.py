@@ -253,9 +253,12 @@ class SQLiteFile:
         from streamdp.database.sqlite_connection import close, connect, driver_of
 
         with self.errors():
+            last = self._last()  # before the database, because it is written after each commit
             connection = connect(self.name, factory=CountingConnection)
             try:
                 driver = driver_of(connection)
+                _check_header(driver, self.name, form, at_rest=False)
+                self._check_complete(driver, last)
                 pragma(driver, "synchronous = FULL")
                 pragma(driver, "fullfsync = ON")  # macOS only: as `system.sync`
                 pragma(driver, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")

@@ -16,7 +16,6 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
-from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
 from streamdp.learners.learner import Learner
 from streamdp.privacy.entropy import uniform
@@ -103,13 +102,7 @@ class Beside(SecondUse):
         self.statistics.check_columns(X[:, : self._read])
 
     def learn(
-        self,
-        learner: Learner,
-        prediction: Prediction,
-        X: np.ndarray,
-        y: np.ndarray,
-        budget: Budget | None,
-        amounts: np.ndarray | None,
+        self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
         """See `SecondUse.learn`. A record with a budget of its own is learned by the model alone."""
         if budget is not None or amounts is not None:
@@ -155,7 +148,7 @@ class Beside(SecondUse):
         if not drawn.all():
             learner.learn(X[~drawn], y[~drawn], None, None)
 
-    def close(self, learner: Learner, prediction: Prediction) -> None:
+    def close(self, learner: Learner) -> None:
         """See `SecondUse.close`."""
         self.learner.close()
 

@@ -254,7 +254,7 @@ class Estimator(river_base.Estimator):
         try:
             self.learner.begin(features.columns)
             self.prediction = Prediction(features, self.learner, bool(self.intercept))
-            self.second_use.begin(self.learner, self.seed)
+            self.second_use.begin(self.learner, self.prediction, self.seed)
         except BaseException:
             self._features = self.prediction = None  # otherwise the next record would be learned
             raise
@@ -341,7 +341,7 @@ class Estimator(river_base.Estimator):
                 if not admission.counts(spend):
                     admission.count(learner, spend)
                 given = spend if budget is not None else None
-                self.second_use.learn(learner, self._predicting("learn"), record.row, record.target, given, None)
+                self.second_use.learn(learner, record.row, record.target, given, None)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
             else:
@@ -472,7 +472,7 @@ class Estimator(river_base.Estimator):
             return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
 
         def learn(X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
-            self.second_use.learn(self.learner, self._predicting("learn"), X, y, None, amounts)
+            self.second_use.learn(self.learner, X, y, None, amounts)
 
         return self._admission.admit(self.learner, X, y, amounts, subjects, learn)
 
@@ -480,7 +480,7 @@ class Estimator(river_base.Estimator):
         """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
         collector: Any = self.learner
         subjects, admission = subjects_bytes(people), People(self.ledger, self.learner.budget, self._count)
-        learned = self.second_use.gather(collector, self._predicting("learn"), X, y, subjects, admission)
+        learned = self.second_use.gather(collector, X, y, subjects, admission)
         if learned is not None:
             self.n_refused += int(np.count_nonzero(~learned))
         return learned
@@ -597,7 +597,7 @@ class Estimator(river_base.Estimator):
         with self._rng.lock:
             if not self.at_boundary:
                 self.learner.close()
-                self.second_use.close(self.learner, self._predicting("close_batch"))
+                self.second_use.close(self.learner)
 
     @property
     def least_records(self) -> int | None:

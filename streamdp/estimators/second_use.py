@@ -39,41 +39,29 @@ class SecondUse:
     def __init__(self, spend: Budget) -> None:
         self.spend = spend
 
-    def begin(self, learner: Learner, seed: int | None) -> None:
-        """Begin without records, for a learner whose columns are known, and the seed of its noise."""
+    def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
+        """Begin without records.
+
+        `learner`, `prediction`: what learns the rows, whose columns are known, and what predicts by it. `seed`: that of
+        the noise.
+        """
 
     def check(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless rows X, y may be used here."""
 
     def learn(
-        self,
-        learner: Learner,
-        prediction: Prediction,
-        X: np.ndarray,
-        y: np.ndarray,
-        budget: Budget | None,
-        amounts: np.ndarray | None,
+        self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
-        """Use and learn clean rows whose spends are counted.
-
-        `learner`, `prediction`: what learns the rows, and what predicts from them. `X`, `y`, `budget`, `amounts`: as
-        for `Learner.learn`.
-        """
+        """As `Learner.learn` of the `learner`, and use the rows."""
         learner.learn(X, y, budget, amounts)
 
     def gather(
-        self,
-        collector: Collector,
-        prediction: Prediction,
-        X: np.ndarray,
-        y: np.ndarray,
-        people: Sequence[bytes | None],
-        admission: People,
+        self, collector: Collector, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
-        """As `Collector.gather`, and use the rows `X`, `y`; `prediction` as for `learn`."""
+        """As `Collector.gather` of the `collector`, and use the rows."""
         return collector.gather(X, y, people, admission)
 
-    def close(self, learner: Learner, prediction: Prediction) -> None:
+    def close(self, learner: Learner) -> None:
         """Come to a boundary, after the learner did."""
 
     def discard(self) -> None:

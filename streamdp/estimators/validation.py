@@ -73,8 +73,9 @@ class Validation(SecondUse):
         elif self._plan.bound is not None:
             raise ConfigError("validation.bound: it is for numbers; leave it out")
 
-    def begin(self, learner: Learner, seed: int | None) -> None:
+    def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
         """See `SecondUse.begin`. Answers have the same kind of noise as the learner."""
+        self._prediction = prediction
         d, seeded = len(learner.point[0]), None if seed is None else int(seed) + _OWN_WORDS
         if isinstance(learner, Windows):
             learner.hold_out = self.held_out
@@ -136,26 +137,20 @@ class Validation(SecondUse):
     # -- learning ----------------------------------------------------------------------------------------------------
 
     def learn(
-        self,
-        learner: Learner,
-        prediction: Prediction,
-        X: np.ndarray,
-        y: np.ndarray,
-        budget: Budget | None,
-        amounts: np.ndarray | None,
+        self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
         """See `SecondUse.learn`."""
         if self.own and (budget is not None or amounts is not None) and learner.per_record_budgets:
             learner.learn(X, y, budget, amounts)
             return
         if self.holds_out:
-            self._hold_out(learner, prediction, X, y)
+            self._hold_out(learner, X, y)
             return
         keep = self.keep(budget or learner.budget, amounts)
         done = 0
         while done < len(X):
             if self.validator.due:
-                self._show(learner, prediction)
+                self._show(learner)
             numbers = self.validator.take(len(X) - done)
             asked, rows = numbers != NOTHING, slice(done, done + len(numbers))
             done, each = rows.stop, None if amounts is None else amounts[rows]
@@ -164,7 +159,7 @@ class Validation(SecondUse):
                     learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
                 answering = X[rows][asked]
                 try:
-                    scores = prediction.by(self.validator.point, answering)
+                    scores = self._prediction.by(self.validator.point, answering)
                     truths = keep[rows] if len(keep) > 1 else np.broadcast_to(keep, len(numbers))
                     self.validator.answer(numbers[asked], scores, y[rows][asked], truths[asked])
                 finally:
@@ -175,13 +170,7 @@ class Validation(SecondUse):
                 learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
 
     def gather(
-        self,
-        collector: Collector,
-        prediction: Prediction,
-        X: np.ndarray,
-        y: np.ndarray,
-        people: Sequence[bytes | None],
-        admission: People,
+        self, collector: Collector, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
         """See `SecondUse.gather`: window by window, because each scores its own model."""
         admission.prepare(people)  # what may fail comes first
@@ -191,26 +180,26 @@ class Validation(SecondUse):
             taken = collector.gather(X[part], y[part], people[part], admission)
             learned[part] = True if taken is None else taken
             done = part.stop
-            self.end_block(collector, prediction)
+            self._end_block(collector)
         return None if learned.all() else learned
 
-    def close(self, learner: Learner, prediction: Prediction) -> None:
+    def close(self, learner: Learner) -> None:
         """See `SecondUse.close`."""
         if self.holds_out:
-            self.end_block(learner, prediction)
+            self._end_block(learner)
 
-    def _show(self, learner: Learner, prediction: Prediction) -> None:
+    def _show(self, learner: Learner) -> None:
         """Ask about the present model from now on."""
-        self.validator.begin(prediction.estimate(), *learner.place_of_target)
+        self.validator.begin(self._prediction.estimate(), *learner.place_of_target)
 
-    def _hold_out(self, learner: Learner, prediction: Prediction, X: np.ndarray, y: np.ndarray) -> None:
+    def _hold_out(self, learner: Learner, X: np.ndarray, y: np.ndarray) -> None:
         """As `learn`, if records are held out of batches; the first record of a batch is learned."""
         assert learner.open is not None
         done = 0
         while done < len(X):
             opens = not learner.pending
             if opens:
-                self._show(learner, prediction)
+                self._show(learner)
                 self.sums.begin_batch(learner.full)
             rows = slice(done, done + 1 if opens else done + learner.room)
             done = min(rows.stop, len(X))
@@ -218,30 +207,25 @@ class Validation(SecondUse):
             held = np.zeros(1, dtype=bool) if opens else asked != NOTHING
             if held.any():
                 learner.open.members |= learner.open.joining
-                self._score(prediction, asked[held], X[rows][held], y[rows][held], np.ones(held.sum(), dtype=np.int64))
+                self._score(asked[held], X[rows][held], y[rows][held], np.ones(held.sum(), dtype=np.int64))
             if not held.all():
                 learned = ~np.broadcast_to(held, len(X[rows]))
                 learner.learn(X[rows][learned], y[rows][learned], None, None)
             if not learner.pending:
-                self.end_block(learner, prediction)
+                self._end_block(learner)
 
-    def _score(
-        self, prediction: Prediction, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray
-    ) -> None:
+    def _score(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
         try:
-            self.sums.add(asked, prediction.by(self.validator.point, X), y, sizes)
+            self.sums.add(asked, self._prediction.by(self.validator.point, X), y, sizes)
         finally:
             X[:] = 0
             y[:] = 0
 
-    def end_block(self, learner: Learner, prediction: Prediction) -> None:
+    def _end_block(self, learner: Learner) -> None:
         """End a batch or window whose people are held out: release what they say.
 
-        Parameters
-        ----------
-        learner, prediction
-            As for `learn`. The people of a window speak about the model that it released; first for the constant.
+        The people of a window speak about the model that it released; first for the constant.
         """
         if not isinstance(learner, Windows):
             held = self.sums.held
@@ -252,17 +236,17 @@ class Validation(SecondUse):
             return
         X, y, sizes = taken
         try:
-            self._show(learner, prediction)
+            self._show(learner)
             asked = self.sums.take(len(sizes), held_out=True)
             for constants in (True, False):
-                self._show(learner, prediction)
+                self._show(learner)
                 if not (constants or self.sums.knows_constant()):
                     asked[asked != CONSTANT] = CONSTANT
                     constants = True
                 people = (asked == CONSTANT) == constants
                 if people.any():
                     rows = np.repeat(people, sizes)
-                    self._score(prediction, asked[people], X[rows], y[rows], sizes[people])
+                    self._score(asked[people], X[rows], y[rows], sizes[people])
                     self.sums.close()
         finally:
             X[:] = 0

@@ -75,7 +75,7 @@ class LearningJob(Job):
         self._accepted = accepted
         self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
         holdout = None if config.holdout is None else Holdout(config)
-        self._publisher = Publisher(config.publish, holdout, (self._committed,), store=config.store_path)
+        self._publisher = Publisher(config.publish, holdout, config.store_path, (self._committed,))
         self._mine: Snapshot | None = None  # the last commit of this service's shard; None while it has no shard
         self._asking = restore(self.snapshot)  # the model of the shard, at which devices take gradients
         self._version = 0

@@ -38,9 +38,7 @@ class Outlet:
     Raises `ConfigError` if what the sink needs is not installed.
     """
 
-    def __init__(
-        self, config: SinkConfig, tell: Callable[[str], None], note: Note = lambda message, reason: None
-    ) -> None:
+    def __init__(self, config: SinkConfig, tell: Callable[[str], None], note: Note) -> None:
         check_installed(config)
         self._config, self._tell, self._note = config, tell, note
         self.trouble: str | None = None

@@ -162,26 +162,25 @@ class Publisher:
 
     `places` are files and sinks; None as `holdout`: no measures. The `listeners` get the snapshot and its measures,
     after the files are written. `tell` gets sentences about sinks that fail, from their threads; the database `store`
-    has what `streamdp status` shows of sinks. What is published is
-    released: the document follows from the committed snapshot alone, whose spends are in the same transaction. A
-    context manager, which ends with `close`. Raises `StoreError` if a file cannot be written.
+    has what `streamdp status` shows of sinks. What is published is released: the document follows from the committed
+    snapshot alone, whose spends are in the same transaction. A context manager, which ends with `close`. Raises
+    `StoreError` if a file cannot be written.
     """
 
     def __init__(
         self,
         places: Sequence[Place],
         holdout: Holdout | None,
+        store: str,
         listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
         tell: Callable[[str], None] = _log.warning,
-        store: str | None = None,
     ) -> None:
         self._paths = [place for place in places if isinstance(place, str)]
         for path in self._paths:
             check_place(path)
         found = [place for place in places if not isinstance(place, str)]
         self._outlets = [
-            Outlet(sink, tell) if store is None else Outlet(sink, tell, _note(store, (place, len(found)), sink.name))
-            for place, sink in enumerate(found)
+            Outlet(sink, tell, _note(store, (place, len(found)), sink.name)) for place, sink in enumerate(found)
         ]
         self._holdout = holdout
         self._listeners = listeners

@@ -49,8 +49,6 @@ def note_sink(
         "" if it was taken. A sink fails since the first reason after a commit that it took.
     """
     database = open_database(url_or_path, job)
-    with database.reading(STORE_FORMAT):
-        pass
     connection = database.open_for_writing(STORE_FORMAT)
     try:
         with database.errors(), connection.begin():

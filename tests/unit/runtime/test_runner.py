@@ -265,7 +265,7 @@ def test_a_snapshot_whose_publishing_failed_is_published_by_the_next_run(tmp_pat
 @pytest.mark.parametrize("place", ["no/such/model.json", "."])
 def test_a_place_that_cannot_be_published_to_is_an_error_at_once(tmp_path: Path, place: str) -> None:
     with pytest.raises(StoreError, match="cannot publish"):
-        Publisher([str(tmp_path / place)], None)
+        Publisher([str(tmp_path / place)], None, "s.db")
     assert not list(tmp_path.iterdir())
 
 
