@@ -27,14 +27,8 @@ _STATE = "statistics of records"
 def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
     """Return what a record spends on the model, and what on the statistics.
 
-    Parameters
-    ----------
-    budget
-        What it spends in all.
-    share
-        The share of the model, in (0, 1).
-    trust
-        Who sees raw records, as for `Statistics`.
+    `budget`: what it spends in all. `share`: the share of the model, in (0, 1). `trust`: who sees raw records, as for
+    `Statistics`.
 
     >>> divided(GaussianDP(1.0), 0.36, "process")
     (GaussianDP(mu=0.6), GaussianDP(mu=0.8))
@@ -52,15 +46,9 @@ def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
 class Beside(SecondUse):
     """The statistics beside a model.
 
-    Parameters
-    ----------
-    statistics
-        A `Statistics`, with a budget that is divided between them and the model; they learn nothing by themselves.
-    share
-        The share of the model, relative to those of the statistics.
-    target
-        How a target becomes further columns of the statistics: (middle, half) of its bounds, or the number of its
-        classes; None: it does not.
+    `statistics`: a `Statistics`, with a budget that is divided between them and the model; they learn nothing by
+    themselves. `share`: the share of the model, relative to those of the statistics. `target`: how a target becomes
+    further columns of the statistics: (middle, half) of its bounds, or the number of its classes; None: it does not.
 
     Attributes
     ----------

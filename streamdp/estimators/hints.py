@@ -44,12 +44,7 @@ def _known(kind: type) -> frozenset[str]:
 def check_parameters(kind: type, given: dict[str, Any]) -> None:
     """Raise `ConfigError` for keywords that a constructor does not have, with what is meant.
 
-    Parameters
-    ----------
-    kind
-        A public estimator.
-    given
-        The keywords.
+    `kind`: a public estimator. `given`: the keywords.
     """
     for name in given.keys() - _known(kind):
         meant = _PARAMETERS.get(name, "")
@@ -61,12 +56,7 @@ def check_parameters(kind: type, given: dict[str, Any]) -> None:
 def missing(owner: Any, name: str) -> AttributeError:
     """Return the error for an attribute that an estimator does not have, with what is meant.
 
-    Parameters
-    ----------
-    owner
-        The estimator.
-    name
-        The attribute.
+    `owner`: the estimator. `name`: the attribute.
     """
     meant = _ATTRIBUTES.get(name)
     hint = "" if meant is None else f": use {meant}"

@@ -87,14 +87,8 @@ def documented(
 ) -> Callable[[Estimator], Estimator]:
     """Return a class decorator that completes a docstring, which has a summary and then its other sections.
 
-    Parameters
-    ----------
-    guarantee
-        What is guaranteed, with its source; it comes after the summary.
-    texts, more
-        Descriptions by parameter, before those of `SHARED`; `more` before `texts`.
-    unit
-        What a batch consists of.
+    `guarantee`: what is guaranteed, with its source; it comes after the summary. `texts`, `more`: descriptions by
+    parameter, before those of `SHARED`; `more` before `texts`. `unit`: what a batch consists of.
 
     The decorator raises `KeyError` if a parameter of the constructor has no description.
     """

@@ -16,14 +16,7 @@ from streamdp.optim.losses import without_shift
 class Prediction:
     """What predicts.
 
-    Parameters
-    ----------
-    features
-        The columns of a record.
-    learner
-        Whose point predicts.
-    intercept
-        Whether the point has intercepts.
+    `features`: the columns of a record. `learner`: whose point predicts. `intercept`: whether the point has intercepts.
 
     Attributes
     ----------

@@ -19,10 +19,7 @@ from streamdp.validation.quality import Quality
 class SecondUse:
     """No second use: each record is learned.
 
-    Parameters
-    ----------
-    spend
-        All that a record spends.
+    `spend`: all that a record spends.
     """
 
     learns_only = True

@@ -33,12 +33,7 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
 
     They are compared by identity, or by their place in memory, and held by weak references: no value of a record stays.
 
-    Parameters
-    ----------
-    model
-        What learns.
-    given
-        Its rows and targets: frames, arrays and others.
+    `model`: what learns. `given`: its rows and targets: frames, arrays and others.
     """
     known = _given.setdefault(model, WeakValueDictionary())
     if known is None:
@@ -59,10 +54,7 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
 def ignore_repeats(model: Any) -> None:
     """Let `warn_if_repeated` say nothing about a model, because it has warned, or who calls it has.
 
-    Parameters
-    ----------
-    model
-        What learns.
+    `model`: what learns.
     """
     _given[model] = None
 

@@ -39,18 +39,8 @@ _OWN_WORDS = 2**64
 class Validation(SecondUse):
     """The answers of records about a model.
 
-    Parameters
-    ----------
-    declared
-        The parameter `validation` of the estimator.
-    task
-        What is predicted.
-    budget
-        What a record spends on what is learned.
-    bounded
-        Whether the target has declared bounds.
-    learns
-        The kind of the learner.
+    `declared`: the parameter `validation` of the estimator. `task`: what is predicted. `budget`: what a record spends
+    on what is learned. `bounded`: whether the target has declared bounds. `learns`: the kind of the learner.
 
     Raises `ConfigError` for a declaration that does not fit the task.
     """
@@ -111,12 +101,7 @@ class Validation(SecondUse):
     def held_out(self, first: int, people: int) -> np.ndarray:
         """The mask (n,) of the people of a window who are held out.
 
-        Parameters
-        ----------
-        first
-            How many people were in earlier windows.
-        people
-            n.
+        `first`: how many people were in earlier windows. `people`: n.
         """
         if self._plan.share is None or not self.sums.enough(people * self._plan.share):
             return np.zeros(people, dtype=bool)
@@ -126,10 +111,7 @@ class Validation(SecondUse):
     def keep(self, budget: Budget, amounts: np.ndarray | None) -> np.ndarray:
         """The probabilities of a true bit: of each record, or one for all.
 
-        Parameters
-        ----------
-        budget, amounts
-            What the records spend: one budget, or amounts (n,) of its kind.
+        `budget`, `amounts`: what the records spend: one budget, or amounts (n,) of its kind.
         """
         spent = self._plan.budget or budget
         return truth(spent, np.array([amount(spent)]) if amounts is None or self.own else amounts)

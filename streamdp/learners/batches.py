@@ -50,16 +50,10 @@ have at most 1/2 of it at the start, and at the optimum of a model that is right
 class BatchPlan:
     """The parameters of learners in batches.
 
-    Parameters
-    ----------
-    method
-        One of the learner's methods, or "auto".
-    horizon, batch_size
-        The expected number of records, and the records of a batch; None: not known, and planned.
-    smoothness, strong_convexity
-        Constants of the loss, for planned steps.
-    change
-        "follow" or "ignore"; None: follow, if steps are not planned. See `streamdp.reading.change`.
+    `method`: one of the learner's methods, or "auto". `horizon`, `batch_size`: the expected number of records, and the
+    records of a batch; None: not known, and planned. `smoothness`, `strong_convexity`: constants of the loss, for
+    planned steps. `change`: "follow" or "ignore"; None: follow, if steps are not planned. See
+    `streamdp.reading.change`.
 
     Raises `ConfigError` for parameters out of range.
     """

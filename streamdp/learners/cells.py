@@ -45,12 +45,7 @@ class All:
 class Levels:
     """The category of a declared feature, whose columns are indicators of all categories but the first.
 
-    Parameters
-    ----------
-    first
-        The index of the first indicator.
-    count
-        The number of categories.
+    `first`: the index of the first indicator. `count`: the number of categories.
     """
 
     first: int
@@ -67,12 +62,8 @@ class Levels:
 class Bins:
     """The bin of a number: bin j holds edges[j] <= x < edges[j + 1], the last one also its upper edge.
 
-    Parameters
-    ----------
-    column
-        The index of the column.
-    edges
-        The edges, ascending, in units of the column. Values beyond them belong to the first or the last bin.
+    `column`: the index of the column. `edges`: the edges, ascending, in units of the column. Values beyond them belong
+    to the first or the last bin.
     """
 
     column: int
@@ -118,10 +109,7 @@ class Block(Protocol):
 def square_root(k: int) -> np.ndarray:
     """The square root R (k, k) of the matrix of ones on and below the diagonal: a Toeplitz matrix.
 
-    Parameters
-    ----------
-    k
-        Its size.
+    `k`: its size.
     """
     numbers = np.arange(1, k)
     coefficients = np.cumprod(np.append(1.0, (2 * numbers - 1) / (2 * numbers)))
@@ -140,15 +128,11 @@ def _rounded(k: int, scale: float) -> np.ndarray:
 class Cells:
     """How many rows there are by group and bin; of ordered bins maybe in a form whose running totals have little noise.
 
-    Parameters
-    ----------
-    groups, bins
-        How rows are sorted.
-    ordered
-        Whether running totals over the bins are wanted. Then a row adds the column R[:, bin] of the square root R of
-        the matrix L of ones on and below the diagonal: R R = L, and a running total is L h = R (R h) for counts h. So
-        a noise of deviation s in R h has the deviation s |R_j| in a running total, with |R_j|^2 <= 1.07 + ln(bins)/pi
-        (Henzinger, Upadhyay, Upadhyay 2023, for continual counting), where noise in counts has s sqrt(j).
+    `groups`, `bins`: how rows are sorted. `ordered`: whether running totals over the bins are wanted. Then a row adds
+    the column R[:, bin] of the square root R of the matrix L of ones on and below the diagonal: R R = L, and a running
+    total is L h = R (R h) for counts h. So a noise of deviation s in R h has the deviation s |R_j| in a running total,
+    with |R_j|^2 <= 1.07 + ln(bins)/pi (Henzinger, Upadhyay, Upadhyay 2023, for continual counting), where noise in
+    counts has s sqrt(j).
     """
 
     groups: Index
@@ -208,12 +192,7 @@ class Values:
 
     Without groups the first is left out, because the number of records is public.
 
-    Parameters
-    ----------
-    groups
-        How rows are sorted.
-    column
-        The index of the column.
+    `groups`: how rows are sorted. `column`: the index of the column.
     """
 
     groups: Index

@@ -145,17 +145,10 @@ def learn_parts(
 ) -> None:
     """Learn the next batches, whose records are in other processes.
 
-    Parameters
-    ----------
-    learner
-        At a boundary.
-    sizes
-        How many records each of them has, over all processes.
-    ask
-        Called for each batch with records, with its number from 0. It returns what `Batches.part` returned, over all
-        records of the batch; each array is overwritten when it is added.
-    count
-        Counts the spend of the records of a batch, before they are learned.
+    `learner`: at a boundary. `sizes`: how many records each of them has, over all processes. `ask`: called for each
+    batch with records, with its number from 0. It returns what `Batches.part` returned, over all records of the batch;
+    each array is overwritten when it is added. `count`: counts the spend of the records of a batch, before they are
+    learned.
 
     Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After an
     error of it or of `ask`, load a state.

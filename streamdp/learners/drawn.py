@@ -29,12 +29,8 @@ _WORDS = 1 << 20
 class Drawn(Learner):
     """Reports about several statistics.
 
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner; the problem is not used.
-    parts
-        Makes the parts for an epsilon; each comes with its share of the records.
+    `problem`, `budget`, `rng`: as for every learner; the problem is not used. `parts`: makes the parts for an epsilon;
+    each comes with its share of the records.
     """
 
     per_record_budgets = False

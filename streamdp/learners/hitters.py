@@ -58,12 +58,7 @@ def _transformed(sums: np.ndarray) -> np.ndarray:
 class Hitters:
     """The most frequent texts.
 
-    Parameters
-    ----------
-    columns
-        The columns of the bytes of a text; a byte b is 2 b / 255 - 1.
-    epsilon
-        What a report spends.
+    `columns`: the columns of the bytes of a text; a byte b is 2 b / 255 - 1. `epsilon`: what a report spends.
     """
 
     words = 4

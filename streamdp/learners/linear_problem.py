@@ -18,18 +18,10 @@ from streamdp.scaling.units import Units
 class Columns:
     """What is declared of the columns of a row.
 
-    Parameters
-    ----------
-    origin, unit
-        (p,): a column is (value - origin) / unit.
-    numeric
-        (p,): which columns are numbers with declared bounds, so that they lie in [-1, 1].
-    typical
-        The declared typical centre and spread of columns, by index, in units of the column.
-    own
-        The indices of the columns of what a group has of its own, beside what all groups share.
-    declared
-        Whether there is a public schema. If not, columns are numbers as they come.
+    `origin`, `unit`: (p,): a column is (value - origin) / unit. `numeric`: (p,): which columns are numbers with
+    declared bounds, so that they lie in [-1, 1]. `typical`: the declared typical centre and spread of columns, by
+    index, in units of the column. `own`: the indices of the columns of what a group has of its own, beside what all
+    groups share. `declared`: whether there is a public schema. If not, columns are numbers as they come.
     """
 
     origin: np.ndarray
@@ -51,16 +43,9 @@ class Columns:
 class LinearProblem:
     """A linear model of p columns.
 
-    Parameters
-    ----------
-    loss, domain
-        What is minimised, and where.
-    intercept
-        Whether a constant 1 follows the columns.
-    classes
-        The number of classes; 0 if targets are numbers.
-    target
-        The declared bounds (low, high) of the target; None if there are none.
+    `loss`, `domain`: what is minimised, and where. `intercept`: whether a constant 1 follows the columns. `classes`:
+    the number of classes; 0 if targets are numbers. `target`: the declared bounds (low, high) of the target; None if
+    there are none.
 
     Raises `ConfigError` for a domain that the loss or the compiled loops do not allow.
     """

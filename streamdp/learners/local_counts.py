@@ -35,10 +35,7 @@ def epsilon_of(budget: Budget) -> float:
     The trade-off function of an epsilon-DP report lies above that of randomised response with the same epsilon, which
     is mu-GDP (see `mechanisms.response`).
 
-    Parameters
-    ----------
-    budget
-        Any budget; the delta of an (epsilon, delta) budget is not used.
+    `budget`: any budget; the delta of an (epsilon, delta) budget is not used.
     """
     p = float(truth(budget, np.array([amount(budget)]))[0])
     return math.log(p / (1 - p))
@@ -47,14 +44,8 @@ def epsilon_of(budget: Budget) -> float:
 class Oracle:
     """Reports of one of `cells` cells, and the frequencies that follow.
 
-    Parameters
-    ----------
-    cells
-        k, at least 2.
-    epsilon
-        What a report spends.
-    unary
-        Whether a report has a bit for each cell; None: whichever has less variance.
+    `cells`: k, at least 2. `epsilon`: what a report spends. `unary`: whether a report has a bit for each cell; None:
+    whichever has less variance.
     """
 
     def __init__(self, cells: int, epsilon: float, unary: bool | None = None) -> None:
@@ -73,12 +64,7 @@ class Oracle:
     def reports(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
         """The sums of the reports of records in the cells `at` (n,), as counts (cells,).
 
-        Parameters
-        ----------
-        at
-            (n,) the cell of each record.
-        words
-            (n, words) random 64-bit words.
+        `at`: (n,) the cell of each record. `words`: (n, words) random 64-bit words.
         """
         if self.unary:
             bits = words.view(np.uint16)[:, : self.cells]
@@ -92,10 +78,7 @@ class Oracle:
     def randomised(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
         """The cells (n,) that records in the cells `at` (n,) report, without unary encoding.
 
-        Parameters
-        ----------
-        at, words
-            As for `reports`.
+        `at`, `words`: as for `reports`.
         """
         keep = words[:, 0] < np.uint64(min(self._keep * 2.0**64, 2.0**64 - 2.0**12))
         other = (uniform(words[:, 1]) * self.cells).astype(np.int64)
@@ -133,12 +116,8 @@ def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:
 class Counts:
     """Reports about the cells of one block.
 
-    Parameters
-    ----------
-    block
-        What is reported; of `Values`, the group with a level that the value is rounded to.
-    epsilon
-        What a report spends.
+    `block`: what is reported; of `Values`, the group with a level that the value is rounded to. `epsilon`: what a
+    report spends.
     """
 
     def __init__(self, block: Cells | Values, epsilon: float) -> None:

@@ -78,16 +78,10 @@ class Answer:
 class Asked:
     """What a record is asked: a gradient, or a bit about one column. It was made from earlier answers only.
 
-    Parameters
-    ----------
-    bit
-        As `question` of `Answer`; None: a gradient is asked for.
-    scales
-        (p + 1, 2): centre and scale of the columns, and of the target. A gradient is taken for (x - centre) / scale.
-    bounds
-        The middle of the target's declared bounds, and half their distance; (0, inf) if there are none.
-    changes
-        How often the scales were changed before.
+    `bit`: as `question` of `Answer`; None: a gradient is asked for. `scales`: (p + 1, 2): centre and scale of the
+    columns, and of the target. A gradient is taken for (x - centre) / scale. `bounds`: the middle of the target's
+    declared bounds, and half their distance; (0, inf) if there are none. `changes`: how often the scales were changed
+    before.
     """
 
     bit: Question | None
@@ -99,20 +93,10 @@ class Asked:
 class LocalReports(Learner):
     """A step or a bit for each record. What was learned is in `arrays` (see `optim.arrays`).
 
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner.
-    mechanism
-        The name or the class of the mechanism.
-    steps
-        The sizes of the steps.
-    scaling
-        One of `SCALINGS`; None: privately if that is possible.
-    averaged
-        Whether the answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD).
-    change
-        "follow" or "ignore" a change of the stream (see `optim.follow`); None: follow it, unless `clock="records"`.
+    `problem`, `budget`, `rng`: as for every learner. `mechanism`: the name or the class of the mechanism. `steps`: the
+    sizes of the steps. `scaling`: one of `SCALINGS`; None: privately if that is possible. `averaged`: whether the
+    answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD). `change`: "follow" or "ignore" a
+    change of the stream (see `optim.follow`); None: follow it, unless `clock="records"`.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """

@@ -35,16 +35,8 @@ _SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
 class Roots:
     """The q-quantile of a column, for each group.
 
-    Parameters
-    ----------
-    groups
-        How rows are sorted.
-    column
-        The index of the column, whose values are in [-1, 1].
-    q
-        The level, in (0, 1).
-    epsilon
-        What a report spends.
+    `groups`: how rows are sorted. `column`: the index of the column, whose values are in [-1, 1]. `q`: the level, in
+    (0, 1). `epsilon`: what a report spends.
     """
 
     def __init__(self, groups: Index, column: int, q: float, epsilon: float) -> None:

@@ -31,14 +31,8 @@ KEPT = 400
 class Series(Learner):
     """Learners of one kind by window.
 
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner.
-    make
-        Makes the learner of a window.
-    length
-        The length of a window, in seconds. Windows are counted from 1970 (UTC).
+    `problem`, `budget`, `rng`: as for every learner. `make`: makes the learner of a window. `length`: the length of a
+    window, in seconds. Windows are counted from 1970 (UTC).
 
     Attributes
     ----------

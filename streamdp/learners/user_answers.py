@@ -59,21 +59,11 @@ def chance_of_truth(budget: Budget) -> float:
 class UserReport:
     """What leaves a user's side: an answer to one question.
 
-    Parameters
-    ----------
-    answer
-        To the coarse question: (t,), 1 for each interval of the coordinate that is named, else 0. To the fine question:
-        a noisy offset (d,) from the centre. To a question about the target or a column: (1,), 1 for yes, else 0.
-    coordinate
-        The coordinate of the coarse question; None for the fine question.
-    batch
-        The batch of the question: (epoch, phase, step) of the learner.
-    budget
-        What the report spends.
-    private
-        False if the report was made with a seed.
-    question
-        What was asked about the target or a column; None: a gradient was asked for.
+    `answer`: to the coarse question: (t,), 1 for each interval of the coordinate that is named, else 0. To the fine
+    question: a noisy offset (d,) from the centre. To a question about the target or a column: (1,), 1 for yes, else 0.
+    `coordinate`: the coordinate of the coarse question; None for the fine question. `batch`: the batch of the question:
+    (epoch, phase, step) of the learner. `budget`: what the report spends. `private`: False if the report was made with
+    a seed. `question`: what was asked about the target or a column; None: a gradient was asked for.
     """
 
     answer: np.ndarray

@@ -55,14 +55,9 @@ _CELLS = 2**22  # the largest size of an array with one row for each user who an
 class UserWindow:
     """How records are collected by user.
 
-    Parameters
-    ----------
-    items
-        The most records of a user in one report or window.
-    records
-        The records of the stream after which all users report, or the window may end.
-    spread
-        The root mean square distance of a user's average gradient from the mean; None: not known.
+    `items`: the most records of a user in one report or window. `records`: the records of the stream after which all
+    users report, or the window may end. `spread`: the root mean square distance of a user's average gradient from the
+    mean; None: not known.
 
     Raises `ConfigError` for parameters out of range.
     """

@@ -17,18 +17,10 @@ _LARGEST_SUM = 1e120
 class Arrays(NamedTuple):
     """What is learned, and what describes the model.
 
-    Parameters
-    ----------
-    spec, box
-        (`loops.SPEC`,) and (2, d): the model, and the lower and upper bounds of theta.
-    state
-        (3, d): theta, and in original units the answer and the average, if there is one.
-    segments
-        (`intervals.SEGMENTS`, d + 1 + 2 (p + 1)): those of `path`.
-    blocks
-        (`follow.ROWS`, 5 d + 2) sums of noisy gradients, from which a change of the stream is noticed.
-    units
-        The units and the progress of columns and target.
+    `spec`, `box`: (`loops.SPEC`,) and (2, d): the model, and the lower and upper bounds of theta. `state`: (3, d):
+    theta, and in original units the answer and the average, if there is one. `segments`: (`intervals.SEGMENTS`, d + 1 +
+    2 (p + 1)): those of `path`. `blocks`: (`follow.ROWS`, 5 d + 2) sums of noisy gradients, from which a change of the
+    stream is noticed. `units`: the units and the progress of columns and target.
     """
 
     spec: np.ndarray

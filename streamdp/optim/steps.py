@@ -61,14 +61,9 @@ def expected_distance(d: int, scaled: bool, classes: bool) -> float:
 class Steps:
     """The sizes of the steps (see the text of the module).
 
-    Parameters
-    ----------
-    eta
-        Positive, at most 1e6. With "information" a multiplier, with "records" the first step.
-    alpha
-        0 <= alpha <= 1. At alpha = 1 neither iterate is sure to converge (Shi et al. 2025, Remark 2).
-    clock
-        "information" or "records".
+    `eta`: positive, at most 1e6. With "information" a multiplier, with "records" the first step. `alpha`: 0 <= alpha <=
+    1. At alpha = 1 neither iterate is sure to converge (Shi et al. 2025, Remark 2). `clock`: "information" or
+    "records".
 
     Raises `ConfigError` for what is no number or out of range, or for another `clock`.
 

@@ -35,18 +35,9 @@ def note_sink(
 ) -> None:
     """Note of a sink that it has the commit `sent`, or the `reason` why it has not taken one. Raises `StoreError`.
 
-    Parameters
-    ----------
-    url_or_path, job
-        See `Store`.
-    place
-        The index of the sink in the job, and the number of sinks there.
-    name
-        What messages call the sink.
-    sent
-        The number and the time of the commit; (0, 0) if it was not taken.
-    reason
-        "" if it was taken. A sink fails since the first reason after a commit that it took.
+    `url_or_path`, `job`: see `Store`. `place`: the index of the sink in the job, and the number of sinks there. `name`:
+    what messages call the sink. `sent`: the number and the time of the commit; (0, 0) if it was not taken. `reason`: ""
+    if it was taken. A sink fails since the first reason after a commit that it took.
     """
     database = open_database(url_or_path, job)
     connection = database.open_for_writing(STORE_FORMAT)

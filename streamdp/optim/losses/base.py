@@ -54,12 +54,8 @@ def check_classes(y: np.ndarray, classes: int) -> None:
 class Loss:
     """Base class of all losses. Use a subclass.
 
-    Parameters
-    ----------
-    clip
-        None for weights; or a positive norm to which gradients are clipped, which is biased.
-    weighting
-        "mallows" or "norm", see the text of the module. None: what the estimator prefers, and "mallows" without one.
+    `clip`: None for weights; or a positive norm to which gradients are clipped, which is biased. `weighting`: "mallows"
+    or "norm", see the text of the module. None: what the estimator prefers, and "mallows" without one.
 
     Raises `ConfigError` if `clip` is not positive and finite, or if there is no such weight.
     """
