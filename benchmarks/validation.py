@@ -106,7 +106,7 @@ class Truth:
     def now(self) -> np.ndarray:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model.second_use.validator
-        task, reach, known = validator._task, validator.progress[2], validator._fixed
+        task, reach, known = validator.task, validator.progress[2], validator.fixed
         scores = self._model.prediction.by(validator.point, self._X)
         return np.array([task.values(kind, scores, self._y, known, reach).mean() for kind in (ERROR, OTHER)])
 
@@ -114,7 +114,7 @@ class Truth:
         """The average error behind the answers (of classes the rate), and the average difference."""
         self.close()
         errors, others = self._sums / np.maximum(self._numbers, 1)[:, None]
-        if isinstance(self._model.second_use.validator._task, Probabilities):
+        if isinstance(self._model.second_use.validator.task, Probabilities):
             return float(others[1]), float(errors[0])
         return float(errors[0]), float(errors[0] - others[1])
 

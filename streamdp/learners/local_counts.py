@@ -52,14 +52,14 @@ class Oracle:
         self.cells = cells
         self.unary = cells > 3 * math.exp(min(epsilon, 50)) + 2 if unary is None else unary
         if self.unary:  # bits of 16 random bits are exact: (1 - q) / q is at most e^epsilon
-            self._other = math.ceil(_SIXTEEN / (math.exp(epsilon) + 1) * (2 - _CAREFUL))
-            if self._other >= _SIXTEEN / 2:
+            self.other = math.ceil(_SIXTEEN / (math.exp(epsilon) + 1) * (2 - _CAREFUL))
+            if self.other >= _SIXTEEN / 2:
                 raise ConfigError(f"{cells} cells at epsilon {epsilon:g}: expected a larger budget or fewer cells")
             self.words = (cells + 3) // 4
-            self._keep, self._base = 0.5 - self._other / _SIXTEEN, self._other / _SIXTEEN
+            self.keep, self._base = 0.5 - self.other / _SIXTEEN, self.other / _SIXTEEN
         else:
-            self._keep = math.expm1(epsilon) / (math.expm1(epsilon) + cells) * _CAREFUL
-            self.words, self._base = 2, (1 - self._keep) / cells
+            self.keep = math.expm1(epsilon) / (math.expm1(epsilon) + cells) * _CAREFUL
+            self.words, self._base = 2, (1 - self.keep) / cells
 
     def reports(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
         """The sums of the reports of records in the cells `at` (n,), as counts (cells,).
@@ -68,7 +68,7 @@ class Oracle:
         """
         if self.unary:
             bits = words.view(np.uint16)[:, : self.cells]
-            ones = bits < self._other
+            ones = bits < self.other
             rows = np.arange(len(at))
             ones[rows, at] = bits[rows, at] < _SIXTEEN / 2
             counted: np.ndarray = np.count_nonzero(ones, axis=0)
@@ -80,26 +80,21 @@ class Oracle:
 
         `at`, `words`: as for `reports`.
         """
-        keep = words[:, 0] < np.uint64(min(self._keep * 2.0**64, 2.0**64 - 2.0**12))
+        keep = words[:, 0] < np.uint64(min(self.keep * 2.0**64, 2.0**64 - 2.0**12))
         other = (uniform(words[:, 1]) * self.cells).astype(np.int64)
         return np.where(keep, at, other)
-
-    @property
-    def keep(self) -> float:
-        """The probability that a report depends on its record."""
-        return self._keep
 
     def frequencies(self, counts: np.ndarray, n: int) -> Frequencies:
         """The unbiased frequencies, from the counts (cells,) of n reports."""
         shares = counts / max(n, 1)
-        f = (shares - self._base) / self._keep
+        f = (shares - self._base) / self.keep
         if self.unary:
-            return Frequencies(f, shares * (1 - shares) / self._keep**2 + f**2, f, n)
-        return Frequencies(f, shares / self._keep**2, shares / self._keep, n)
+            return Frequencies(f, shares * (1 - shares) / self.keep**2 + f**2, f, n)
+        return Frequencies(f, shares / self.keep**2, shares / self.keep, n)
 
     def expected(self, f: np.ndarray) -> Frequencies:
         """What `frequencies` returns for one report of a record with the frequencies f (cells,), in expectation."""
-        return self.frequencies(self._keep * f + self._base, 1)
+        return self.frequencies(self.keep * f + self._base, 1)
 
 
 def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:

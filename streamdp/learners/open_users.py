@@ -34,10 +34,10 @@ class OpenUsers:
         self.held = 0
         """Raw records of open users."""
         self._seconds = seconds
-        self._clock = time.monotonic
+        self.clock = time.monotonic
         self._since = 0.0
         self._open: dict[Subject, list[int]] = {}
-        self._rows = np.zeros((0, 0))
+        self.rows = np.zeros((0, 0))
         self._filled = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ class OpenUsers:
     @property
     def late(self) -> bool:
         """Whether the oldest open user has waited too long."""
-        return self._seconds is not None and bool(self._open) and self._clock() - self._since >= self._seconds
+        return self._seconds is not None and bool(self._open) and self.clock() - self._since >= self._seconds
 
     def begun(self, subjects: Sequence[Subject | None], timely: np.ndarray) -> tuple[list[Subject], np.ndarray]:
         """Return the subjects whose reports would begin with these records, once for each report. Nothing changes.
@@ -92,12 +92,12 @@ class OpenUsers:
         """
         if not self._open:
             self.wipe()
-            self._since = self._clock()
+            self._since = self.clock()
         first, end = self._filled, self._filled + len(X)
-        if end > len(self._rows):
-            more = np.zeros((max(end, 2 * len(self._rows)), X.shape[1] + 1))
-            more[:first] = self._rows[:first] if first else 0.0
-            old, self._rows = self._rows, more
+        if end > len(self.rows):
+            more = np.zeros((max(end, 2 * len(self.rows)), X.shape[1] + 1))
+            more[:first] = self.rows[:first] if first else 0.0
+            old, self.rows = self.rows, more
             old[...] = 0.0
         places: Sequence[int] = range(first, end)
         if admitted is not None:
@@ -108,9 +108,9 @@ class OpenUsers:
         self._filled = end
         self.at += len(X)
         self.held += len(places)
-        self._rows[first:end, :-1], self._rows[first:end, -1] = X, y
+        self.rows[first:end, :-1], self.rows[first:end, -1] = X, y
         if admitted is not None:
-            self._rows[first:end][~admitted] = 0.0
+            self.rows[first:end][~admitted] = 0.0
         complete: Users = []
         for place, subject in zip(places, subjects, strict=True):
             if subject is None or self.items == 1:
@@ -140,12 +140,12 @@ class OpenUsers:
     def wipe(self) -> None:
         """Overwrite what is left of complete users, and of interrupted calls. While a user is open, do nothing."""
         if not self._open:
-            self._rows[: self._filled] = 0.0
+            self.rows[: self._filled] = 0.0
             self._filled = self.held = 0
 
     def records(self, users: Users) -> tuple[np.ndarray, np.ndarray, list[int]]:
         """Return X, y of the last complete users, in order, and their numbers of records; overwrite them here."""
         places = [place for user in users for place in user]
-        rows = self._rows[places]
-        self._rows[places] = 0.0
+        rows = self.rows[places]
+        self.rows[places] = 0.0
         return np.ascontiguousarray(rows[:, :-1]), rows[:, -1].copy(), [len(user) for user in users]

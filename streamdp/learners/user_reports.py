@@ -255,7 +255,7 @@ class UserReports(Collector):
         mean = self.mean
         self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
         self._centre, self.total = np.zeros(self._d), np.zeros(self._d)
-        self._answered = 0
+        self.answered = 0
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
@@ -340,14 +340,14 @@ class UserReports(Collector):
     def _turn(self) -> int:
         """How many users may answer at once: as many as get the same question, within the limit of memory."""
         mean = self.mean
-        left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
+        left = (mean.coarse if self.answered < mean.coarse else mean.users) - self.answered
         return min(left, max(1, self.search.wait), max(1, _CELLS // max(mean.padded, mean.intervals)))
 
     def _answer(self, vectors: np.ndarray) -> None:
         """Let users with these averages (n, d) answer, at most `_turn` of them."""
         mean = self.mean
-        if self._answered < mean.coarse:
-            coordinates = (self._answered + np.arange(len(vectors))) % mean.padded
+        if self.answered < mean.coarse:
+            coordinates = (self.answered + np.arange(len(vectors))) % mean.padded
             answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.batch_steps.place), self.rng)
             np.add.at(self._votes, coordinates, answers)
         else:
@@ -360,11 +360,11 @@ class UserReports(Collector):
         mean = self.mean
         self.counts["n_users"] += reports
         self.search.count(reports)
-        answered = self._answered + reports
+        answered = self.answered + reports
         if answered < mean.users:
             if answered == mean.coarse:
                 self._centre = mean.centre(self._votes, mean.signs(self.batch_steps.place))
-            self._answered = answered
+            self.answered = answered
         else:
             average = self._centre + self.total / (mean.users - mean.coarse)
             self._begin_batch()
@@ -409,7 +409,7 @@ class UserReports(Collector):
     @property
     def coordinate(self) -> int | None:
         """The coordinate that the open coarse question asks the next user about; None for the fine question."""
-        return self._answered % self.mean.padded if self._answered < self.mean.coarse else None
+        return self.answered % self.mean.padded if self.answered < self.mean.coarse else None
 
     @property
     def centre(self) -> np.ndarray:
@@ -423,7 +423,7 @@ class UserReports(Collector):
 
         Raises `SchemaError` if it answers another question, or is no answer to it.
         """
-        coarse, asked = self._answered < self.mean.coarse, report.question
+        coarse, asked = self.answered < self.mean.coarse, report.question
         if asked is not None and asked.column != self.p:  # of any batch: a bit about a column has no units
             stale = self.search.asking_target
         else:
@@ -557,7 +557,7 @@ class UserReports(Collector):
             | self.search.learned()
             | {
                 "window_at": self.people.at,
-                "answered": self._answered,
+                "answered": self.answered,
                 "votes": self._votes.copy(),
                 "centre": self._centre.copy(),
                 "total": self.total.copy(),
@@ -575,7 +575,7 @@ class UserReports(Collector):
         window_at, answered = int(state["window_at"]), int(state["answered"])
         if window_at < 0 or not 0 <= answered < self.mean.users:
             raise ConfigError("state: its counts are out of range")
-        self._answered, self.people.at = answered, window_at % self.people.window
+        self.answered, self.people.at = answered, window_at % self.people.window
 
     @property
     def latest(self) -> float:

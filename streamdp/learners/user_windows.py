@@ -139,9 +139,9 @@ class Windows(Collector):
         self._distance = self.region.reach(start)
         self._curvature = Curvature(problem.loss, p + problem.intercept) if has_curvature(problem.loss) else None
         self._d = len(start)
-        self.bounds, self._scales = self._scaling_of(columns)
+        self.bounds, self.scales = self._scaling_of(columns)
         self._kept = self._d + self.method.memory(self._task(1))
-        self._state = np.concatenate([start, np.zeros(self._kept - self._d), self._scales.start])
+        self._state = np.concatenate([start, np.zeros(self._kept - self._d), self.scales.start])
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
         the columns that are scaled, and 1 for those that are final. One array, so that no exception can part them."""
         try:
@@ -169,7 +169,7 @@ class Windows(Collector):
             distance=self._distance,
             spread=self.window.spread_for(loss.bound),
             curvature=self._curvature,
-            scaled=bool(len(self._scales)),
+            scaled=bool(len(self.scales)),
             own=() if self.columns is None else self.columns.own,
         )
 
@@ -195,7 +195,7 @@ class Windows(Collector):
 
     def _units_at(self, table: np.ndarray) -> Units:
         """The units for these centres and scales (2, k)."""
-        return self._scales.units(self._declared, table)
+        return self.scales.units(self._declared, table)
 
     @property
     def _declared(self) -> Units:
@@ -225,7 +225,7 @@ class Windows(Collector):
         state, found = self._state.copy(), None
         if not (final := self._scaled_columns[2]).all():
             task = self._task(n)
-            found = self._scales.search(users, self._unit_table, final, task, partial(_plan, self.method), self.rng)
+            found = self.scales.search(users, self._unit_table, final, task, partial(_plan, self.method), self.rng)
         if found is None:
             return plan, state
         plan, table, final = found
@@ -304,7 +304,7 @@ class Windows(Collector):
     def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
         try:
             plan, state = self._scale(users, n, plan)
-            users.rescale(self._scales.columns, state[self._kept :].reshape(3, -1)[:2])
+            users.rescale(self.scales.columns, state[self._kept :].reshape(3, -1)[:2])
             release = self.method.run(plan, users, state[: self._kept], self.rng)
         finally:
             users.wipe()
@@ -380,7 +380,7 @@ class Windows(Collector):
     def place_of_target(self) -> tuple[float, float, float]:
         """See `Learner.place_of_target`; a scaled target fills about four deviations of its unit."""
         middle, spread, half = super().place_of_target
-        if len(self._scales) and self._scales.columns[-1] == self.p:
+        if len(self.scales) and self.scales.columns[-1] == self.p:
             middle, spread = self.units.centre, self.units.scale / 2
         return middle, spread, half
 
@@ -440,7 +440,7 @@ class Windows(Collector):
             f"{n_windows:,} windows of {n_users:,} users with up to {self.window.items} records each were "
             f"released by {self.method.name}; {n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
-            *(self._scales.caveats(self._scaled_columns[2]) if begun else []),
+            *(self.scales.caveats(self._scaled_columns[2]) if begun else []),
             *domain,
             "after a crash the open window is read again; nothing of it has left memory",
         ]
@@ -464,7 +464,7 @@ class Windows(Collector):
             "budget": str(self.budget),
             "window": repr(planned),
             "problem": repr(problem),
-            "scaling": repr((self.bounds, self._scales.columns.tolist())),
+            "scaling": repr((self.bounds, self.scales.columns.tolist())),
         }
 
     def learned(self) -> dict[str, Any]:
@@ -482,7 +482,7 @@ class Windows(Collector):
         kept = finite_array(state, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)
         self.method.check(self._task(1), released, lambda theta: self.region.check_theta(theta, self.p))
-        self._state = np.append(released, self._scales.read(state))
+        self._state = np.append(released, self.scales.read(state))
 
     @property
     def weight(self) -> float:
@@ -496,7 +496,7 @@ class Windows(Collector):
         scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]
         theta = self._units_at(scales.reshape(3, -1)[:2]).inward(original)
         memory = np.zeros(self._kept - self._d)
-        k = 2 * len(self._scales)
+        k = 2 * len(self.scales)
         if all(np.array_equal(state[self._kept :][:k], scales[:k]) for state in states):  # else sums do not add up
             kept = [state[: self._kept] for state in states]
             whole = self.method.merge(self._task(1), kept, theta, self.region.project)

@@ -28,7 +28,7 @@ class Gathering:
 
     def __init__(self, items: int, window: int) -> None:
         self.items, self.window = int(items), int(window)
-        self._rows = np.zeros((0, 1))  # features and target
+        self.rows = np.zeros((0, 1))  # features and target
         self._places = np.zeros(0, dtype=np.int64)
         self._filled = 0
         self.discard()
@@ -44,7 +44,7 @@ class Gathering:
         """Discard the window and the list of refused subjects; overwrite the records."""
         for array in self.taken_out() or ():
             array[:] = 0
-        self._rows[: self._filled] = 0.0  # first, for an exception between these lines
+        self.rows[: self._filled] = 0.0  # first, for an exception between these lines
         self._filled = 0
         self.at = 0
         """Records of the present window, including refused ones."""
@@ -121,15 +121,15 @@ class Gathering:
         begin, end = self._filled, self._filled + int(np.count_nonzero(taken))
         if begin == end:
             return
-        if end > len(self._rows):
-            size = max(end, 2 * len(self._rows))
+        if end > len(self.rows):
+            size = max(end, 2 * len(self.rows))
             rows, places = np.zeros((size, X.shape[1] + 1)), np.zeros(size, dtype=np.int64)
-            rows[:begin], places[:begin] = self._rows[:begin] if begin else 0.0, self._places[:begin]
-            old, self._rows, self._places = self._rows, rows, places
+            rows[:begin], places[:begin] = self.rows[:begin] if begin else 0.0, self._places[:begin]
+            old, self.rows, self._places = self.rows, rows, places
             old[...] = 0.0
         self._places[begin:end] = users[taken]
         self._filled = end  # in this order no record gets the place of another user's, and all that are held are wiped
-        self._rows[begin:end, :-1], self._rows[begin:end, -1] = X[taken], y[taken]
+        self.rows[begin:end, :-1], self.rows[begin:end, -1] = X[taken], y[taken]
 
     def close(self, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,).
@@ -137,7 +137,7 @@ class Gathering:
         `held`: the mask (n,) of users who are held out, for `taken_out`; None: nobody.
         """
         order = np.argsort(self._places[: self._filled], kind="stable")
-        X, y, sizes = self._rows[:, :-1].take(order, axis=0), self._rows[:, -1].take(order), self._sizes()
+        X, y, sizes = self.rows[:, :-1].take(order, axis=0), self.rows[:, -1].take(order), self._sizes()
         self.discard()
         if held is None or not held.any():
             return X, y, sizes

@@ -51,11 +51,11 @@ class LocalHalf:
             )
         self.document: Document = document
         self.budget = parse_budget(document.budget)
-        self._schema = document.schema_.build()
+        self.schema = document.schema_.build()
         self.randomizer = self._built(agreed, rng or Entropy())
 
     def _built(self, agreed: Agreement, rng: Entropy | SeededEntropy) -> Randomizer:
-        document, schema, names = self.document, self._schema, self._schema.feature_names
+        document, schema, names = self.document, self.schema, self.schema.feature_names
         loss, target = agreed.loss.build(), agreed.schema_.target
         classes = len(target.classes or ())
         if takes_classes(loss) != bool(classes) or (classes > 2 and not isinstance(loss, Softmax)):
@@ -81,7 +81,7 @@ class LocalHalf:
 
     def _column(self, name: str) -> int:
         """The index of the column that a question is about: a number with bounds, or the target with bounds."""
-        schema = self._schema
+        schema = self.schema
         if name == schema.target and schema.target_bounds is not None:
             return len(schema.feature_names)
         for j, piece in enumerate(schema.pieces):
@@ -120,7 +120,7 @@ class LocalHalf:
         person = None if subject is None else _text(subject)
         spend = None if budget is None else check_spend(parse_budget(budget), self.budget)
         with np.errstate(over="ignore"):  # clipped to the bounds, or below
-            row, target = self._schema.encode_one({**x, self._schema.target: y})
+            row, target = self.schema.encode_one({**x, self.schema.target: y})
         if target is None:
             raise SchemaError("the target is missing")
         made = self.randomizer(

@@ -2,7 +2,7 @@
 
 The iterates are summed in at most `SEGMENTS` segments (`path`). Near theta* a parameter is an Ornstein-Uhlenbeck
 process in the clock of `steps`, whose relaxation rate k is unknown. For each k in a grid the averages of the segments
-are jointly normal with a known covariance (`_covariance`), and their restricted likelihood is known. The k of all
+are jointly normal with a known covariance (`covariance`), and their restricted likelihood is known. The k of all
 parameters are drawn from one law; slow directions of two correlated columns show in the paths of sums and differences,
 and in a few bits about pairs (`pair_bits`). The limits are quantiles of the mixture over k; NaN if a parameter moved
 too little. They are post-processing and spend nothing.
@@ -25,7 +25,7 @@ UNPAIRED = 1000.0
 IN_PAIR = 0.5
 SLOW = 0.36, 3.5
 _FEWEST = 12
-_TIMES = np.geomspace(0.3, 300, 40)
+TIMES = np.geomspace(0.3, 300, 40)
 _SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
 _ELSEWHERE = 0.1
@@ -86,7 +86,7 @@ def path_intervals(
     constants = np.stack([fit.constants for fit in fits])[which].T
     first, second = inverses[:, moving]
     weights, law, factor = _posterior(squares, constants, len(lengths), np.log(totals / np.median(totals) / first))
-    times[moving] = np.exp(np.log(_TIMES) @ weights)
+    times[moving] = np.exp(np.log(TIMES) @ weights)
     centre, slow = np.sum(weights * centres, axis=0), np.sqrt(second) / first
     errors = slow * math.sqrt(factor) * np.stack([fit.errors for fit in fits])[which].T
     own = np.sum(weights * errors**2, axis=0)
@@ -98,7 +98,7 @@ def path_intervals(
     centres = centre + np.concatenate([slow * (centres - centre), moves])
     paired = np.sqrt(parts * factor * middle.errors[:, None] ** 2 + np.minimum(own, np.median(own)) / 2)
     errors = np.concatenate([errors, paired])
-    found = np.column_stack([_quantile(both, centres, errors, p) for p in ((1 - level) / 2, (1 + level) / 2)])
+    found = np.column_stack([quantile(both, centres, errors, p) for p in ((1 - level) / 2, (1 + level) / 2)])
     found[times[moving] < LEAST_TIMES] = np.nan
     if lengths.sum() >= SHORTEST:
         limits[moving] = found * units[:, None]
@@ -127,7 +127,7 @@ class _Fit:
     """
 
     def __init__(self, paths: np.ndarray, public: np.ndarray) -> None:
-        factor = np.linalg.cholesky(_covariance(*public[:2], *np.split(public[2:], 2)))
+        factor = np.linalg.cholesky(covariance(*public[:2], *np.split(public[2:], 2)))
         both = np.column_stack([np.ones(len(paths)), paths])
         white = np.linalg.solve(factor, np.broadcast_to(both, (len(factor), *both.shape)))
         one, rest = white[:, :, :1], white[:, :, 1:]
@@ -139,7 +139,7 @@ class _Fit:
         self.constants = -np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1) - np.log(information[:, 0]) / 2
 
 
-def _covariance(before: float, square: float, passed: np.ndarray, added: np.ndarray) -> np.ndarray:
+def covariance(before: float, square: float, passed: np.ndarray, added: np.ndarray) -> np.ndarray:
     """The covariances (grid, K, K) of the averages over K segments, for noise 1.
 
     At the start the variance is the stationary one, and what is left of the expected `square`, e^(-2 k before) of it.
@@ -148,13 +148,13 @@ def _covariance(before: float, square: float, passed: np.ndarray, added: np.ndar
     noise alone would add, x becomes e^-r x plus a variance v (1 - e^-2r)/2r, and the average is f x, f = (1 - e^-r)/r,
     plus a variance v (2r - 3 + 4 e^-r - e^-2r)/2r^3, with a covariance v f^2/2 between the two.
     """
-    r = np.outer(_TIMES, passed)
+    r = np.outer(TIMES, passed)
     keep, f = np.exp(-r), -np.expm1(-r) / r
     total = np.cumsum(r, axis=1) - r
     series = 1 / 3 - r / 4 + 7 * r**2 / 60
     own = added * np.where(r < 0.03, series, (2 * r - 3 + 4 * keep - keep**2) / (2 * np.maximum(r, 0.01) ** 3))
     out = np.empty((*r.shape, r.shape[1]))
-    variance = added[0] / (2 * r[:, 0]) + square * np.exp(-2 * before * _TIMES)
+    variance = added[0] / (2 * r[:, 0]) + square * np.exp(-2 * before * TIMES)
     for j in range(r.shape[1]):
         out[:, j, j] = f[:, j] ** 2 * variance + own[:, j]
         after = keep[:, j] * f[:, j] * variance + added[j] * f[:, j] ** 2 / 2
@@ -171,7 +171,7 @@ def _posterior(
 
     `expected` (d,) are the expected differences of ln k, which are rounded to steps of the grid.
     """
-    grid = np.log(_TIMES)
+    grid = np.log(TIMES)
     steps, kind = np.unique(np.rint(expected / (grid[1] - grid[0])), return_inverse=True)
     laws = np.stack([_laws(grid - step * (grid[1] - grid[0])) for step in steps])
     evidences, likelihoods = [], []
@@ -192,7 +192,7 @@ def _posterior(
 
 def _laws(place: np.ndarray) -> np.ndarray:
     """The laws of ln k (laws, grid): each has a mean on the grid and a spread. `place` is where the points now are."""
-    grid = np.log(_TIMES)
+    grid = np.log(TIMES)
     laws = np.concatenate([np.exp(-(((place - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
     laws /= np.maximum(laws.sum(axis=1, keepdims=True), 1e-9)
     return (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
@@ -206,7 +206,7 @@ def _slow_pairs(
     It is how far the parameter's centre moves then, and its share of the direction's variance: (grid, d) each, on
     average over the pairs. `correlations` (d, d) are those of the noise, and `signs` are as for `path_intervals`.
     """
-    d, grid = len(centre), np.log(_TIMES)[:, None]
+    d, grid = len(centre), np.log(TIMES)[:, None]
     odds, moves, shares = np.zeros((3, len(grid), d))
     for i in range(d):
         j = np.flatnonzero(np.arange(d) != i)
@@ -243,7 +243,7 @@ def _odds_of_signs(signs: np.ndarray, rho: np.ndarray) -> np.ndarray:
     return odds
 
 
-def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
+def quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
     """The quantiles (d,) of mixtures (grid, d) of normal laws."""
     points = np.linspace(-8, 8, 1601)
     normal = np.array([math.erfc(-x / math.sqrt(2)) / 2 for x in points])

@@ -77,7 +77,7 @@ class UnitSearch:
             low, high = bounds
             table[p, _TARGET] = 2 * (low / 2 + high / 2, high / 2 - low / 2)
         self.bounds, self._intercept, self._outputs = bounds, intercept, outputs
-        self._keep, self._information = keep, (2 * keep - 1) ** 2
+        self.keep, self._information = keep, (2 * keep - 1) ** 2
         self.arrays = begin(table, np.flatnonzero(np.append(scaled, private and bounds is not None)).tolist())
         self.asked_target = 0
         """The number of bits about the target."""
@@ -138,12 +138,12 @@ class UnitSearch:
         """Take in the noisy bit `yes`, the answer to a question that was asked now or before."""
         arrays, (low, high, _, column) = self.arrays, question
         if column < len(arrays.table) - 1:
-            k.take_bit(arrays, column, low, high, yes, self._keep)
+            k.take_bit(arrays, column, low, high, yes, self.keep)
             self.count(1)
             return
         arrays = deepcopy(arrays)  # so that an exception leaves no search that ended and did not begin anew
         middle, half = arrays.table[-1, _TARGET[:2]].tolist()
-        ended = k.take_bit(arrays, column, (low - middle) / half, (high - middle) / half, yes, self._keep)
+        ended = k.take_bit(arrays, column, (low - middle) / half, (high - middle) / half, yes, self.keep)
         centre, scale = arrays.table[-1, _TARGET[2:]].tolist()
         assert self.bounds is not None
         whole = self.bounds[1] / 2 - self.bounds[0] / 2

@@ -71,8 +71,8 @@ class Answers:
         self._job = job
         self._key = key
         self._seconds = hours * 3600
-        self._clock = time.time
-        self._pruned_at = -PRUNE_S
+        self.clock = time.time
+        self.pruned_at = -PRUNE_S
         with errors(), connection.begin():
             # One service creates the table; another one that starts at the same time waits for it here.
             connection.execute(select(JOBS.c.job).with_for_update())
@@ -85,7 +85,7 @@ class Answers:
     def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
         """Return the answers under some keys that are not too old. Raises `StoreError` and its kinds."""
         found: dict[bytes, tuple[bytes, Any]] = {}
-        since = self._clock() - self._seconds
+        since = self.clock() - self._seconds
         with self._errors(), self._connection.begin():
             for at in range(0, len(keys), _AT_ONCE):
                 asked = {"of_job": self._job, "keys": list(keys[at : at + _AT_ONCE]), "since": since}
@@ -98,11 +98,11 @@ class Answers:
 
         Raises `ConflictError` if another service has answered one of the keys since `recall`.
         """
-        now = self._clock()
-        if now - self._pruned_at >= PRUNE_S:
+        now = self.clock()
+        if now - self.pruned_at >= PRUNE_S:
             old = _ANSWERS.c.job == self._job, _ANSWERS.c.answered_at <= now - self._seconds
             connection.execute(delete(_ANSWERS).where(*old))
-            self._pruned_at = now
+            self.pruned_at = now
         if answers:
             common = {"job": self._job, "now": now, "since": now - self._seconds}
             rows = [

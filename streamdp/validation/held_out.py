@@ -43,9 +43,9 @@ class NoisySum:
     def __init__(
         self, budget: Budget, sensitivity: float, size: int, first: bool, rng: FreshWords | SeededEntropy
     ) -> None:
-        self._rng, self._first = rng, first
-        self._sum = GridSum(budget, sensitivity, sensitivity, size)
-        self.variance = (1 + first) * self._sum.variance
+        self.rng, self._first = rng, first
+        self.sum = GridSum(budget, sensitivity, sensitivity, size)
+        self.variance = (1 + first) * self.sum.variance
         """The variance of the noise of a coordinate."""
         self.vectors = 0
         """How many vectors are in the open sum."""
@@ -55,27 +55,27 @@ class NoisySum:
         if not self.vectors:
             self.discard()
             if self._first:
-                self._sum.add_noise(self._rng)
+                self.sum.add_noise(self.rng)
         self.vectors += len(vectors)
-        vectors *= self._sum.cells
+        vectors *= self.sum.cells
         np.rint(vectors, out=vectors)
-        self._sum.total += vectors.sum(axis=0).astype(np.int64)
+        self.sum.total += vectors.sum(axis=0).astype(np.int64)
         vectors[:] = 0
 
     def close(self) -> tuple[int, np.ndarray]:
         """End the sum; return how many vectors it has, and the noisy sum (size,)."""
-        self._sum.add_noise(self._rng)
-        found = self.vectors, self._sum.total / self._sum.cells
+        self.sum.add_noise(self.rng)
+        found = self.vectors, self.sum.total / self.sum.cells
         self.discard()
         return found
 
     def discard(self) -> None:
         """Discard the open sum."""
-        self._sum.total[:] = 0
+        self.sum.total[:] = 0
         self.vectors = 0
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_sum": copy.deepcopy(self._sum), "vectors": 0}
+        return self.__dict__ | {"sum": copy.deepcopy(self.sum), "vectors": 0}
 
 
 class HeldOut(Validator):
@@ -122,7 +122,7 @@ class HeldOut(Validator):
 
     def take(self, most: int, held_out: bool = False) -> np.ndarray:
         """See `Validator.take`: here of any number of people; with `held_out`, all are asked."""
-        first, self._questions = int(self.progress[MET]), self._questions[:0]
+        first, self.questions = int(self.progress[MET]), self.questions[:0]
         progress = self.progress.copy()
         progress[MET] = progress[END] = first + most
         self.progress = progress
@@ -136,23 +136,23 @@ class HeldOut(Validator):
 
         Person i has the next sizes[i] of the scores and targets y (N,).
         """
-        task, reach, rows = self._task, float(self.progress[REACH]), np.repeat(asked, sizes)
+        task, reach, rows = self.task, float(self.progress[REACH]), np.repeat(asked, sizes)
         counted, scored = rows == CONSTANT, rows > CONSTANT
         try:
             if counted.any():
-                groups = task.group(y[counted], self._known)
+                groups = task.group(y[counted], self.known)
                 self._counts.add(_averages(np.eye(task.groups)[groups], sizes[asked == CONSTANT]))
                 groups[:] = 0
             if scored.any():
                 own = scores[scored], y[scored]
                 vectors = np.zeros((len(own[0]), 2 * len(task.weights) + task.cells))
                 for j, (kind, weight) in enumerate(zip((ERROR, OTHER), task.weights, strict=True)):
-                    low, high = task.range(kind, self._fixed, reach)
-                    u = (2 * task.values(kind, *own, self._fixed, reach) - low - high) / (high - low)
+                    low, high = task.range(kind, self.fixed, reach)
+                    u = (2 * task.values(kind, *own, self.fixed, reach) - low - high) / (high - low)
                     vectors[:, 2 * j], vectors[:, 2 * j + 1] = weight * u, weight * u**2
                     u[:] = 0
                 if isinstance(task, Classes) and task.cells:
-                    vectors[np.arange(len(vectors)), 4 + task.cell(*own, self._fixed)] = _CELL
+                    vectors[np.arange(len(vectors)), 4 + task.cell(*own, self.fixed)] = _CELL
                 for raw in own:
                     raw[:] = 0
                 self.scores.add(_averages(vectors, sizes[asked > CONSTANT]))
@@ -161,15 +161,15 @@ class HeldOut(Validator):
 
     def close(self) -> None:
         """End the block: release its sums."""
-        task, block = self._task, np.zeros_like(self._open)
+        task, block = self.task, np.zeros_like(self.open)
         if self._counts.vectors:
             n, counts = self._counts.close()
-            self._known = task.counted(self._known, counts, n, self._counts.variance)
+            self.known = task.counted(self.known, counts, n, self._counts.variance)
             block[sums.ANSWERS] += n
         if self.scores.vectors:
             n, total = self.scores.close()
             for j, (kind, first) in enumerate(((ERROR, sums.ERRORS), (OTHER, sums.OTHERS))):
-                low, high = task.range(kind, self._fixed, float(self.progress[REACH]))
+                low, high = task.range(kind, self.fixed, float(self.progress[REACH]))
                 middle, half, weight = (high + low) / 2, (high - low) / 2, task.weights[j]
                 u, square = total[2 * j : 2 * j + 2] / weight
                 square = min(max(square, u**2 / n), n) + self.scores.variance / weight**2
@@ -184,7 +184,7 @@ class HeldOut(Validator):
                 block[sums.CELLS : sums.CELLS + 2] = n, self.scores.variance / _CELL**2
                 block[sums.COLUMNS :] = total[4:] / _CELL
             block[sums.ANSWERS] += n
-        self._open = block
+        self.open = block
         self._end_block()
 
 

@@ -50,22 +50,22 @@ class Validator:
 
     def __init__(self, plan: Plan, task: Task, size: int, rng: Rng | FreshWords) -> None:
         self.plan = plan
-        self._task, self._rng = task, rng
+        self.task, self.rng = task, rng
         self.progress = np.zeros(PROGRESS)
-        self._known = task.start(0.0, 1.0, self.summed)
+        self.known = task.start(0.0, 1.0, self.summed)
         self._total = np.zeros(sums.COLUMNS + task.cells)
         self._halves = sums.Rows(_STRETCHES, drift.FIRST, columns=len(self._total))
         self._window = sums.Rows(drift.ROWS, drift.FIRST, drift.LONGEST)
-        self._open = np.zeros_like(self._total)
+        self.open = np.zeros_like(self._total)
         self.point = np.zeros(size)
         """The vector that predicts in this block."""
-        self._fixed = self._known
-        self._questions = np.zeros(0, dtype=np.int64)
+        self.fixed = self.known
+        self.questions = np.zeros(0, dtype=np.int64)
 
     @property
     def due(self) -> bool:
         """Whether the block is complete, or its beginning was interrupted: `begin` comes before the next record."""
-        return not len(self._questions)
+        return not len(self.questions)
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """Begin a block with the point (size,) that predicts now.
@@ -77,21 +77,21 @@ class Validator:
         progress = self.progress.copy()
         if progress[REACH] == 0 and scale > 0:
             progress[REACH] = self.plan.bound or min(_REACH * scale, most)
-            self._known = self._task.start(middle, float(progress[REACH]), self.summed)
-        self.point, self._fixed = point.copy(), self._known
+            self.known = self.task.start(middle, float(progress[REACH]), self.summed)
+        self.point, self.fixed = point.copy(), self.known
         progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)
         self.progress = progress
         self._ask()
 
     def _end_block(self) -> None:
         """Add the answers of a block to the sums, and look for drift."""
-        block, self._open = self._open, np.zeros_like(self._total)
+        block, self.open = self.open, np.zeros_like(self._total)
         if not block[sums.ANSWERS]:
             return
         self._total = self._total + block
         self._halves.add(block)
         if self._window.add(block[: sums.COLUMNS]) and drift.risen(
-            self._window, self._task.largest(self.progress[REACH])
+            self._window, self.task.largest(self.progress[REACH])
         ):
             self._window.clear()
             self._halves.clear()
@@ -103,20 +103,20 @@ class Validator:
     def _ask(self) -> None:
         met, end = int(self.progress[MET]), int(self.progress[END])
         if self.progress[REACH] == 0:
-            self._questions = np.zeros(end - met, dtype=np.int64)
+            self.questions = np.zeros(end - met, dtype=np.int64)
         else:
-            cells = bool(self._task.cells)
-            self._questions = questions(met, end - met, self.plan.share, not self.knows_constant(), cells=cells)
+            cells = bool(self.task.cells)
+            self.questions = questions(met, end - met, self.plan.share, not self.knows_constant(), cells=cells)
 
     def knows_constant(self) -> bool:
         """Whether the constant of this block is known well enough to compare errors with it."""
-        if isinstance(self._task, Numbers) and not self.summed:
+        if isinstance(self.task, Numbers) and not self.summed:
             return bool(self.progress[INFORMATION] >= _SURE)
-        return self._task.sure(self._fixed)
+        return self.task.sure(self.fixed)
 
     def take(self, most: int) -> np.ndarray:
         """Return what the next records of the block, at most this many, are asked, and move past them."""
-        asked, self._questions = self._questions[:most], self._questions[most:]
+        asked, self.questions = self.questions[:most], self.questions[most:]
         self.progress[MET] += len(asked)
         return asked
 
@@ -126,7 +126,7 @@ class Validator:
         `scores` (n, K) are the linear predictors of `point` for them, and are overwritten; the targets y (n,) are not
         kept; `keep` (n,) are the probabilities of a true bit at their budgets.
         """
-        words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
+        words = draw(self.rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
         count = {CONSTANT: self._on_constant, ERROR: self._on_error, OTHER: self._on_error, CELL: self._on_cell}
         try:
             for kind in np.unique(asked).tolist():
@@ -144,19 +144,19 @@ class Validator:
 
     def _on_constant(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         first, reach = int(self.progress[CONSTANTS]), float(self.progress[REACH])
-        noisy = answer(self._task.bits(y, self._fixed, first), keep, words)
+        noisy = answer(self.task.bits(y, self.fixed, first), keep, words)
         progress = self.progress.copy()
         progress[CONSTANTS] += len(noisy)
         progress[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
         self.progress = progress
-        self._known = self._task.learned(noisy, self._known, first, reach)
+        self.known = self.task.learned(noisy, self.known, first, reach)
         self._add(sums.OTHERS, noisy[:0], len(noisy))
 
     def _on_error(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        known, reach = self._fixed, float(self.progress[REACH])
-        low, high = self._task.range(kind, known, reach)
+        known, reach = self.fixed, float(self.progress[REACH])
+        low, high = self.task.range(kind, known, reach)
         half = (high - low) / 2
-        values = self._task.values(kind, scores, y, known, reach)
+        values = self.task.values(kind, scores, y, known, reach)
         values -= low + half
         values /= half
         noisy = answer(values, keep, words) * half + (low + half)
@@ -167,34 +167,34 @@ class Validator:
 
     def _on_cell(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         """Ask for one random coordinate of the Walsh transform of a record's cell, other than the first."""
-        count = self._task.cells
+        count = self.task.cells
         rows = 1 + (words[:, 0] % np.uint64(count - 1)).astype(np.int64)
         signs = _walsh(count)[rows]
-        assert isinstance(self._task, Classes)
-        values = signs[np.arange(len(y)), self._task.cell(scores, y, self._fixed)]
+        assert isinstance(self.task, Classes)
+        values = signs[np.arange(len(y)), self.task.cell(scores, y, self.fixed)]
         noisy = answer(values, keep, words) * (count - 1)
-        more = np.zeros_like(self._open)
+        more = np.zeros_like(self.open)
         more[sums.ANSWERS] = more[sums.CELLS] = len(noisy)
         more[sums.CELL_NOISE] = np.square(noisy).sum() / (count * (count - 1))
         more[sums.COLUMNS :] = (noisy @ signs + len(noisy)) / count
-        self._open = self._open + more
+        self.open = self.open + more
 
     def _add(self, first: int, noisy: np.ndarray, answers: int, ranges: float = 0.0) -> None:
-        more = np.zeros_like(self._open)
+        more = np.zeros_like(self.open)
         more[first : first + 3] = len(noisy), noisy.sum(), np.square(noisy).sum()
         more[sums.ERROR_RANGE] = ranges
         more[sums.ANSWERS] = answers
-        self._open = self._open + more
+        self.open = self.open + more
 
     def quality(self) -> Quality:
         """The quality of the model by the answers."""
         reach = float(self.progress[REACH])
-        largest = self._task.largest(reach)
-        recent = quality.stretch(self._halves.later_half() + self._open, self._task, self._known, reach)
-        total = quality.stretch(self._total + self._open, self._task, self._known, reach)
+        largest = self.task.largest(reach)
+        recent = quality.stretch(self._halves.later_half() + self.open, self.task, self.known, reach)
+        total = quality.stretch(self._total + self.open, self.task, self.known, reach)
         drifts, verdict = int(self.progress[DRIFTS]), quality.verdict(recent)
         return Quality(
-            self._task.measure,
+            self.task.measure,
             largest if reach else None,
             total,
             recent,
@@ -213,11 +213,11 @@ class Validator:
     def _numbers(self) -> dict[str, np.ndarray]:
         return {
             "progress": self.progress,
-            "known": self._known,
-            "fixed": self._fixed,
+            "known": self.known,
+            "fixed": self.fixed,
             "point": self.point,
             "total": self._total,
-            "open": self._open,
+            "open": self.open,
             "halves": self._halves.numbers,
             "window": self._window.numbers,
         }
@@ -240,8 +240,8 @@ class Validator:
             if not (0 <= used <= len(found[name]) - 2 and length >= 1):
                 raise ConfigError(f"state: validation.{name} is out of range")
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
-        self.progress, self._known, self._fixed, self.point = progress, found["known"], found["fixed"], found["point"]
-        self._total, self._open = found["total"], found["open"]
+        self.progress, self.known, self.fixed, self.point = progress, found["known"], found["fixed"], found["point"]
+        self._total, self.open = found["total"], found["open"]
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
@@ -251,9 +251,9 @@ class Validator:
         self.progress[REACH], self.progress[DRIFT] = all_progress[:, REACH].max(), all_progress[:, DRIFT].max()
         self.progress[END] = self.progress[MET]
         best = parts[int(np.argmax(all_progress[:, INFORMATION]))]
-        self._known = self._fixed = best._known  # noqa: SLF001
-        self._total = np.sum([part._total + part._open for part in parts], axis=0)  # noqa: SLF001
-        later = np.sum([part._halves.later_half() + part._open for part in parts], axis=0)  # noqa: SLF001
+        self.known = self.fixed = best.known
+        self._total = np.sum([part._total + part.open for part in parts], axis=0)  # noqa: SLF001
+        later = np.sum([part._halves.later_half() + part.open for part in parts], axis=0)  # noqa: SLF001
         self._halves.start(later[None, :], max(drift.FIRST, later[sums.ANSWERS]))
         self._window.clear()
 

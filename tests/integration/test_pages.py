@@ -203,7 +203,7 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         assert json.loads(post.post_data or "")["reports"] == [shown]
         assert shown.keys() == {"version", "budget", "id", "gradient"}
         truth = json.loads(page.locator("#truth").text_content() or "")
-        row, y = half._schema.encode_one({"dep_delay": SECRET, "origin": "JFK", "late": "late"})
+        row, y = half.schema.encode_one({"dep_delay": SECRET, "origin": "JFK", "late": "late"})
         local = half.randomizer
         object.__setattr__(local, "mechanism", "none")
         assert truth == pytest.approx(local(row, y).gradient.tolist(), rel=1e-12)

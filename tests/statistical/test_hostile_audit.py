@@ -61,7 +61,7 @@ def attack(document: dict[str, Any], n: int, louder: float = 1.0) -> float:
     half = LocalHalf(json.dumps(document).encode(), document["agreement"])
     randomizer, target = half.randomizer, document["schema"]["target"]
     records = product((-1.0, 1.0), target["classes"] or target["bounds"])
-    encoded: list[Any] = [half._schema.encode_one({"x": x, "y": y}) for x, y in records]
+    encoded: list[Any] = [half.schema.encode_one({"x": x, "y": y}) for x, y in records]
     answers = np.array([true_answer(randomizer, *record) for record in encoded])
     apart = np.linalg.norm(answers[:, None] - answers[None], axis=2)
     one, other = np.unravel_index(int(np.argmax(apart)), apart.shape)

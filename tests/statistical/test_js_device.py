@@ -51,7 +51,7 @@ def mechanism_of(case: dict[str, Any]) -> Mechanism:
 
 def true_gradient(case: dict[str, Any], x: dict[str, Any], y: Any) -> np.ndarray:
     half = LocalHalf(json.dumps(case["document"]).encode())
-    row, target = half._schema.encode_one({**x, half._schema.target: y})
+    row, target = half.schema.encode_one({**x, half.schema.target: y})
     assert target is not None
     return np.array(noiseless(half, row, target))
 

@@ -42,11 +42,11 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     for trial in range(trials):
         for array, before in zip(arrays_of(model), arrays, strict=True):
             array[:] = before
-        validator.progress, validator._questions = clock.copy(), asked
-        validator._open = np.zeros_like(validator._open)
+        validator.progress, validator.questions = clock.copy(), asked
+        validator.open = np.zeros_like(validator.open)
         model.learn_arrays(X, y)
-        out[trial] = model.learner.arrays.state[0, 0], validator._open[TOLD]
-    assert (validator._questions != NOTHING).all()
+        out[trial] = model.learner.arrays.state[0, 0], validator.open[TOLD]
+    assert (validator.questions != NOTHING).all()
     return out
 
 
@@ -91,7 +91,7 @@ def test_a_sum_of_people_who_are_held_out_keeps_the_budget_and_half_its_noise_do
         for label, score in ((0.0, 9.0), (1.0, 9.0)):
             held = HeldOut(plan_of({"share": 0.1}), task, 1, SeededEntropy(3 + int(label)), GaussianDP(budget), first)
             held.begin(np.zeros(1), 0.0, 1.0, np.inf)
-            held._fixed = known
+            held.fixed = known
             held.add(np.full(1, ERROR), np.full((1, 1), score), np.full(1, label), np.ones(1, dtype=np.int64))
             held.scores.discard()  # the vector alone is of interest: its law is that plus the noise
             vectors = np.zeros((1, 20))

@@ -228,12 +228,12 @@ def test_learners_with_other_scales_are_merged_in_original_units() -> None:
 
 def test_where_scaling_is_impossible_it_is_off_or_an_error() -> None:
     for options in ({"intercept": False}, {"domain": L2Ball(5.0)}, {"features": ["a", "b", "c=v"]}):
-        assert not len(model(**options).learner._scales)  # type: ignore[arg-type]
+        assert not len(model(**options).learner.scales)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="private scaling needs"):
             model("private", **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="scaling: expected"):
         model("declared")
-    assert len(WindowedClassifier(features=WIDE).learner._scales) == 2
+    assert len(WindowedClassifier(features=WIDE).learner.scales) == 2
 
 
 def test_the_sums_are_wiped_where_their_noise_fails() -> None:

@@ -1,4 +1,4 @@
-"""States of two stores that learned the same."""
+"""States of two stores that learned the same, and what estimators hold in memory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def assert_same_states(ours: Snapshot, theirs: Snapshot) -> None:
             assert list(ours.state[name]["charged"].values()) == list(value["charged"].values())
         else:
             np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
+
+
+def buffer_of(model: Any) -> np.ndarray:
+    """The row and the target in the buffer through which an estimator learns single records."""
+    features = model._features
+    return np.append(features.row, features.target)
 
 
 def arrays_of(model: Any) -> list[np.ndarray]:

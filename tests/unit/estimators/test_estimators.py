@@ -46,6 +46,7 @@ from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
 from streamdp.scaling import unit_table as k
 from streamdp.windows.regularisers import ElasticNet
+from tests.support.states import buffer_of
 from tests.support.threads import in_threads
 
 ESTIMATORS = [name for name in streamdp.estimators.__all__ if name.endswith(("Regressor", "Classifier"))]
@@ -154,13 +155,12 @@ def test_no_raw_record_stays_behind() -> None:
     model = LDPSGDRegressor(features=["a"], ledger=Ledger("eps=1"))
     for budget, subject in ((None, "ann"), (None, "ann"), ("eps=2", "bob")):
         model.learn_one({"a": 0.3}, 0.7, budget=budget, subject=subject)
-        assert not model._features.row.any()
-        assert not model._features.target.any()
+        assert not buffer_of(model).any()
     with pytest.raises(SchemaError):
         model.learn_one({"a": float("nan")}, 0.7, subject="cid")
-    assert not np.isnan(model._features.row).any()
+    assert not np.isnan(buffer_of(model)).any()
     model.predict_one({"a": 0.3})
-    assert not model._features.row.any()
+    assert not buffer_of(model).any()
 
 
 # --- private

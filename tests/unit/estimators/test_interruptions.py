@@ -32,6 +32,7 @@ from streamdp.store.snapshot_codec import encode_state
 from streamdp.validation.validator import MET
 from tests.support.interruptions import interrupted, lines_of
 from tests.support.plain_method import Plain
+from tests.support.states import buffer_of
 
 pytestmark = pytest.mark.no_cover  # a tracer replaces that of the coverage
 
@@ -111,7 +112,7 @@ class Watched:
         self.fault(model.n_seen < before + (PEOPLE if taken is None else int(taken.sum())), "counts were lost")
         model.close_batch()
         self.fault(not model.at_boundary, "no boundary after close_batch")
-        self.fault(bool(model._features.row.any() or model._features.target.any()), "a record stays in the buffer")
+        self.fault(bool(buffer_of(model).any()), "a record stays in the buffer")
         type(self)().model.load_state_dict(model.state_dict())
         self.fault(not np.isfinite(model.theta).all(), "theta is not finite")
 
@@ -296,9 +297,9 @@ class Users(Watched):
         people = self.model.learner.people
         if "records" not in vars(people):  # a loaded estimator collects anew
             self.watch()
-        self.fault(self.model.at_boundary and bool(people._open), "a boundary while users are open")
+        self.fault(self.model.at_boundary and people.held > 0, "a boundary while users are open")
         super().go_on()
-        self.fault(people._rows.any(), "a raw record stays in memory")
+        self.fault(people.rows.any(), "a raw record stays in memory")
         self.spends()
 
     def spends(self) -> None:
@@ -334,7 +335,7 @@ class Windows(Users):
 
     def go_on(self) -> None:
         super(Users, self).go_on()
-        self.fault(self.model.learner.gathered._rows.any(), "a raw record stays in memory")
+        self.fault(self.model.learner.gathered.rows.any(), "a raw record stays in memory")
         self.spends()
 
 
@@ -453,7 +454,7 @@ def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Wat
     """At any of some lines; what is compared is the whole state, with theta and the query point in memory."""
 
     def whole(model: Any) -> Any:
-        if model._features is None:
+        if model.prediction is None:
             return None
         points = [model.theta.tolist(), getattr(model, "_middle", model.theta).tolist()]
         return encode_state(model.state_dict()), points

@@ -67,7 +67,7 @@ def test_a_marker_and_time_close_users_too(monkeypatch: pytest.MonkeyPatch) -> N
     sizes = sizes_of_reports(monkeypatch)
     learner = model(items_per_user=4, window_seconds=5.0)
     now = [100.0]
-    learner.learner.people._clock = lambda: now[0]
+    learner.learner.people.clock = lambda: now[0]
     X, y, _ = data(1, 8)
     learner.learn_arrays(X[:3], y[:3], subjects=list("aab"))
     learner.close_user("a")
@@ -174,7 +174,7 @@ def test_room_is_kept_for_open_users_only() -> None:
         part = slice(begin, begin + 30)
         learner.learn_arrays(X[part], y[part], subjects=subjects[part])
         assert learner.at_boundary
-    assert len(learner.learner.people._rows) == 30
+    assert len(learner.learner.people.rows) == 30
     assert learner.n_users == 3000
 
 
@@ -202,7 +202,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         learner.state_dict()
     assert "14 that are missing" in str(caught.value)
     needle = np.float64(SECRET).tobytes()
-    assert needle in learner.learner.people._rows.tobytes()
+    assert needle in learner.learner.people.rows.tobytes()
     for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
         assert (made.n_seen, made.n_users, made.at_boundary) == (3, 1, True)
         assert needle not in pickle.dumps(made)
@@ -210,7 +210,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         made.learn_arrays(X, y, subjects=list("abcaaa"))
     assert needle not in pickle.dumps(learner)
     learner.close_batch()
-    assert not learner.learner.people._rows.any()
+    assert not learner.learner.people.rows.any()
     assert needle not in pickle.dumps(learner.state_dict())
 
 

@@ -22,6 +22,7 @@ from streamdp import (
     ShuffleRegressor,
 )
 from streamdp.errors import SchemaError
+from tests.support.states import buffer_of
 
 FEATURES = ["a", "b", "c"]
 BOUNDS = {"a": (-2, 2), "b": (0, 1), "c": ["red", "green", "blue"]}
@@ -72,7 +73,7 @@ def test_both_ways_learn_the_same(name: str) -> None:
             model.learn_one(x, y)
         used += short.learner.fast is not None
         assert (short.n_seen, short.at_boundary) == (long.n_seen, long.at_boundary)
-        assert not short._features.row.any()
+        assert not buffer_of(short).any()
     assert used > N / 2
     assert long.learner.fast is None
     assert short.guarantee == long.guarantee

@@ -195,7 +195,7 @@ def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: py
 @pytest.mark.parametrize("rounds", [None, 3])
 def test_a_cohort_of_nobody_spends_nothing(rounds: int | None) -> None:
     learner = model(method="ac-sa")
-    learner.learn_cohort(np.empty((0, len(learner._names))), np.empty(0), rounds)
+    learner.learn_cohort(np.empty((0, len(learner.feature_names))), np.empty(0), rounds)
     assert learner.n_seen == 0
     assert learner.guarantee.budgets == ()
 

@@ -313,10 +313,10 @@ def test_the_laws_of_a_report_have_the_ratio_of_its_budget(epsilon: float, cells
     """Exactly, from the probabilities that words are compared with, and nearly all of the budget is used."""
     oracle = Oracle(cells, epsilon, unary)
     if unary:
-        q, p = oracle._other / 2**16, 0.5
+        q, p = oracle.other / 2**16, 0.5
         ratio = p * (1 - q) / ((1 - p) * q)
     else:
-        keep = oracle._keep
+        keep = oracle.keep
         ratio = (keep + (1 - keep) / cells) / ((1 - keep) / cells)
     assert math.log(ratio) <= epsilon
     assert math.log(ratio) == pytest.approx(epsilon, rel=0.01)
@@ -458,11 +458,7 @@ def test_people_who_come_each_day_are_counted_each_day(many: bool) -> None:
     with streamdp.Ledger("eps=40,delta=1e-3") as ledger:
         model, frame = dated("process", ledger=ledger), people(50)
         times, names = np.repeat([DAY, 2 * DAY, 3 * DAY], 50), [f"p{i}" for i in range(50)] * 3
-        X = (
-            np.vstack([model._features.schema.encode_raw(row) for row in frame.to_dict("records")] * 3)
-            if many
-            else None
-        )
+        X = np.vstack([model.encoder.encode_raw(row) for row in frame.to_dict("records")] * 3) if many else None
         if many:
             model.learn_arrays(X, times.astype(float), subjects=names)
         else:

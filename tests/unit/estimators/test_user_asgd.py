@@ -156,7 +156,7 @@ def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     whole, first, second = (model(items_per_user=4, seed=5) for _ in range(3))
     whole.learn_arrays(X, y, subjects=subjects)
     first.learn_arrays(X[:800], y[:800], subjects=subjects[:800])
-    assert 0 < first.learner._answered < first.learner.mean.users
+    assert 0 < first.learner.answered < first.learner.mean.users
     second.load_state_dict(first.state_dict())
     second.learner.rng, second.learner.fast = first.learner.rng, None
     second.learn_arrays(X[800:], y[800:], subjects=subjects[800:])
@@ -221,7 +221,7 @@ def test_a_state_goes_on_in_a_change_and_parts_that_noticed_one_are_merged() -> 
     first.learn_arrays(X[half[0]], y[half[0]], subjects=subjects[half[0]])
     second = regressor()
     second.load_state_dict(first.state_dict())
-    second._rng = first._rng
+    second.learner.rng, second.learner.fast = first.learner.rng, None
     second.learn_arrays(X[half[1]], y[half[1]], subjects=subjects[half[1]])
     assert whole.n_changes > 0
     for key, value in whole.state_dict().items():

@@ -29,6 +29,7 @@ from streamdp.optim.losses import Huber, Loss
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound
+from tests.support.states import buffer_of
 from tests.support.user_model import NAMES, SECRET, WEIGHTS, data, mean_gradient, model, row, silent
 
 # --- the steps
@@ -167,7 +168,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     for user in range(90):
         rows = slice(4 * user, 4 * user + 4)
         randomizer = learner.randomizer
-        assert (randomizer.coordinate is None) == (learner.learner._answered >= 16)
+        assert (randomizer.coordinate is None) == (learner.learner.answered >= 16)
         report = randomizer([(row(x), t) for x, t in zip(X[rows], y[rows], strict=True)])
         assert (report.budget, report.private) == (learner.learner.budget, False)
         learner.absorb(report)
@@ -398,7 +399,7 @@ def test_errors_are_typed_show_no_value_and_change_nothing(act: Callable[[Any], 
         act(learner)
     assert "55512" not in str(caught.value)
     assert (learner.n_seen, learner.n_users, learner.learner.people.held) == (1, 0, 1)
-    assert not learner._features.row.any()
+    assert not buffer_of(learner).any()
 
 
 def test_records_that_allow_less_are_refused_and_nothing_is_known_before_features_are() -> None:

@@ -291,7 +291,7 @@ def test_copies_have_answers_and_words_of_their_own() -> None:
     assert model.quality is not None
     assert twin.quality is not None
     assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
-    mine, theirs = model.second_use.validator._rng, twin.second_use.validator._rng
+    mine, theirs = model.second_use.validator.rng, twin.second_use.validator.rng
     assert not set(mine.words.tolist()) & set(theirs.words.tolist()[1:]) - {0}  # type: ignore[union-attr]
 
 

@@ -207,13 +207,13 @@ def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -
         assert (copied.at_boundary, copied.n_seen) == (True, 0)
     with pytest.raises(NotAtBoundaryError, match="open window"):
         learner.state_dict()
-    rows = learner.learner.gathered._rows
+    rows = learner.learner.gathered.rows
     learner.close_batch()
     assert learner.n_windows == 1
     assert not secrets(learner, classes=True)
     assert not rows.any()
     learner.learn_arrays(np.abs(X) + 7_123_000, y, subjects=subjects)
-    rows = learner.learner.gathered._rows
+    rows = learner.learner.gathered.rows
     learner.load_state_dict(made(window=200, loss=Quantile(tau=0.5)).state_dict())
     assert not secrets(learner)
     assert not rows.any()

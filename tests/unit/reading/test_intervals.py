@@ -220,11 +220,11 @@ def test_what_paths_can_tell() -> None:
     """The power of the best test of size .05 between two known k of a known direction (Neyman and Pearson)."""
     rng, lengths = np.random.default_rng(0), np.full(28, END / SEGMENTS)
     edges = END + 10 - np.concatenate([np.cumsum(lengths[::-1])[::-1], [0.0]])
-    covariances = intervals._covariance(0.0, 0.0, *shares_of(edges, DECAY))
+    covariances = intervals.covariance(0.0, 0.0, *shares_of(edges, DECAY))
     contrasts = np.linalg.svd(np.ones((1, 28)))[2][1:]
 
     def power(many: float, few: float) -> float:
-        laws = [contrasts @ covariances[np.argmin(np.abs(intervals._TIMES - k))] @ contrasts.T for k in (many, few)]
+        laws = [contrasts @ covariances[np.argmin(np.abs(intervals.TIMES - k))] @ contrasts.T for k in (many, few)]
         gain = np.linalg.inv(laws[0]) - np.linalg.inv(laws[1])
         usual, slow = (
             np.einsum("ni,ij,nj->n", x, gain, x)
@@ -349,11 +349,11 @@ def shares_of(edges: np.ndarray, decay: float) -> np.ndarray:
 def test_covariances_are_those_of_fine_steps(decay: float) -> None:
     """The closed form against 400 Euler steps a segment, for the slow half of the grid; rates vary within segments."""
     edges, fine = np.linspace(200.0, 1000.0, 9), 400
-    found = intervals._covariance(0.3, 0.2, *shares_of(edges, decay))
+    found = intervals.covariance(0.3, 0.2, *shares_of(edges, decay))
     passed = np.sum(((edges[1:] + edges[:-1]) / 2) ** -decay * np.diff(edges))
     shares, noises = shares_of(edges, decay)
     for place in (0, 10, 20):
-        rate = intervals._TIMES[place] / passed
+        rate = intervals.TIMES[place] / passed
         grid = np.linspace(edges[0], edges[-1], 8 * fine + 1)
         T, dT = (grid[1:] + grid[:-1]) / 2, np.diff(grid)
         shrink = np.exp(-rate * T**-decay * dT)
@@ -369,7 +369,7 @@ def test_quantiles_are_those_of_the_mixture() -> None:
     weights = np.array([[0.2, 1.0], [0.8, 0.0]])
     centres, errors = np.array([[0.0, 3.0], [1.0, 9.0]]), np.array([[1.0, 2.0], [0.1, 1.0]])
     for p in (0.0005, 0.025, 0.3, 0.975, 0.9995):
-        found = intervals._quantile(weights, centres, errors, p)
+        found = intervals.quantile(weights, centres, errors, p)
         reached = np.sum(weights * scipy.special.ndtr((found - centres) / errors), axis=0)
         np.testing.assert_allclose(reached, p, atol=1e-5)
 

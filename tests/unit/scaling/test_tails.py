@@ -68,7 +68,7 @@ def search_of(values: np.ndarray, epsilon: float) -> UnitSearch:
         search.count(search.wait)
         asked = search.ask()
         assert asked is not None
-        search.take(asked, bool((asked.low <= x < asked.high) == (rng.random() < search._keep)))
+        search.take(asked, bool((asked.low <= x < asked.high) == (rng.random() < search.keep)))
     return search
 
 
@@ -142,7 +142,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
 def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() -> None:
     values = 2.0 * (np.random.default_rng(1).random(600) < 0.1) - 1
     first, second = search_of(values[:300], 4.0), search_of(values[300:], 4.0)
-    read, both = (UnitSearch(np.array([True]), {}, None, False, first._keep) for _ in range(2))
+    read, both = (UnitSearch(np.array([True]), {}, None, False, first.keep) for _ in range(2))
     read.read(first.learned())
     np.testing.assert_array_equal(read.arrays.summary, first.arrays.summary)
     assert read.ask() == first.ask()

@@ -200,7 +200,7 @@ def test_concurrent_duplicates_count_once(tmp_path: Path) -> None:
 def held_commits(http: Any) -> tuple[threading.Event, threading.Event]:
     """Hold every commit of the job: the first event tells that one has begun, and the second lets all go on."""
     inside, go_on = threading.Event(), threading.Event()
-    answers = http.app.state.jobs["late"]._answers
+    answers = http.app.state.jobs["late"].answers
     write = answers.write
 
     def slow(*arguments: Any) -> None:
@@ -251,7 +251,7 @@ def test_a_full_queue_is_refused_with_429(tmp_path: Path) -> None:
 def test_a_failed_commit_is_told_and_a_retry_counts_once(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         learn(http, [record(0)])
-        answers = http.app.state.jobs["late"]._answers  # type: ignore[attr-defined]
+        answers = http.app.state.jobs["late"].answers  # type: ignore[attr-defined]
 
         def fails(*arguments: Any) -> None:
             raise OSError(SECRET)

@@ -23,7 +23,7 @@ def test_answers_are_remembered_until_they_are_old(place: str) -> None:
     clock.sleep(1e9)
     with Store(place, "late", "1") as store:
         answers = store.answers(1)
-        answers._clock = clock
+        answers.clock = clock
         keys = [answers.digest(b"learn", name) for name in (b"a", b"b", b"c")]
         commit(store, answers, 1, b"a")
         clock.sleep(1800)
@@ -37,7 +37,7 @@ def test_answers_are_remembered_until_they_are_old(place: str) -> None:
         assert answers.recall(keys)[keys[0]][1] == {"n": 3}
     with Store(place, "late", "1") as store:
         answers = store.answers(1)
-        answers._clock = clock
+        answers.clock = clock
         digest, answer = answers.recall(keys)[keys[1]]
         assert (digest, answer) == (answers.digest(b"body", b"b"), {"n": 2})
 
@@ -71,7 +71,7 @@ def test_a_commit_with_a_known_key_is_refused_until_the_key_is_old(place: str) -
     clock.sleep(1e9)
     with Store(place, "late", "1") as store:
         answers = store.answers(1)
-        answers._clock = clock
+        answers.clock = clock
         commit(store, answers, 1, b"a", b"b")
         with pytest.raises(ConflictError):
             commit(store, answers, 2, b"c", b"b")
@@ -79,6 +79,6 @@ def test_a_commit_with_a_known_key_is_refused_until_the_key_is_old(place: str) -
         assert snapshot.counts == Counts(1)
         assert answers.recall([answers.digest(b"learn", b"c")]) == {}
         clock.sleep(3600)
-        answers._pruned_at = clock()  # the old rows are still there
+        answers.pruned_at = clock()  # the old rows are still there
         commit(store, answers, 2, b"c", b"b")
         assert answers.recall([answers.digest(b"learn", b"b")])[answers.digest(b"learn", b"b")][1] == {"n": 2}

@@ -169,7 +169,7 @@ def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any)
     sums = model.second_use.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert twin.second_use.sums.held == 0
-        assert not twin.second_use.sums.scores._sum.total.any()
+        assert not twin.second_use.sums.scores.sum.total.any()
     assert kind is WindowedClassifier or sums.held > 0
     model.close_batch()
     assert sums.held == 0
@@ -206,7 +206,7 @@ def test_the_noise_of_a_sum_has_its_scale_and_no_other(first: bool) -> None:
     draws = []
     for _ in range(100):
         total.add(np.zeros((3, 64)))
-        assert total._sum.total.any() == first
+        assert total.sum.total.any() == first
         n, noisy = total.close()
         assert n == 3
         draws.append(noisy)
@@ -237,7 +237,7 @@ def test_no_two_records_are_further_apart_than_claimed(task: Any, monkeypatch: p
         outputs = 1 if isinstance(task, Numbers) or task.groups == 2 else task.groups
         if isinstance(task, Classes):
             p = rng.dirichlet(np.full(task.groups, 0.4))
-            held._fixed = held._known = task.counted(task.start(0, 1), 1e6 * p, int(1e6), 1.0)
+            held.fixed = held.known = task.counted(task.start(0, 1), 1e6 * p, int(1e6), 1.0)
         scores = rng.normal(size=(300, outputs)) * 10.0 ** rng.integers(-1, 4, (300, 1))
         if trial % 2:
             scores[:] = rng.choice([-1e300, -1.5, 0.0, 1.5, 1e300], (300, outputs))
