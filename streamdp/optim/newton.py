@@ -154,9 +154,9 @@ class Newton(Growing):
         self.curvature = curvature
         self._scaled = scaled
         self._project = project
-        self._deviation = deviation
+        self.deviation = deviation
         d, q = curvature.parameters, curvature.columns
-        self._noise = deviation**2 * d
+        self.noise = deviation**2 * d
         self._upper = np.triu_indices(q)
         self.state[:d] = start
         self._wide, self._follow, self._replans = wide, follow, replans
@@ -164,7 +164,7 @@ class Newton(Growing):
         self._own = own
         self._secants = Secants()
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
-        self._units[:] = self._first_units
+        self.units[:] = self._first_units
         if more:
             self.state[self._whole :] = BatchSearch(*self._bounds).numbers
 
@@ -199,7 +199,7 @@ class Newton(Growing):
     @property
     def middle(self) -> np.ndarray:
         """See `BatchSteps.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
-        return np.append(Units(self._units).inward(self.estimate), self._units)
+        return np.append(Units(self.units).inward(self.estimate), self.units)
 
     @property
     def estimate(self) -> np.ndarray:
@@ -208,7 +208,7 @@ class Newton(Growing):
         return point
 
     @property
-    def _units(self) -> np.ndarray:
+    def units(self) -> np.ndarray:
         """(2, p) centres and slopes: a view."""
         return self.state[self._size : self._whole].reshape(2, -1)
 
@@ -246,9 +246,9 @@ class Newton(Growing):
         """
         curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
         weight, noise = self._sums[:2].tolist()
-        if self._searching or not weight:
+        if self.searching or not weight:
             return None
-        units, entries = Units(self._units), noise / weight**2
+        units, entries = Units(self.units), noise / weight**2
         hessian, expected = self._hessian(self._curved), min(1.0, math.sqrt(2 / q))
         leading = np.r_[:q, d : d + q, 2 * d : 2 * d + 7]
         sigma = 1.0
@@ -281,9 +281,9 @@ class Newton(Growing):
         return np.array([np.zeros(len(self._scaled)), np.where(self._scaled, 1 / START, 1.0)])
 
     @property
-    def _searching(self) -> bool:
+    def searching(self) -> bool:
         """Whether the centre and the scale of the target are not known yet, so that no columns are seen."""
-        return bool(self._scaled.size) and not self._units[1].any()
+        return bool(self._scaled.size) and not self.units[1].any()
 
     @property
     def target(self) -> tuple[float, float, float]:
@@ -292,9 +292,9 @@ class Newton(Growing):
         The spread is that of a target with independent columns of spread 1 in their units, and sigma. It is 0 with no
         search, or before.
         """
-        if self._searching or len(self.state) == self._whole:
+        if self.searching or len(self.state) == self._whole:
             return 0.0, 0.0, 0.0
-        point = Units(self._units).inward(self.estimate)
+        point = Units(self.units).inward(self.estimate)
         return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
 
     def _begin_anew(self) -> None:
@@ -307,14 +307,14 @@ class Newton(Growing):
     @property
     def least(self) -> int:
         """See `BatchSteps.least`: N_0."""
-        return math.ceil(self._noise / self.curvature.variance)
+        return math.ceil(self.noise / self.curvature.variance)
 
     @property
     def _least_batch(self) -> float:
         return max(32.0, 10.0 * self.curvature.parameters)
 
     def _size_after(self, records: int) -> int:
-        balance = self._noise / self.curvature.variance
+        balance = self.noise / self.curvature.variance
         first = max(self._least_batch, 4 * math.sqrt(balance))
         since = int(self._sums[3])
         if since:
@@ -339,7 +339,7 @@ class Newton(Growing):
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
         """See `BatchSteps.move`."""
         self.records += advance
-        if self._searching:
+        if self.searching:
             self._search(total, size)
             return
         if self._outgrown(total, size):
@@ -356,17 +356,17 @@ class Newton(Growing):
                 faint, state = _FAINT, self.state.copy()
                 self._forget(state, probes.found.block)
                 self.state[:] = state
-        deviation = self._deviation * louder
+        deviation = self.deviation * louder
         tau = self._information(size, deviation)
         omega = faint * tau * self._kept(float(self._blocks[:, change.INFORMATION].sum()) + tau)
         self.learn([Round(self.estimate, total, deviation)], size, tau, omega)
         if self._follow and faint == 1:
             self.follow(_SURE)
         weight, noise = self._sums[:2].tolist()
-        units = narrowed(self._units, self._scaled, self._hessian(self._curved), noise / weight**2)
+        units = narrowed(self.units, self._scaled, self._hessian(self._curved), noise / weight**2)
         if units is not None:
             self._begin_anew()
-            self._units[:] = units
+            self.units[:] = units
 
     @property
     def _curved(self) -> np.ndarray:
@@ -380,7 +380,7 @@ class Newton(Growing):
             return False
         excess = -2 * float(total[curvature.parameters - 1]) / size
         most = (loss.c**2 - loss.kappa) * min(1.0, math.sqrt(2 / curvature.columns))
-        return excess > _OUTGROWN * most + 4 * math.sqrt(4 * self._deviation**2 + size) / size
+        return excess > _OUTGROWN * most + 4 * math.sqrt(4 * self.deviation**2 + size) / size
 
     def _search_anew(self) -> None:
         """Forget all but the intercept, and search for the target within its bounds again."""
@@ -398,7 +398,7 @@ class Newton(Growing):
         assert isinstance(loss, Huber)
         search = BatchSearch(*self._bounds)
         search.read(self.state[self._whole :])
-        gradient, noise = total[d - 2 : d] / size, self._deviation**2
+        gradient, noise = total[d - 2 : d] / size, self.deviation**2
         search.take(
             (float(self.state[d - 2]), float(self.state[d - 1])),
             loss.c,
@@ -421,7 +421,7 @@ class Newton(Growing):
         They add the information tau to T and have the weight omega > 0 together, in proportion to their shares.
         """
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
-        state, units, q = self.state.copy(), Units(self._units), self.curvature.columns
+        state, units, q = self.state.copy(), Units(self.units), self.curvature.columns
         points = np.array([units.inward(each.point) for each in rounds])
         means = np.array([each.total for each in rounds]) / size
         deviations = np.array([each.deviation for each in rounds]) / size
@@ -452,8 +452,8 @@ class Newton(Growing):
     @property
     def probing(self) -> tuple[int, float]:
         """See `BatchSteps.probing`."""
-        able = self._follow and self._replans and self._fixed is None and not self._searching
-        balance, batch = self._noise / self.curvature.variance, self.batch
+        able = self._follow and self._replans and self._fixed is None and not self.searching
+        balance, batch = self.noise / self.curvature.variance, self.batch
         share = min(_MOST, 1 - 1 / (1 + _COST * (1 + batch / max(balance, 1.0))))
         each = math.ceil(max(_LEAST_PROBE, self._least_batch, _PROBE * math.sqrt(balance / share)))
         return (each, share) if able and batch >= 2 * each else (0, 0.0)
@@ -483,7 +483,7 @@ class Newton(Growing):
         powers[[change.SQUARES, change.NOISE]] = 2
         self._forget(state, change.used(self._blocks))
         self._blocks_of(state)[: len(blocks)] = blocks * share**powers
-        state[:d] = self._next(Units(self._units).inward(state[:d]), state)
+        state[:d] = self._next(Units(self.units).inward(state[:d]), state)
         self.state[:] = state
 
     def follow(self, sure: float) -> None:
@@ -492,7 +492,7 @@ class Newton(Growing):
         A change needs `sure` times N_0 records.
         """
         state, d = self.state.copy(), self.curvature.parameters
-        point, blocks = Units(self._units).inward(state[:d]), self._blocks_of(state)
+        point, blocks = Units(self.units).inward(state[:d]), self._blocks_of(state)
         found = self._find(blocks, sure)
         if found is None:
             return
@@ -506,14 +506,14 @@ class Newton(Growing):
     def _find(self, blocks: np.ndarray, sure: float) -> change.Change | None:
         """Where the stream changed, by these blocks; the last ones need `sure` times N_0 records."""
         curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
-        point = Units(self._units).inward(self.estimate)
+        point = Units(self.units).inward(self.estimate)
         carries = np.zeros((d, d))
         carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
         variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
         variances = np.maximum(variances, _VARIANCES[huber])
         if huber:
             carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        least = sure * self._noise / curvature.variance
+        least = sure * self.noise / curvature.variance
         return change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0, least)
 
     def _forget(self, state: np.ndarray, before: int) -> None:
@@ -539,7 +539,7 @@ class Newton(Growing):
             state = self.state.copy()
             self._forget(state, before)
             d = self.curvature.parameters
-            state[:d] = self._next(Units(self._units).inward(state[:d]), state)
+            state[:d] = self._next(Units(self.units).inward(state[:d]), state)
             self.state[:] = state
 
     def _next(self, point: np.ndarray, state: np.ndarray) -> np.ndarray:
@@ -569,7 +569,7 @@ class Newton(Growing):
         if huber:
             bend = max(float(curved[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
-        return self._project(Units(self._units).outward(found))
+        return self._project(Units(self.units).outward(found))
 
     def _hessian(self, curved: np.ndarray) -> np.ndarray:
         """A (q, q) of the weighted mean of what follows the gradient in vectors."""
@@ -598,7 +598,7 @@ class Newton(Growing):
         search for the target count only if all do; then the one with the most records goes on.
         """
         self.records = min(MOST_RECORDS, sum(part.records for part in parts))
-        found = [part for part in parts if not part._searching]  # noqa: SLF001 - the same class
+        found = [part for part in parts if not part.searching]
         if not found:
             self.state[:] = max(parts, key=lambda part: part.records).state
             return
@@ -610,9 +610,9 @@ class Newton(Growing):
         d, size = self.curvature.parameters, self.curvature.size
         self.state[:d] = average
         first = max(parts, key=lambda part: float(part._blocks[:, change.INFORMATION].sum()))  # noqa: SLF001
-        self._units[:] = first._units  # noqa: SLF001 - the same class
+        self.units[:] = first.units
         self._sums[2:] = 0, 0, max(part.changes for part in parts)
-        same = all(np.array_equal(part._units, self._units) for part in parts)  # noqa: SLF001
+        same = all(np.array_equal(part.units, self.units) for part in parts)
         weights = np.array([part._sums[0] for part in parts])  # noqa: SLF001
         if weights.sum() > 0 and same:
             state = self.state.copy()
@@ -621,5 +621,5 @@ class Newton(Growing):
             blocks = self._blocks_of(state)
             blocks[0] = np.sum([part._blocks.sum(axis=0) for part in parts], axis=0)  # noqa: SLF001
             blocks[0, change.LEVEL] = max(part._blocks[:, change.LEVEL].max() for part in parts)  # noqa: SLF001
-            state[:d] = self._next(Units(self._units).inward(average), state)
+            state[:d] = self._next(Units(self.units).inward(average), state)
             self.state[:] = state

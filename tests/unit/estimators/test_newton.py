@@ -148,7 +148,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         curvature = Curvature(model.learner.problem.loss, 4)
         scale = math.sqrt(Gaussian(model.learner.budget, curvature.bound, curvature.sensitivity).variance(1))
         assert model.learner.sum.scale / model.learner.sum.cells == pytest.approx(scale, rel=1e-4)
-        assert model.learner.batch_steps._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
+        assert model.learner.batch_steps.deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
     for make, calibration in ((MODELS["shuffle huber"], "tight"), (MODELS["shuffle logistic"], "paper")):
         model = make(calibration=calibration)
@@ -157,7 +157,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         assert (params.d, params.bound) == (curvature.size, curvature.bound)
         assert params.sensitivity == pytest.approx(curvature.sensitivity)
         deviation = math.sqrt(params.noise_variance / params.d)
-        assert model.learner.batch_steps._deviation == pytest.approx(deviation, rel=0.1)
+        assert model.learner.batch_steps.deviation == pytest.approx(deviation, rel=0.1)
 
 
 @batched
@@ -226,8 +226,8 @@ def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> Non
         assert (model.at_boundary, model.n_seen, model.learner.batch_steps.place) == (True, 20, (0, 0, 20))
         walk = model.learner.batch_steps
         d = walk.curvature.parameters
-        assert averages(walk).information == pytest.approx(1 / (walk.curvature.variance / 20 + walk._noise / 400))
-        assert walk._noise == pytest.approx(walk._deviation**2 * d)
+        assert averages(walk).information == pytest.approx(1 / (walk.curvature.variance / 20 + walk.noise / 400))
+        assert walk.noise == pytest.approx(walk.deviation**2 * d)
         model.close_batch()
         assert model.learner.batch_steps.place == (0, 0, 20)
 

@@ -54,7 +54,7 @@ def learn(walk: Newton, X: np.ndarray, y: np.ndarray, seed: int | None = None) -
     while at + (batch := walk.batch) <= len(X):
         rows = slice(at, at + batch)
         total = walk.curvature.vectors(spec, walk.middle, X[rows], y[rows]).sum(axis=0)
-        walk.move(total + walk._deviation * rng.standard_normal(len(total)), batch, batch)
+        walk.move(total + walk.deviation * rng.standard_normal(len(total)), batch, batch)
         at += batch
 
 

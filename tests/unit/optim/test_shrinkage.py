@@ -62,7 +62,7 @@ def test_the_walk_knows_the_noise_of_its_slopes() -> None:
         for seed in range(20):
             rng = np.random.default_rng(seed)
             walk.state[:] = 0
-            walk.state[6], walk._units[1] = 1.0, 1.0
+            walk.state[6], walk.units[1] = 1.0, 1.0
             total = 20.0 * rng.normal(size=walk.curvature.size)
             total[7 + np.cumsum([0, 6, 5, 4, 3, 2])] += 100.0 * walk.curvature.factor
             walk.move(total, 500, 500)

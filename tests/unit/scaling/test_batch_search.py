@@ -130,7 +130,7 @@ def test_parts_that_search_do_not_move_a_merged_model() -> None:
     total = np.zeros(newton().curvature.size)
     total[3] = 250.0
     found, searching, least = newton(), newton(60.0), newton(60.0)
-    while found._searching:
+    while found.searching:
         found.move(total, 500, 500)
     for _ in range(2):
         searching.move(total + 100.0, 500, 500)
@@ -138,7 +138,7 @@ def test_parts_that_search_do_not_move_a_merged_model() -> None:
     merged = newton()
     merged.merge([searching, found], np.array([0, 0, 999.0, 999.0]))
     np.testing.assert_allclose(merged.estimate, found.estimate)
-    np.testing.assert_array_equal(merged._units, found._units)
+    np.testing.assert_array_equal(merged.units, found.units)
     assert merged.records == found.records + searching.records
     assert not merged.state[merged._whole :].any()
     both = newton(60.0)

@@ -142,7 +142,7 @@ def learn(walk: Newton, batches: int, centre: float, width: float, seed: int = 0
         X = centre + width * rng.uniform(-1, 1, (500, 2))
         y = X @ [3.0, -2.0] + 5.0 + rng.normal(0, 0.01, 500)
         total = walk.curvature.vectors(spec, walk.middle, X, y).sum(axis=0)
-        walk.move(total + walk._deviation * rng.standard_normal(len(total)), 500, 500)
+        walk.move(total + walk.deviation * rng.standard_normal(len(total)), 500, 500)
 
 
 def test_the_walk_finds_narrow_columns_and_a_far_target() -> None:
@@ -150,13 +150,13 @@ def test_the_walk_finds_narrow_columns_and_a_far_target() -> None:
         walk = newton(wide, 2.0)
         learn(walk, 60, 0.5, 0.05)
         np.testing.assert_allclose(walk.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
-        np.testing.assert_allclose(walk._units[0], 0.5, atol=0.05)
-        assert np.all(walk._units[1] > 10)
+        np.testing.assert_allclose(walk.units[0], 0.5, atol=0.05)
+        assert np.all(walk.units[1] > 10)
 
 
 def test_the_search_sees_no_columns_and_ends() -> None:
     walk, places = newton(True, 2.0), []
-    while walk._searching:
+    while walk.searching:
         assert not walk.middle[-4:].any()
         assert not walk.estimate[:2].any()
         places.append(float(walk.estimate[3]))
@@ -166,7 +166,7 @@ def test_the_search_sees_no_columns_and_ends() -> None:
     assert len(places) > 1
     assert spread / 2 < walk.estimate[3] < 4 * spread
     assert abs(walk.estimate[2] - 5.0) < spread / 4
-    np.testing.assert_allclose(walk._units, [[0, 0], [1 / START] * 2])
+    np.testing.assert_allclose(walk.units, [[0, 0], [1 / START] * 2])
 
 
 def accept(theta: np.ndarray) -> None:
@@ -199,7 +199,7 @@ def test_merged_walks_of_other_units_begin_anew_at_their_average() -> None:
     merged, average = newton(), np.array([1.0, 2.0, 3.0, 0.5])
     merged.merge(parts, average)
     np.testing.assert_array_equal(merged.estimate, average)
-    np.testing.assert_array_equal(merged._units, parts[0]._units)
+    np.testing.assert_array_equal(merged.units, parts[0].units)
     assert averages(merged)[3:] == (0.0, 0.0, 0.0)
     assert merged.records == 43 * 500
     learn(merged, 40, 0.5, 0.05, 2)
