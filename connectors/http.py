@@ -42,7 +42,8 @@ class HTTPSource:
         self._memory = memory
         self._queue_records = queue_records
         self._queue: deque[Call] = deque()
-        self._queued = 0
+        self.waiting = 0
+        """How many records wait to be polled."""
         self._several = False  # whether the last commit answered several calls
         self._change = threading.Condition()
         self._closed = False
@@ -66,16 +67,11 @@ class HTTPSource:
         with self._change:
             if self._closed:
                 raise SourceUnavailableError("the source is closed")
-            if self._queued + call.size > self._queue_records:
+            if self.waiting + call.size > self._queue_records:
                 raise QueueFullError("too many records wait for their commit; repeat the call later")
             self._queue.append(call)
-            self._queued += call.size
+            self.waiting += call.size
             self._change.notify()
-
-    @property
-    def waiting(self) -> int:
-        """How many records wait to be polled."""
-        return self._queued
 
     def answers(self, version: int) -> dict[bytes, Answered]:
         """What the transaction of a commit, `version`, must remember of the calls that were polled before it."""
@@ -111,7 +107,7 @@ class HTTPSource:
             self._closed = True
             calls = [*self._forget(), *self._queue]
             self._queue.clear()
-            self._queued = 0
+            self.waiting = 0
         for call in calls:
             call.complete(_failed())
 
@@ -124,7 +120,7 @@ class HTTPSource:
             self._closed = True
             calls = [*self._taken, *self._open, *self._queue]
             self._queue.clear()
-            self._queued = 0
+            self.waiting = 0
             self._change.notify()
         for call in calls:
             call.complete(_failed())
@@ -181,7 +177,7 @@ class HTTPSource:
                 deadline = time.monotonic() + timeout_s
                 while not self._queue and not self._closed and (left := deadline - time.monotonic()) > 0:
                     self._change.wait(left)
-            gather = self._several and timeout_s > 0 and 0 < self._queued < _MANY
+            gather = self._several and timeout_s > 0 and 0 < self.waiting < _MANY
         if gather:
             time.sleep(_GATHER_S)
         with self._change:
@@ -194,7 +190,7 @@ class HTTPSource:
                     break
                 calls.append(self._queue.popleft())
                 size += call.size
-            self._queued -= size
+            self.waiting -= size
             return calls
 
     def _new(self, calls: list[Call]) -> list[Call]:
@@ -341,7 +337,7 @@ class HTTPSource:
         with self._change:
             calls = self._forget()
             self._queue.extendleft(reversed(calls))
-            self._queued += sum(call.size for call in calls)
+            self.waiting += sum(call.size for call in calls)
         for call in calls:
             call.reasons.clear()
         self._records, self._place = records, position.get("place")

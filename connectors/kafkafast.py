@@ -134,7 +134,7 @@ class FastGroup:
         settings = fast_settings(bootstrap_servers, group, options)
         self._explain = partial(explain_refusal, bootstrap_servers, options)
         self._topic = ""
-        self._partitions: set[int] = set()
+        self.partitions: set[int] = set()
         self._next: dict[int, int] = {}
         self._gone: dict[int, int] = {}
         self._error: KafkaError | None = None
@@ -157,15 +157,15 @@ class FastGroup:
 
         def hold(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved = self._told = True
-            self._partitions = {key.partition for key in partitions}
+            self.partitions = {key.partition for key in partitions}
             consumer.assign([])  # `read_from` adds them
-            assigned(set(self._partitions))
+            assigned(set(self.partitions))
 
         def leave(notify: OnChange, _: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved, self._told = True, False
             self._next.clear()
             self._gone.clear()
-            self._partitions.clear()  # all: no cooperative assignor is used
+            self.partitions.clear()  # all: no cooperative assignor is used
             notify({key.partition for key in partitions})
 
         self._consumer.subscribe(
@@ -178,11 +178,6 @@ class FastGroup:
         if self._told:
             return str(MemberState.STABLE)
         return str(MemberState.REBALANCING if self._joined else MemberState.UNJOINED)
-
-    @property
-    def partitions(self) -> set[int]:
-        """See `GroupClient.partitions`."""
-        return self._partitions
 
     def read_from(self, partition: int, offset: int) -> None:
         """See `GroupClient.read_from`. It takes effect in the next poll."""

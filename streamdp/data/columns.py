@@ -5,19 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from datetime import date, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from streamdp.data.late import Late
+from streamdp.data.late import pl
 from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import SchemaError
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Late("polars")
-
 
 MOST_BYTES = 32
 """The length of a decimal: 76 digits, as many as databases have."""

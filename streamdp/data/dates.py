@@ -5,15 +5,8 @@ Each text is read alone: a reader that infers the format from a column would mak
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamdp.data.columns import Faults, blank
-from streamdp.data.late import Late
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Late("polars")
+from streamdp.data.late import pl
 
 PARTS = ("year", "month", "day", "weekday", "hour", "minute")
 """The parts of a date; a weekday is 1 for Monday to 7 for Sunday."""

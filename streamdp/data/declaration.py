@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamdp.data.columns import Faults, blank, decimals
 from streamdp.data.dates import NAMES, PARTS, part_of
-from streamdp.data.late import Late
+from streamdp.data.late import pl
 from streamdp.data.transforms import (
     PERIODS,
     Piece,
@@ -27,11 +27,6 @@ from streamdp.data.transforms import (
     number_pieces,
 )
 from streamdp.errors import SchemaError
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Late("polars")
 
 Bounds = tuple[float, float]
 """The least and the largest value of a number."""

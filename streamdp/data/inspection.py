@@ -60,6 +60,8 @@ class Inspection:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
+        self.columns, self.numeric_columns = schema.columns, schema.numeric_columns
+        self.budget, self.subject = schema.budget, schema.subject
         self.rows = 0
         """Records so far, as `note` counted them."""
         self.of: int | None = None
@@ -74,26 +76,6 @@ class Inspection:
         """The files with a last line without its end, which is not read."""
         self._forms = {name: _Form() for name in schema.features}
         self._likeness: dict[str, Likeness] = {}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """See `records.Encoder.columns`."""
-        return self._schema.columns
-
-    @property
-    def numeric_columns(self) -> tuple[str, ...]:
-        """See `records.Encoder.numeric_columns`."""
-        return self._schema.numeric_columns
-
-    @property
-    def budget(self) -> str | None:
-        """The raw column with what a record may spend."""
-        return self._schema.budget
-
-    @property
-    def subject(self) -> str | None:
-        """See `records.Encoder.subject`."""
-        return self._schema.subject
 
     @property
     def expected(self) -> int:

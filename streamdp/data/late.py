@@ -1,18 +1,20 @@
-"""Modules that are imported at their first use, because many commands end without them."""
+"""Polars, imported at its first use, because many commands end without it."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+__all__ = ["pl"]
 
-class Late:
-    """A module that is imported when one of its names is read first, by its name."""
+if TYPE_CHECKING:
+    import polars as pl
+else:
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    class _Late:
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(import_module("polars"), name)
+            setattr(self, name, value)
+            return value
 
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self._name), name)
-        setattr(self, name, value)
-        return value
+    pl = _Late()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,17 +25,12 @@ from streamdp.data.declaration import (
     without_blanks,
 )
 from streamdp.data.floats import number
-from streamdp.data.late import Late
+from streamdp.data.late import pl
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.data.transforms import Piece, buckets, first_bytes, product_pieces
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Late("polars")
 
 
 class Schema:
@@ -123,15 +118,17 @@ class Schema:
         others = [c for c in (target, subject, budget, None if time is None else time.column) if c]
         self.feature_columns = tuple(dict.fromkeys(d.column for d in self.declarations.values()))
         """The raw columns of the features."""
-        self._columns = (*self.feature_columns, *others)
-        if twice := [column for i, column in enumerate(self._columns) if column in self._columns[:i]]:
+        self.columns = (*self.feature_columns, *others)
+        """The raw columns that a record must have: features, target, subject, budget, time."""
+        if twice := [column for i, column in enumerate(self.columns) if column in self.columns[:i]]:
             raise SchemaError(
                 f"expected distinct columns for features, target, subject, budget and time, got {twice[0]!r} twice"
             )
         self.pieces = self._pieces(features)
         """The p encoded columns."""
-        self._feature_names = tuple(piece.name for piece in self.pieces)
-        if len(set(self._feature_names)) < len(self._feature_names):
+        self.feature_names = tuple(piece.name for piece in self.pieces)
+        """Their names: the columns of `Batch.X`."""
+        if len(set(self.feature_names)) < len(self.feature_names):
             raise SchemaError("two features would get the same encoded name; rename a column or a category")
 
     def _pieces(self, features: Mapping[str, Any]) -> tuple[Piece, ...]:
@@ -161,16 +158,6 @@ class Schema:
         if isinstance(per, tuple):
             return per
         return tuple(n for n, d in self.declarations.items() if per and n != name and not d.length)
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """The names of the p encoded features, in the order of the columns of `Batch.X`."""
-        return self._feature_names
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The raw columns that a record must have: features, target, subject, budget, time."""
-        return self._columns
 
     @cached_property
     def numeric_columns(self) -> tuple[str, ...]:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamdp.data.columns import Faults, blank
-from streamdp.data.late import Late
+from streamdp.data.late import pl
 from streamdp.errors import SchemaError
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Late("polars")
 
 UNITS = {"iso": 0.0, "seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6}
 """Text in ISO 8601, or numbers since 1970 (UTC), with how many of them are a second."""

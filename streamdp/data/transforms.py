@@ -24,18 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamdp.data.columns import scale_to_bounds
-from streamdp.data.late import Late
+from streamdp.data.late import pl
 from streamdp.errors import SchemaError
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Late("polars")
 
 CURVES = ("log", "asinh", "power")
 """The transforms of a number with bounds."""

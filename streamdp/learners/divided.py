@@ -59,25 +59,20 @@ class GatheredPart(Learner):
         return _same, (self._inner,)
 
     @property
-    def batch(self) -> int:
-        """How many places of the open batch are this process's."""
+    def full(self) -> int:
+        """See `Learner.full`: how many places of the open batch are this process's."""
         end = self._before + self._inner.batch_steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of
 
     @property
-    def full(self) -> int:
-        """See `Learner.full`."""
-        return self.batch
-
-    @property
     def room(self) -> int:
         """See `Learner.room`."""
-        while self.open.taken >= self.batch:
+        while self.open.taken >= self.full:
             self._before += self._inner.batch_steps.batch
             self._inner.batch_steps.skip()
             self._batches.append([])
             self.open.clear()
-        return self.batch - self.open.taken
+        return self.full - self.open.taken
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """As `Learner.learn`: takes a copy of rows."""

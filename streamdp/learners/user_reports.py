@@ -254,7 +254,7 @@ class UserReports(Collector):
     def _begin_batch(self) -> None:
         mean = self.mean
         self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
-        self._centre, self.total = np.zeros(self._d), np.zeros(self._d)
+        self.centre, self.total = np.zeros(self._d), np.zeros(self._d)
         self.answered = 0
 
     # -- collecting --------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class UserReports(Collector):
             answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.batch_steps.place), self.rng)
             np.add.at(self._votes, coordinates, answers)
         else:
-            answers = mean.answer_fine(vectors, self._centre, self.rng)
+            answers = mean.answer_fine(vectors, self.centre, self.rng)
             self.total = np.add.accumulate(np.vstack([self.total, answers]))[-1]  # the same sum as one by one
         self._heard(len(vectors))
 
@@ -363,10 +363,10 @@ class UserReports(Collector):
         answered = self.answered + reports
         if answered < mean.users:
             if answered == mean.coarse:
-                self._centre = mean.centre(self._votes, mean.signs(self.batch_steps.place))
+                self.centre = mean.centre(self._votes, mean.signs(self.batch_steps.place))
             self.answered = answered
         else:
-            average = self._centre + self.total / (mean.users - mean.coarse)
+            average = self.centre + self.total / (mean.users - mean.coarse)
             self._begin_batch()
             before = self.batch_steps.place[:2], self.batch_steps.batch
             self.batch_steps.move(average, 1, mean.users)
@@ -410,11 +410,6 @@ class UserReports(Collector):
     def coordinate(self) -> int | None:
         """The coordinate that the open coarse question asks the next user about; None for the fine question."""
         return self.answered % self.mean.padded if self.answered < self.mean.coarse else None
-
-    @property
-    def centre(self) -> np.ndarray:
-        """(d,) of the fine question."""
-        return self._centre
 
     def taken(self, report: UserReport) -> Callable[[], None]:
         """Check a report, and return what takes it in, for when its spend is counted.
@@ -559,7 +554,7 @@ class UserReports(Collector):
                 "window_at": self.people.at,
                 "answered": self.answered,
                 "votes": self._votes.copy(),
-                "centre": self._centre.copy(),
+                "centre": self.centre.copy(),
                 "total": self.total.copy(),
             }
         )
@@ -571,7 +566,7 @@ class UserReports(Collector):
         self._begin_phase()
         self._follow(self.batch_steps, self.search)
         self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
-        self._centre, self.total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
+        self.centre, self.total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
         if window_at < 0 or not 0 <= answered < self.mean.users:
             raise ConfigError("state: its counts are out of range")

@@ -152,14 +152,6 @@ class Runner:
         if (calls := self._calls) is not None:
             calls.stop()
 
-    @property
-    def waiting(self) -> int:
-        """How many records were read and are not committed, because they belong to a batch or window that is open.
-
-        The next run reads them again.
-        """
-        return self._pending
-
     def run(self, max_records: int | None = None) -> Counts:
         """Learn until the source ends, and return the committed counts.
 
@@ -255,10 +247,10 @@ class Runner:
                 self._commit()
             if due := self._due():
                 self._note_waiting()
-            room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self._pending)
+            room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self.waiting)
             if end is not None:
                 room = min(room, end - total(self._counts))
-            at_once = self._commit_when_idle and self._pending and self._estimator.at_boundary
+            at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
             timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
             began = time.time_ns()
             try:
@@ -277,7 +269,7 @@ class Runner:
 
     def _due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
-        return self._pending >= self._commit_records or (late and self._pending > 0)
+        return self.waiting >= self._commit_records or (late and self.waiting > 0)
 
     def _finish(self) -> None:
         self._call(self._estimator.close_batch)
@@ -286,12 +278,16 @@ class Runner:
 
     def _note_waiting(self, *, last: bool = False) -> None:
         """Tell the readers of the store, from time to time and at the end, how many records an open batch holds."""
-        if self._pending and (last or self._clock() - self._noted_at >= NOTE_WAITING_S):
-            self._call(partial(self._store.note_waiting, {self._shard: self._pending}))
+        if self.waiting and (last or self._clock() - self._noted_at >= NOTE_WAITING_S):
+            self._call(partial(self._store.note_waiting, {self._shard: self.waiting}))
             self._noted_at = self._clock()
 
     @property
-    def _pending(self) -> int:
+    def waiting(self) -> int:
+        """How many records were read and are not committed. At the end they are those of an open batch or window.
+
+        The next run reads them again.
+        """
         return total(self._counts) - total(self._committed)
 
     def _learn(self, batch: Batch) -> None:
@@ -308,7 +304,7 @@ class Runner:
     def _commit(self) -> None:
         """Commit and publish, if something is uncommitted and the state may leave memory now."""
         # Both are needed: another input may end at the same position, and a position may change without a record.
-        moved = self._pending or self._position != self._committed_position
+        moved = self.waiting or self._position != self._committed_position
         if moved and self._estimator.at_boundary:
             self._first_records.check()
             state = self._estimator.state_dict()
@@ -332,7 +328,7 @@ class Runner:
 
     def _write(self, state: Mapping[str, Any]) -> Snapshot:
         letters = {} if self._dead_letters is None else {"letters": self._dead_letters.commit()}
-        with span("commit", records=self._pending):
+        with span("commit", records=self.waiting):
             return self._store.commit(state, self._position, self._counts, **letters)
 
     def _report(self) -> None:
