@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamdp.config.definition import StoredDefinition, read_definition
@@ -133,27 +133,15 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     )
 
 
+_PLAIN = ("job", "fingerprint", "config", "seq", "committed_at", "position", "epoch", "waiting")
+"""What a snapshot has as JSON as it is."""
+
+
 def snapshot_to_json(snapshot: Snapshot) -> str:
     """Write a snapshot as JSON text. It holds what the store holds: only private values."""
-    return json.dumps(
-        {
-            "format": 1,
-            "job": snapshot.job,
-            "fingerprint": snapshot.fingerprint,
-            "config": snapshot.config,
-            "seq": snapshot.seq,
-            "committed_at": snapshot.committed_at,
-            "learned": snapshot.counts.learned,
-            "refused": snapshot.counts.refused,
-            "dead": snapshot.counts.dead,
-            "position": snapshot.position,
-            "topic": snapshot.shard.topic,
-            "partition": snapshot.shard.partition,
-            "epoch": snapshot.epoch,
-            "waiting": snapshot.waiting,
-            "state": encode_state(snapshot.state),
-        }
-    )
+    counts, shard = asdict(snapshot.counts), {"topic": snapshot.shard.topic, "partition": snapshot.shard.partition}
+    plain = {name: getattr(snapshot, name) for name in _PLAIN}
+    return json.dumps({"format": 1, **plain, **counts, **shard, "state": encode_state(snapshot.state)})
 
 
 def snapshot_from_json(text: str | bytes) -> Snapshot:
@@ -162,19 +150,9 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
         item = json.loads(text)
         if item["format"] != 1:
             raise StoreDamagedError("the snapshot has a newer format; use a newer streamdp")
-        return Snapshot(
-            job=item["job"],
-            fingerprint=item["fingerprint"],
-            config=item["config"],
-            seq=item["seq"],
-            committed_at=item["committed_at"],
-            counts=Counts(item["learned"], item["refused"], item["dead"]),
-            position=item["position"],
-            state=decode_state(item["state"]),
-            shard=Shard(item["topic"], item["partition"]),
-            epoch=item["epoch"],
-            waiting=item["waiting"],
-        )
+        counts, shard = Counts(item["learned"], item["refused"], item["dead"]), Shard(item["topic"], item["partition"])
+        plain = {name: item[name] for name in _PLAIN}
+        return Snapshot(**plain, counts=counts, shard=shard, state=decode_state(item["state"]))
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("expected a streamdp snapshot as JSON") from None
 
