@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from connectors.avroschemas import Layout, UnresolvedError, Writers, read_schema, record_layout
-from connectors.jsonrows import FRAME_BYTES, Given, encode_objects
+from connectors.jsonrows import FRAME_BYTES, encode_objects
 from connectors.kafkakeys import NoSubject
 from connectors.recordblocks import MAX_RECORD_BYTES
 from streamdp.data.records import FLOAT_TEXT, Batch, DeadLetter, Encoder, Position, Subject
@@ -89,12 +89,7 @@ class AvroDecoder:
                 )
 
     def __call__(
-        self,
-        raw: Sequence[bytes | None],
-        positions: np.ndarray,
-        position: Position,
-        encoder: Encoder,
-        given: Given | None = None,
+        self, raw: Sequence[bytes | None], positions: np.ndarray, position: Position, encoder: Encoder
     ) -> Batch:
         """As `jsonrows.encode_json`, for n Avro values."""
         self._look_up(raw)
@@ -111,8 +106,7 @@ class AvroDecoder:
                 kept.append(i)
             else:
                 dead.append(DeadLetter(int(positions[i]), *found))
-        part = {name: [values[i] for i in kept] for name, values in (given or {}).items()}
-        return encode_objects(objects, positions[kept], position, encoder, part, dead)
+        return encode_objects(objects, positions[kept], position, encoder, dead)
 
     def subject(self, key: bytes) -> Subject | NoSubject | None:
         """Return the subject of a framed key: a text or a whole number, alone or as the one field of a record.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -22,23 +22,14 @@ from connectors.jsonscan import read
 from connectors.recordblocks import MAX_RECORD_BYTES, Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position, by_position, lookup
 
-Given = Mapping[str, Sequence[str | None]]
-
 FRAME_BYTES = 5
 """A zero byte and the number of a schema, before each value that Confluent's serializers write."""
 
 
-def encode_json(
-    raw: Sequence[bytes | None],
-    positions: np.ndarray,
-    position: Position,
-    encoder: Encoder,
-    given: Given | None = None,
-) -> Batch:
+def encode_json(raw: Sequence[bytes | None], positions: np.ndarray, position: Position, encoder: Encoder) -> Batch:
     """Decode and encode n JSON texts, `raw`; None is a message without a value.
 
     `positions` (n,) int64, ascending, are those of the records, and `position` is the source's after the last one.
-    `given` has n values for each of the encoder's columns that come from elsewhere; keys with these names are ignored.
 
     Returns the batch. A number may come as text, and NaN and infinities are missing, as null; a boolean counts as the
     text `true` or `false`; keys that the encoder does not know are ignored. Dead letters beside the encoder's have
@@ -55,15 +46,11 @@ def encode_json(
         lengths = np.fromiter(map(len, texts), np.int64, n)
     flaws |= dict.fromkeys(np.flatnonzero(lengths > MAX_RECORD_BYTES).tolist(), "too_long")
     records = Records(b"\n".join([*texts, b""]), np.cumsum(lengths + 1), flaws)
-    return _encode(records, lambda rows: [texts[i] for i in rows], positions, position, encoder, given or {})
+    return _encode(records, lambda rows: [texts[i] for i in rows], positions, position, encoder)
 
 
 def encode_framed_json(
-    raw: Sequence[bytes | None],
-    positions: np.ndarray,
-    position: Position,
-    encoder: Encoder,
-    given: Given | None = None,
+    raw: Sequence[bytes | None], positions: np.ndarray, position: Position, encoder: Encoder
 ) -> Batch:
     """As `encode_json`, for values that begin with a zero byte and the 4 bytes of a schema's number.
 
@@ -71,17 +58,16 @@ def encode_framed_json(
     without the header is a dead letter with the reason `not_framed`.
     """
     good = [i for i, value in enumerate(raw) if not value or (value[0] == 0 and len(value) >= FRAME_BYTES)]
-    part = {name: [values[i] for i in good] for name, values in (given or {}).items()}
     kept = np.array(good, dtype=np.int64)
     texts = [value[FRAME_BYTES:] if (value := raw[i]) else value for i in good]
-    batch = encode_json(texts, positions[kept], position, encoder, part)
+    batch = encode_json(texts, positions[kept], position, encoder)
     bad = np.delete(positions, kept).tolist()
     return replace(batch, dead=by_position([*batch.dead, *(DeadLetter(place, "not_framed") for place in bad)]))
 
 
 def encode_json_lines(records: Records, rows: np.ndarray, encoder: Encoder) -> Batch:
     """Decode and encode n lines of a file, with the results of `encode_json`; `rows` (n,) int64 are their numbers."""
-    return _encode(records, records.raw, rows, {}, encoder, {})
+    return _encode(records, records.raw, rows, {}, encoder)
 
 
 def _encode(
@@ -90,17 +76,15 @@ def _encode(
     positions: np.ndarray,
     position: Position,
     encoder: Encoder,
-    given: Given,
 ) -> Batch:
     """Encode the certain records the fast way, and the others exactly; `pick` returns the texts at some indices."""
-    frame, certain = read(records, encoder, given)
+    frame, certain = read(records, encoder)
     if frame is not None and certain.all():
         return encoder.encode(frame, positions, position)
     uncertain = ~certain
     uncertain[list(records.flaws)] = False
     rest = np.flatnonzero(uncertain).tolist()
-    part = {name: [values[i] for i in rest] for name, values in given.items()}
-    batch = _encode_exactly(pick(rest), positions[uncertain], position, encoder, part)
+    batch = _encode_exactly(pick(rest), positions[uncertain], position, encoder)
     if frame is not None:
         batch = merge(encoder.encode(frame, positions[certain], position), batch)
     flawed = [DeadLetter(int(positions[i]), reason) for i, reason in records.flaws.items()]
@@ -131,9 +115,7 @@ def merge(a: Batch, b: Batch) -> Batch:
     )
 
 
-def _encode_exactly(
-    raw: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder, given: Given
-) -> Batch:
+def _encode_exactly(raw: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder) -> Batch:
     """Encode n texts one by one; this defines the meaning of every record."""
     objects: list[dict[str, Any]] = []
     kept: list[int] = []
@@ -155,8 +137,7 @@ def _encode_exactly(
         else:
             objects.append(_exact(item, text, encoder.subject))
             kept.append(i)
-    part = {name: [values[i] for i in kept] for name, values in given.items()}
-    return encode_objects(objects, positions[kept], position, encoder, part, dead)
+    return encode_objects(objects, positions[kept], position, encoder, dead)
 
 
 def _with_constants(text: bytes) -> dict[str, Any] | None:
@@ -183,14 +164,13 @@ def encode_objects(
     positions: np.ndarray,
     position: Position,
     encoder: Encoder,
-    given: Given,
     dead: Sequence[DeadLetter] = (),
 ) -> Batch:
     """Encode decoded objects, whose values are None, text, booleans, numbers, dicts and lists.
 
-    `positions`, `position` and `given` are as for `encode_json`. The letters in `dead` are added to the batch.
+    `positions` and `position` are as for `encode_json`. The letters in `dead` are added to the batch.
     """
-    frame, nested = _frame(objects, encoder, given)
+    frame, nested = _frame(objects, encoder)
     letters = [*dead, *(DeadLetter(int(positions[i]), "nested", column) for i, column in nested.items())]
     if nested:
         flat = np.array([i not in nested for i in range(len(objects))])
@@ -199,15 +179,12 @@ def encode_objects(
     return replace(batch, dead=by_position([*batch.dead, *letters]))
 
 
-def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tuple[pl.DataFrame, dict[int, str]]:
+def _frame(objects: list[dict[str, Any]], encoder: Encoder) -> tuple[pl.DataFrame, dict[int, str]]:
     """The declared columns; and for each object with a nested value, by its index, the first such column."""
     nested: dict[int, str] = {}
     numeric = frozenset(encoder.numeric_columns)
     columns = []
     for name in encoder.columns:
-        if name in given:
-            columns.append(pl.Series(name, given[name], dtype=pl.String))
-            continue
         try:
             values = list(map(itemgetter(name), objects))
         except KeyError:

@@ -10,8 +10,6 @@ the interpreter's lock during that time. The scanner and polars release the lock
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import polars as pl
 
@@ -30,18 +28,15 @@ _PLAIN = bytes(c >= 32 and c not in b'"\\' for c in range(256))
 _ASCII = _PLAIN[:128] + bytes(128)
 
 
-def read(
-    records: Records, encoder: Encoder, given: Mapping[str, Sequence[str | None]]
-) -> tuple[pl.DataFrame | None, np.ndarray]:
+def read(records: Records, encoder: Encoder) -> tuple[pl.DataFrame | None, np.ndarray]:
     """Read the records whose meaning is certain.
 
-    Records with a flaw are not certain. `given` has n values for each column that does not come from the texts. Returns
-    the encoder's columns for the certain records, and (n,) bool, True for the certain records. If there are too few of
-    them for a batch of their own, returns None and no True.
+    Records with a flaw are not certain. Returns the encoder's columns for the certain records, and (n,) bool, True for
+    the certain records. If there are too few of them for a batch of their own, returns None and no True.
     """
     n, data = len(records.ends), records.data
-    numeric = [c for c in encoder.columns if c in encoder.numeric_columns and c not in given]
-    other = [c for c in encoder.columns if c not in encoder.numeric_columns and c not in given]
+    numeric = [c for c in encoder.columns if c in encoder.numeric_columns]
+    other = [c for c in encoder.columns if c not in encoder.numeric_columns]
     names = [c.encode(errors="surrogatepass") for c in (*numeric, *other)]
     keys = bytearray(b"".join(names)) + bytes(_KEY_BYTES)
     bounds = np.zeros(len(names) + _MORE_KEYS + 1, dtype=np.int64)
@@ -64,8 +59,6 @@ def read(
         schema={str(k): kind for k, kind in enumerate(types)},
     )
     columns = dict(zip((*numeric, *other), cells.get_columns()[1:], strict=True))
-    rows = range(n) if found == n else np.flatnonzero(certain).tolist()
-    columns |= {name: pl.Series([values[i] for i in rows], dtype=pl.String) for name, values in given.items()}
     return pl.DataFrame({name: columns[name] for name in encoder.columns}), certain
 
 

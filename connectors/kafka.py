@@ -7,7 +7,7 @@ partition stays paused until `start` says at which offset to continue. Needs the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,11 +52,10 @@ class KafkaSource:
 
     For `bootstrap_servers` and `options` see `kafkaclient.connect`. With `key_is_subject`, the message's key is the
     record's subject (see `kafkakeys`), and a message whose key names none is a dead letter; `framed_key` returns the
-    subject of a key that has a frame. The header `budget_header` holds the record's budget, for the encoder's budget
-    column. `keep_payload` puts the raw values of bad messages, which are personal data, into their dead letters.
-    `decode` turns values into a batch, as `jsonrows.encode_json` does. For Avro there is `avrorows.AvroDecoder`, with
-    its `subject` for keys. The `client` is `kafka-python`, or `confluent`, which is several times as fast (extra
-    `kafka-fast`).
+    subject of a key that has a frame. `keep_payload` puts the raw values of bad messages, which are personal data, into
+    their dead letters. `decode` turns values into a batch, as `jsonrows.encode_json` does. For Avro there is
+    `avrorows.AvroDecoder`, with its `subject` for keys. The `client` is `kafka-python`, or `confluent`, which is
+    several times as fast (extra `kafka-fast`).
 
     A partition without a position in the store begins at its `earliest` or `latest` offset, by `start`. If the broker
     does not have the offset at which to continue, or the topic was deleted and created again, `on_missing` says what
@@ -78,7 +77,6 @@ class KafkaSource:
         group: str,
         key_is_subject: bool = False,
         framed_key: Callable[[bytes], Subject | NoSubject | None] = framed_json,
-        budget_header: str | None = None,
         start: str = "earliest",
         on_missing: str = "stop",
         keep_payload: bool = False,
@@ -94,8 +92,6 @@ class KafkaSource:
         self._group_name = group
         self._encoder = encoder
         self._key_is_subject, self._framed_key = key_is_subject, framed_key
-        self._budget_header = budget_header
-        self._budget_column = None if budget_header is None else getattr(encoder, "budget", None)
         self._start = start
         self._on_missing = on_missing
         self._keep_payload = keep_payload
@@ -285,10 +281,7 @@ class KafkaSource:
             np.fromiter(map(part, messages), np.int64, len(messages)) for part in (read.offset, read.time)
         )
         values = list(map(read.value, messages))
-        given: dict[str, list[str | None]] = {}
-        if self._budget_column is not None:
-            given[self._budget_column] = [_header(read.headers(m), self._budget_header) for m in messages]
-        batch = self._decode(values, offsets, self._position(int(offsets[-1]) + 1), self._encoder, given)
+        batch = self._decode(values, offsets, self._position(int(offsets[-1]) + 1), self._encoder)
         kept = np.searchsorted(offsets, batch.positions)
         batch = replace(batch, timestamps=times[kept])
         if self._key_is_subject:
@@ -348,11 +341,3 @@ def _with_subjects(batch: Batch, keys: Sequence[Subject | NoSubject | None]) -> 
     lacking = [DeadLetter(place, *key) for place, key in places if isinstance(key, NoSubject)]
     subjects: list[Subject | None] = [key for key in found if not isinstance(key, NoSubject)]
     return replace(batch.take(good), subjects=subjects, dead=by_position([*batch.dead, *lacking]))
-
-
-def _header(headers: Iterable[tuple[str, bytes | None]], name: str | None) -> str | None:
-    """The value of the first header of this name."""
-    for key, value in headers:
-        if key == name and value is not None:
-            return value.decode("utf-8", "replace")
-    return None

@@ -126,9 +126,7 @@ class FastGroup:
     words. Raises `ConfigError` if librdkafka does not accept the options.
     """
 
-    messages = Messages(
-        Message.offset, lambda m: m.timestamp()[1], Message.value, Message.key, lambda m: m.headers() or ()
-    )
+    messages = Messages(Message.offset, lambda m: m.timestamp()[1], Message.value, Message.key)
 
     def __init__(self, bootstrap_servers: str | list[str], group: str, options: Mapping[str, Any]) -> None:
         settings = fast_settings(bootstrap_servers, group, options)

@@ -30,7 +30,6 @@ class Messages(NamedTuple):
     time: Callable[[Any], int]
     value: Callable[[Any], bytes | None]
     key: Callable[[Any], bytes | None]
-    headers: Callable[[Any], Sequence[tuple[str, bytes | None]]]
 
 
 class GroupClient(Protocol):
@@ -83,7 +82,7 @@ class GroupClient(Protocol):
 class PythonGroup:
     """A `GroupClient` by kafka-python. The consumer is connected by `kafkaclient.connect` with a group."""
 
-    messages = Messages(*map(attrgetter, ("offset", "timestamp", "value", "key", "headers")))
+    messages = Messages(*map(attrgetter, ("offset", "timestamp", "value", "key")))
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer

@@ -122,8 +122,6 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
         The consumer group. None: `streamdp-<job>`.
     subject_from
         Where the subject is: in the message's `key`, or in the `value`, in the field that `schema.subject` names.
-    budget_header
-        The message header with the amount that the record may spend. None: no header.
     start
         Where a partition without a commit begins.
     on_missing
@@ -157,7 +155,6 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
     client: Literal["kafka-python", "confluent"] = "kafka-python"
     group: str | None = Field(default=None, min_length=1)
     subject_from: Literal["key", "value"] = "key"
-    budget_header: str | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_missing: Literal["stop", "earliest", "latest"] = "stop"
     max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
@@ -235,7 +232,6 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
             bootstrap_servers=self.servers,
             group=self.group or f"streamdp-{job}",
             key_is_subject=key_is_subject,
-            budget_header=self.budget_header,
             start=self.start,
             on_missing=self.on_missing,
             keep_payload=self.keep_payload,

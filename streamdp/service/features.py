@@ -53,7 +53,7 @@ class RecordReader:
         X = np.zeros((len(records), self._levels))
         if self._packer is not None and self._packer.pack_rows(records, X):
             return X, {}
-        batch = encode_objects(records, np.arange(len(records)), {}, self._of_features, {})
+        batch = encode_objects(records, np.arange(len(records)), {}, self._of_features)
         X[batch.positions] = batch.X
         return X, {letter.position: Flaw(letter.reason, letter.column) for letter in batch.dead}
 

@@ -334,31 +334,6 @@ def test_keys_count_without_frames_and_quotes(job: Job, client: str) -> None:
     assert job.counts == Counts(4, 2, 2)
 
 
-@both
-def test_a_budget_may_come_in_a_header(job: Job, client: str) -> None:
-    schema = Schema(SCHEMA.features, "y", target_bounds=(0, 1), budget="eps")
-    producer = kafka.KafkaProducer(bootstrap_servers=job.bootstrap)
-    body = json.dumps(fields(1) | {"eps": 1000}).encode()  # what the body says does not count
-    for subject, header in (
-        (b"ann", [("eps", b"2.5")]),
-        (b"ann", [("other", b"9")]),  # the default, which no more fits
-        (b"bob", []),
-        (b"cee", [("eps", b"much")]),
-        (b"dee", [("eps", b"\xff")]),
-        (b"eve", [("eps", b"-1")]),
-        (b"fay", [("eps", b"")]),
-    ):
-        producer.send(job.topic, body, key=subject, headers=header)
-    producer.close()
-    letters = Letters()
-    budgeted = job.source(client=client, schema=schema, budget_header="eps")
-    with job.store() as store:
-        Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, PATIENCE_S)
-        assert [store.ledger.spent(s).epsilon for s in (b"ann", b"bob", b"cee", b"fay")] == [2.5, 1.0, 0.0, 1.0]
-    assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "bad_budget", "eps") for i in (3, 4, 5)]
-    assert job.counts == Counts(3, 1, 3)
-
-
 def test_too_many_bad_records_in_a_row_stop_after_a_commit(job: Job) -> None:
     job.produce([("s", b"bad")] * 50 + [(f"s{i}", fields(i)) for i in range(100)])
     assert job.work(job.source(), 150, max_bad_in_a_row=50) == 150  # just within

@@ -325,15 +325,7 @@ def test_nested_values_of_declared_columns(decoder: Callable[..., AvroDecoder]) 
     assert len(batch) == 3
 
 
-def test_given_columns_stand_in_for_fields(decoder: Callable[..., AvroDecoder]) -> None:
-    raw = [avro(GOOD), None, avro(GOOD | {"a": float("nan")}), b"\xff", avro(GOOD), avro(GOOD)]
-    columns = {"id": ["k0", "k1", "k2", "k3", None, "k5"], "eps": [*["0.25"] * 5, None]}
-    batch = decoder()(raw, *places(raw), SCHEMA, columns)
-    assert batch.subjects == ["k0", "k5"]
-    assert (batch.budgets[0], np.isnan(batch.budgets[1])) == (0.25, True)
-    assert letters(batch) == [
-        (1, "tombstone", None), (2, "not_finite", "a"), (3, "not_avro", None), (4, "missing", "id"),
-    ]  # fmt: skip
+def test_a_field_that_a_record_lacks_is_missing(decoder: Callable[..., AvroDecoder]) -> None:
     lacking = decoder({"a": "double"})([avro({"a": 1}, {"a": "double"})], *places([1]), NUMBER)
     assert letters(lacking) == [(0, "missing", "t")]
 

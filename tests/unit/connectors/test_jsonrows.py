@@ -36,14 +36,14 @@ def contents(batch):
     )  # fmt: skip
 
 
-def encode(raw, schema=SCHEMA, **options):
-    return encode_json(raw, np.arange(len(raw)) * 3 + 7, {"next": 1}, schema, **options)
+def encode(raw, schema=SCHEMA):
+    return encode_json(raw, np.arange(len(raw)) * 3 + 7, {"next": 1}, schema)
 
 
-def encode_all_exactly(raw, schema=SCHEMA, **options):
+def encode_all_exactly(raw, schema=SCHEMA):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonrows, "read", lambda records, *_: (None, np.zeros(len(records.ends), dtype=bool)))
-        return encode(raw, schema, **options)
+        return encode(raw, schema)
 
 
 def read_fast(raw, schema=SCHEMA):
@@ -188,12 +188,11 @@ def test_hard_numbers_go_the_fast_way_and_are_rounded_as_python_rounds():
 
 def test_the_table_between_scanner_and_polars_does_not_show():
     """A byte order mark, empty texts and separators stay what they are, also where a table has a single column."""
-    bare = Schema({"c": ["\ufeff", "\ufeffx", "x", ",", ";", "\x7f", "#", " x", "x ", "NaN", "null", "\u2028"]}, "t")
+    bare = Schema({"c": ["\ufeff", "\ufeffx", "x", ",", ";", "\x7f", "#", " x", "x ", "NaN", "null", "\u2028"]})
     raw = [b'{"c": "%s"}' % text.encode() for text in ("", *bare.features["c"], "\t", '\\"')]
     for rows in (raw, raw[1:], raw[::-1], raw[:1] * 2):
-        options = {"given": {"t": ["1"] * len(rows)}}
-        assert contents(encode(rows, bare, **options)) == contents(encode_all_exactly(rows, bare, **options))
-    assert len(encode(raw, bare, given={"t": ["1"] * len(raw)})) == len(bare.features["c"])
+        assert contents(encode(rows, bare)) == contents(encode_all_exactly(rows, bare))
+    assert len(encode(raw, bare)) == len(bare.features["c"])
 
 
 def test_long_batches_with_and_without_good_records():
@@ -234,29 +233,12 @@ def test_reasons_of_a_broker():
     assert contents(encode([])) == contents(encode_all_exactly([]))
 
 
-def test_given_columns_stand_in_for_keys():
-    bare = b'{"a": 1, "c": "x", "t": 2}'
-    raw = [GOOD, bare, GOOD.replace(b'"s"', b"[1]"), None, bare.replace(b"x", b"\\u0078"), b"[]", bare, bare]
-    options = {"given": {"id": ["k0", "k1", "k2", "k3", "k4", "k5", None, "k7"], "eps": [*["0.25"] * 6, None, "x"]}}
-    batch = encode(raw, **options)
-    assert batch.subjects == ["k0", "k1", "k2", "k4"]
-    assert batch.budgets.tolist() == [0.25] * 4
-    assert [(d.position, d.reason, d.column) for d in batch.dead] == [
-        (16, "tombstone", None), (22, "not_an_object", None), (25, "missing", "id"), (28, "bad_budget", "eps"),
-    ]  # fmt: skip
-    assert contents(batch) == contents(encode_all_exactly(raw, **options))
-    numbers = encode([GOOD, b'{"z": 1}'], NUMBERS, given={"a": ["0.5", "1"], "t": ["3", "x"]})
-    assert numbers.y.tolist() == [3.0]
-    assert numbers.dead[0].reason == "not_a_number"
-
-
 def test_the_frame_of_confluents_serializers():
-    frame, bare = b"\0\0\1\2\3", b'{"a": 1, "c": "x", "t": 2}'
+    frame, bare = b"\0\0\1\2\3", b'{"a": 1, "c": "x", "t": 2, "id": "k"}'
     raw = [frame + bare, bare, None, b"", frame, b"\1" + frame[1:] + bare, frame + b"[]", b"\0\0", frame + bare]
-    keys = {"id": [f"k{i}" for i in range(len(raw))]}
     places = np.arange(len(raw)) * 3 + 7
-    batch = jsonrows.encode_framed_json(raw, places, {"next": 1}, SCHEMA, keys)
-    assert (batch.positions.tolist(), batch.subjects, batch.position) == ([7, 31], ["k0", "k8"], {"next": 1})
+    batch = jsonrows.encode_framed_json(raw, places, {"next": 1}, SCHEMA)
+    assert (batch.positions.tolist(), batch.subjects, batch.position) == ([7, 31], ["k", "k"], {"next": 1})
     assert [(d.position, d.reason) for d in batch.dead] == [
         (10, "not_framed"), (13, "tombstone"), (16, "empty_line"), (19, "empty_line"), (22, "not_framed"),
         (25, "not_an_object"), (28, "not_framed"),
