@@ -352,26 +352,11 @@ class Batches(Learner):
         return self.batch_steps.answer()
 
     @property
-    def n_changes(self) -> int:
-        """See `Learner.n_changes`."""
-        return self.batch_steps.changes if self.columns is not None else 0
-
-    @property
-    def last_change(self) -> int | None:
-        """See `Learner.last_change`."""
-        return self.batch_steps.last_change if self.columns is not None else None
-
-    @property
     def place_of_target(self) -> tuple[float, float, float]:
         """See `Learner.place_of_target`; Newton's steps learn it."""
         if isinstance(self.batch_steps, Newton) and self.problem.target is not None:
             return self.batch_steps.target
         return super().place_of_target
-
-    @property
-    def least_records(self) -> int | None:
-        """See `Learner.least_records`; None for planned steps."""
-        return self.batch_steps.least if self.columns is not None and self.seen[0] else None
 
     @property
     def pools(self) -> bool:
@@ -431,20 +416,6 @@ class Batches(Learner):
         """See `Learner.read`."""
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
-
-    @property
-    def latest(self) -> float:
-        """See `Learner.latest`."""
-        return self.batch_steps.latest
-
-    def keep_latest(self, share: float) -> None:
-        """See `Learner.keep_latest`."""
-        self.batch_steps.keep_latest(share)
-
-    @property
-    def weight(self) -> float:
-        """Its rows that count."""
-        return super().weight * self.latest
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.estimators.packing import RecordLearner
     from streamdp.ledger.ledger import Ledger
+    from streamdp.optim.batch_steps import BatchSteps
     from streamdp.optim.record_kernel import RecordKernel
 
 NEIGHBOURS = (
@@ -132,6 +133,8 @@ class Learner(ABC):
     """Whether what is kept must be private at any moment, so that a sum begins with noise."""
     shuffled: ClassVar[bool] = False
     """Whether it can learn from the messages of a separate shuffler."""
+    batch_steps: BatchSteps | None = None
+    """What makes the steps, if they are made with the noisy sums of batches; None before the columns are known."""
 
     def __init__(self, problem: LinearProblem, budget: Budget, rng: Entropy | SeededEntropy | FreshWords) -> None:
         self.problem, self.budget, self.rng = problem, budget, rng
@@ -273,12 +276,12 @@ class Learner(ABC):
     @property
     def least_records(self) -> int | None:
         """With fewer records a model is about as good as a constant; None if it is not known."""
-        return None
+        return self.batch_steps.least if self.batch_steps is not None and self.seen[0] else None
 
     @property
     def n_changes(self) -> int:
         """How many changes of the stream were noticed in what was released; 0 for a learner that looks for none."""
-        return 0
+        return 0 if self.batch_steps is None else self.batch_steps.changes
 
     @property
     def last_change(self) -> int | None:
@@ -286,7 +289,7 @@ class Learner(ABC):
 
         It is not known for windows, and if shards were merged.
         """
-        return None
+        return None if self.batch_steps is None else self.batch_steps.last_change
 
     def noise_variance(self) -> float:
         """The variance by noise of a coordinate of `point`, for `moderation`; 0 if it is not known."""
@@ -324,15 +327,17 @@ class Learner(ABC):
     @property
     def latest(self) -> float:
         """The share of all that it learned from which counts, because it came after the last change that it noticed."""
-        return 1.0
+        return 1.0 if self.batch_steps is None else self.batch_steps.latest
 
-    def keep_latest(self, share: float) -> None:  # noqa: B027 - a learner without changes keeps all
+    def keep_latest(self, share: float) -> None:
         """Let about this share of all that it learned from count, the latest: learners of others noticed a change."""
+        if self.batch_steps is not None:
+            self.batch_steps.keep_latest(share)
 
     @property
     def weight(self) -> float:
-        """By what `merge` weighs this one: here its rows, but for those that are pending."""
-        return float(self.seen[0] - self.pending)
+        """By what `merge` weighs this one: here its rows that count, but for those that are pending."""
+        return float(self.seen[0] - self.pending) * self.latest
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:

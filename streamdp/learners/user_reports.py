@@ -476,11 +476,6 @@ class UserReports(Collector):
         return units.centre, 0.0 if self.search.asking_target else units.scale, half
 
     @property
-    def n_changes(self) -> int:
-        """See `Learner.n_changes`."""
-        return 0 if self.columns is None else self.batch_steps.changes
-
-    @property
     def n_users(self) -> int:
         """Reports learned."""
         return self.counts["n_users"]
@@ -493,7 +488,7 @@ class UserReports(Collector):
     @property
     def least_records(self) -> int | None:
         """Reports below which a model is about as good as a constant, with those that were a bit; None if not known."""
-        least = self.batch_steps.least if self.columns is not None and self.seen[0] else None
+        least = super().least_records
         return None if least is None else self.n_asked + least
 
     @property
@@ -572,20 +567,10 @@ class UserReports(Collector):
             raise ConfigError("state: its counts are out of range")
         self.answered, self.people.at = answered, window_at % self.people.window
 
-    @property
-    def latest(self) -> float:
-        """See `Learner.latest`."""
-        return self.batch_steps.latest
-
     def keep_latest(self, share: float) -> None:
         """See `Learner.keep_latest`."""
-        self.batch_steps.keep_latest(share)
+        super().keep_latest(share)
         self._take_since()
-
-    @property
-    def weight(self) -> float:
-        """Its rows that count."""
-        return super().weight * self.latest
 
     def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         """See `Learner.merge`."""
