@@ -45,18 +45,10 @@ cdef inline bint number_of(PyObject* given, double* out) except -1:
 cdef class Packer:
     """What is declared about a record.
 
-    Parameters
-    ----------
-    names
-        The m declared names.
-    columns
-        (m,) the column of each number, or the one before the first column of each category.
-    lows, highs
-        (m,) the bounds of each number, which is mapped from them to [-1, 1] and clipped; NaN: as it is.
-    levels
-        For each category its levels with their numbers, of which 0 has no column; None for a number.
-    width
-        The number p of columns.
+    `names`: the m declared names. `columns`: (m,) the column of each number, or the one before the first column of each
+    category. `lows`, `highs`: (m,) the bounds of each number, which is mapped from them to [-1, 1] and clipped; NaN: as
+    it is. `levels`: for each category its levels with their numbers, of which 0 has no column; None for a number.
+    `width`: the number p of columns.
     """
 
     cdef tuple _names, _levels
@@ -158,14 +150,7 @@ cdef class Packer:
     def pack(self, x, double y, cnp.ndarray out not None):
         """Write a record and its target; False, with anything in `out`, if the record is not for the fast way.
 
-        Parameters
-        ----------
-        x
-            The record.
-        y
-            The encoded target.
-        out
-            (p + 1,), overwritten.
+        `x`: the record. `y`: the encoded target. `out`: (p + 1,), overwritten.
         """
         cdef double* row = vector(out)
         if len(out) != self._width + 1:
@@ -178,12 +163,7 @@ cdef class Packer:
     def pack_rows(self, list records not None, cnp.ndarray out not None):
         """Write records; False, with anything in `out`, if one of them is not for the fast way.
 
-        Parameters
-        ----------
-        records
-            n records.
-        out
-            (n, p), overwritten.
+        `records`: n records. `out`: (n, p), overwritten.
         """
         cdef double* row = matrix(out)
         if cnp.PyArray_DIM(out, 0) != len(records) or cnp.PyArray_DIM(out, 1) != self._width:
@@ -198,19 +178,11 @@ cdef class Packer:
 cdef class Predictor:
     """Predicts by one vector, which may change in place: single records of a packer, and rows of its columns.
 
-    Parameters
-    ----------
-    packer
-        What is declared about a record; None if no record is for the fast way.
-    theta
-        (d,), or longer: a block of coefficients for each output, with its intercept at the end.
-    width, outputs, intercept
-        The number p of columns, the number of blocks, and whether blocks have an intercept.
-    columns
-        (2, p): the origin and the unit of columns, if theta is for numbers as they come, within their bounds; None if it
-        is for columns in [-1, 1].
-    units
-        The unit table of the columns, if `probability` is to know the noise of theta. It may change in place.
+    `packer`: what is declared about a record; None if no record is for the fast way. `theta`: (d,), or longer: a block
+    of coefficients for each output, with its intercept at the end. `width`, `outputs`, `intercept`: the number p of
+    columns, the number of blocks, and whether blocks have an intercept. `columns`: (2, p): the origin and the unit of
+    columns, if theta is for numbers as they come, within their bounds; None if it is for columns in [-1, 1]. `units`:
+    the unit table of the columns, if `probability` is to know the noise of theta. It may change in place.
     """
 
     cdef Packer _packer
@@ -240,10 +212,7 @@ cdef class Predictor:
     def reads(self, theta):
         """Whether this is the array that it predicts by.
 
-        Parameters
-        ----------
-        theta
-            Any array.
+        `theta`: any array.
         """
         return self._theta is theta
 
@@ -272,10 +241,7 @@ cdef class Predictor:
     def score(self, x):
         """The linear predictor of one record; None if the record is not for the fast way, or for several outputs.
 
-        Parameters
-        ----------
-        x
-            The record.
+        `x`: the record.
         """
         cdef double total, square
         return total if self._score(x, &total, &square) else None
@@ -283,12 +249,7 @@ cdef class Predictor:
     def probability(self, x, double variance):
         """1/(1 + exp(-u)) of the moderated predictor u of one record; None as for `score`.
 
-        Parameters
-        ----------
-        x
-            The record.
-        variance
-            As for `probabilities`.
+        `x`: the record. `variance`: as for `probabilities`.
         """
         cdef double total, square
         return moderated(total, square, variance) if self._score(x, &total, &square) else None
@@ -297,10 +258,7 @@ cdef class Predictor:
         """The linear predictors of one record, one for each output; None if the record is not for the fast way, or if
         one overflows.
 
-        Parameters
-        ----------
-        x
-            The record.
+        `x`: the record.
         """
         cdef Py_ssize_t p = self._width, q = p + self._intercept, j, k
         cdef const double* at = self._at
@@ -327,10 +285,7 @@ cdef class Predictor:
     def scores(self, cnp.ndarray X not None):
         """The linear predictors (n, outputs) of rows; what overflows is the largest or the least number, or 0.
 
-        Parameters
-        ----------
-        X
-            (n, p), the columns in [-1, 1], or as they come if there are no bounds.
+        `X`: (n, p), the columns in [-1, 1], or as they come if there are no bounds.
         """
         cdef Py_ssize_t p = self._width, q = p + self._intercept, n = cnp.PyArray_DIM(X, 0), i, j, k
         cdef cnp.ndarray slopes = np.empty((self._outputs, p)), out
@@ -361,12 +316,8 @@ cdef class Predictor:
     def probabilities(self, X, double variance):
         """The probabilities (n, 2) of two classes, of a model with one output.
 
-        Parameters
-        ----------
-        X
-            As for `scores`.
-        variance
-            The variance by noise of a coordinate of theta, see `moderation`; 0 without `units`.
+        `X`: as for `scores`. `variance`: the variance by noise of a coordinate of theta, see `moderation`; 0 without
+        `units`.
         """
         cdef cnp.ndarray both = np.empty((len(X), 2)), scores = self.scores(X)
         cdef const double* score = matrix(scores)
@@ -396,14 +347,8 @@ cdef inline double moderated(double score, double square, double variance) noexc
 cdef class RecordLearner:
     """Learns plain records one by one, while nothing but their count has to be noted. Its caller holds the lock.
 
-    Parameters
-    ----------
-    packer
-        What is declared about a record.
-    levels
-        The encoded targets of the classes; None for numbers.
-    kernel
-        What learns a record.
+    `packer`: what is declared about a record. `levels`: the encoded targets of the classes; None for numbers. `kernel`:
+    what learns a record.
     """
 
     cdef Packer _packer
@@ -422,12 +367,8 @@ cdef class RecordLearner:
     def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
         """Count records, which the kernel of a batch does not do.
 
-        Parameters
-        ----------
-        seen, taken
-            (1,) int64, the records learned and those of the open batch.
-        batch
-            The number of records that ends the batch.
+        `seen`, `taken`: (1,) int64, the records learned and those of the open batch. `batch`: the number of records
+        that ends the batch.
         """
         self._seen, self._taken = whole_numbers(seen), whole_numbers(taken)
         self._counts, self._batch = (seen, taken), batch
@@ -449,14 +390,7 @@ cdef class RecordLearner:
         """Learn a record. False, and nothing is learned or counted, if it is not for the fast way, for the last record of
         a batch, and if the random words ran out.
 
-        Parameters
-        ----------
-        x
-            The record.
-        y
-            The target.
-        rng
-            The random words.
+        `x`: the record. `y`: the target. `rng`: the random words.
         """
         cdef RecordKernel kernel = self._kernel
         cdef Py_ssize_t p = self._packer._width, end = 0

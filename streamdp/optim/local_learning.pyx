@@ -267,20 +267,9 @@ def learn(
 ):
     """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
 
-    Parameters
-    ----------
-    arrays
-        The model; see `Arrays`.
-    mechanism
-        The code of the mechanism (see `samplers`).
-    seen
-        (1,) int64, the number of records learned; incremented for each.
-    X, y
-        (n, p) features and (n,) targets.
-    calibration
-        (n, c), one row for each record, or (1, c) (see `samplers`).
-    words
-        Random words; the first entry is the position.
+    `arrays`: the model; see `Arrays`. `mechanism`: the code of the mechanism (see `samplers`). `seen`: (1,) int64, the
+    number of records learned; incremented for each. `X`, `y`: (n, p) features and (n,) targets. `calibration`: (n, c),
+    one row for each record, or (1, c) (see `samplers`). `words`: random words; the first entry is the position.
 
     Raises `TypeError` for arrays of another type or shape.
     """
