@@ -125,7 +125,7 @@ def part(self: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
     Raises `NotAtBoundaryError` within a batch.
     """
-    with self._rng.lock:
+    with self.learner.rng.lock:
         sums: np.ndarray = self._learner(Batches, "part").part(X, y)
         return sums
 
@@ -145,6 +145,6 @@ def learn_parts(self: Any, sizes: Sequence[int], ask: Callable[[int, dict[str, A
     Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After an
     error of it or of `ask`, load a state.
     """
-    with self._rng.lock:
+    with self.learner.rng.lock:
         learner = self._learner(Batches, "learn_parts")
         learn_divided(learner, sizes, lambda number: ask(number, self.state_dict()), self._count_batch)

@@ -172,14 +172,6 @@ class Estimator(river_base.Estimator):
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
 
-    @property
-    def _rng(self) -> Entropy | SeededEntropy | FreshWords:
-        return self.learner.rng
-
-    @_rng.setter
-    def _rng(self, rng: Entropy | SeededEntropy | FreshWords) -> None:
-        self.learner.rng, self.learner.fast = rng, None
-
     def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
         """The learner, for `what` needs that its columns are known. Raises `NotAvailableError` before."""
         self._need_features(what)
@@ -211,7 +203,7 @@ class Estimator(river_base.Estimator):
         self.learner.seen[0] = n
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._rng.lock:
+        with self.learner.rng.lock:
             return self.__dict__.copy()
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
@@ -386,7 +378,7 @@ class Estimator(river_base.Estimator):
         self._admission.need_subjects(None)
         warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)
-        with self._rng.lock:
+        with self.learner.rng.lock:
             names = names_of(X)
             if self._features is None and names is None:
                 self._matrix(X)  # names the columns
@@ -419,7 +411,7 @@ class Estimator(river_base.Estimator):
         Raises `SchemaError` for wrong shapes, values that are not finite and, if there is a ledger, records without a
         subject, before anything is learned or spent.
         """
-        with self._rng.lock:
+        with self.learner.rng.lock:
             X = self._matrix(X)
             y = self._learned_targets(floats("y (for a classifier, the index of each class)", y))
             subjects = None if subjects is None else subject_list(subjects, len(X))
@@ -552,7 +544,7 @@ class Estimator(river_base.Estimator):
 
         It follows from the generator that is in use, not from the parameters, which may be changed.
         """
-        noise = self._rng.private and self.learner.private and self.second_use.private
+        noise = self.learner.rng.private and self.learner.private and self.second_use.private
         return noise and not self._admission.tainted
 
     @property
@@ -594,7 +586,7 @@ class Estimator(river_base.Estimator):
         An open batch ends with the records that it has. Privacy is that of a full batch: it has all the noise and fewer
         records, so it moves the estimate less. A window with too few users stays open, with a `WindowWarning`.
         """
-        with self._rng.lock:
+        with self.learner.rng.lock:
             if not self.at_boundary:
                 self.learner.close()
                 self.second_use.close(self.learner)
@@ -677,7 +669,7 @@ class Estimator(river_base.Estimator):
                 f"every job with a cap in its database, and no other, for a person's total, and for all else {alone}"
             )
         caveats = []
-        if not self._rng.private:
+        if not self.learner.rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")
@@ -825,7 +817,7 @@ class Estimator(river_base.Estimator):
         Raises `NotAvailableError` before the features are known, and `NotAtBoundaryError` unless `at_boundary`.
         """
         self._need_features("state_dict")
-        with self._rng.lock:
+        with self.learner.rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError(
                     f"{self.learner.pending} records of an unfinished batch or open window are in memory: learn the "
@@ -855,7 +847,7 @@ class Estimator(river_base.Estimator):
         """
         from streamdp.estimators.saving import save
 
-        with self._rng.lock:
+        with self.learner.rng.lock:
             if isinstance(self.second_use, Beside):
                 raise ConfigError("save: a model with statistics beside it is kept by a Store")
             save(check_path("save", path), type(self).__name__, self._get_params(), self.state_dict())
@@ -879,7 +871,7 @@ class Estimator(river_base.Estimator):
         Raises `ConfigError`, changing nothing, for a state of another format or model, and for values out of range;
         `BudgetError` for spends that cannot be read.
         """
-        with self._rng.lock:
+        with self.learner.rng.lock:
             new = object.__new__(type(self))
             vars(new).update(self._attributes_of(new))
             try:
@@ -906,7 +898,7 @@ class Estimator(river_base.Estimator):
             for name, value in state.items()
             if name == "_features" or (name[0] != "_" and name not in ("learner", "prediction", "second_use"))
         ]
-        shared.append(self._rng)
+        shared.append(self.learner.rng)
         return copy.deepcopy(state, {id(self): owner} | {id(value): value for value in shared})
 
     def _load(self, state: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ def absorb(self: Any, report: Report | Answer, *, subject: Subject | None = None
     learner: LocalReports = self._learner(LocalReports, "absorb")
     self._admission.need_subjects((subject,))
     take = learner.taken(report)
-    with self._rng.lock:
+    with self.learner.rng.lock:
         if self._admission.admit_report(self.learner, subject, report.budget, report.private):
             take()
 

@@ -52,7 +52,7 @@ def absorb(self: Any, shuffled: Shuffled) -> None:
     """
     learner = self._learner(ShuffleBatches, "absorb")
     self._admission.need_subjects(None)
-    with self._rng.lock:
+    with self.learner.rng.lock:
         spent, take = learner.taken(shuffled)
         self._count(spent)
         take()
@@ -84,7 +84,7 @@ def learn_cohort(self: Any, X: np.ndarray, y: np.ndarray, rounds: int | None = N
     self.learner.need_no_cohort("learn_cohort")
     self._admission.need_subjects(None)
     self.learner.check_cohort()
-    with self._rng.lock:
+    with self.learner.rng.lock:
         self.learner.need_boundary()
         X, y = self._matrix(X), floats("y", y)
         self._check_rows(X, y)

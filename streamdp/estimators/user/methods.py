@@ -35,7 +35,7 @@ def close_user(self: Any, subject: Subject) -> None:
     subject
         The user, as given to `learn_one`.
     """
-    with self._rng.lock:
+    with self.learner.rng.lock:
         self.learner.close_user(subject_bytes(subject))
 
 
@@ -83,7 +83,7 @@ def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> 
     self._admission.need_subjects((subject,))
     if not isinstance(report, UserReport):
         raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
-    with self._rng.lock:
+    with self.learner.rng.lock:
         take = learner.taken(report)
         if self._admission.admit_report(self.learner, subject, report.budget, report.private):
             take()
@@ -98,7 +98,7 @@ def take_records(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The records
     are counted in `n_seen`. Of them, only sums that the other process alone can read may be passed on.
     """
-    with self._rng.lock:
+    with self.learner.rng.lock:
         records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.handed_over()
         return records
 
@@ -121,5 +121,5 @@ def learn_users(self: Any, users: WindowUsers, n: int, records: int, refused: in
         self._count_batch()
         self.n_refused += refused
 
-    with self._rng.lock:
+    with self.learner.rng.lock:
         self._learner(Windows, "learn_users").learn_users(users, n, records, count)
