@@ -45,7 +45,7 @@ def outliers(
 ) -> ConcentratedMean | None:
     """USER-AL, as `OutlierRemoval` plans it; None where it does not lower the noise."""
     distance = math.sqrt(2) * spread * (1 + math.sqrt(2 * math.log(1 / OUTLIERS)))
-    mean = ConcentratedMean.planned(budget, users, d, queries, BOUND, distance, "weighted", OUTLIERS, FAILURE)
+    mean = ConcentratedMean.planned(budget, users, d, queries, BOUND, distance, OUTLIERS, FAILURE)
     mu = GaussianDP.from_approx(budget).mu
     return mean if mean and mean.noise < 2 * BOUND * math.sqrt(queries) / (users * mu) else None
 

@@ -201,7 +201,7 @@ def asi_liu(size: Users, steps: int) -> tuple[str, np.ndarray | None]:
     they are where nobody is an outlier; the tests are not run."""
     reach = min(2.0, math.sqrt(2 / size.m) * (1 + math.sqrt(2 * math.log(100))))
     budget = ApproxDP(size.epsilon, DELTA)
-    mean = ConcentratedMean.planned(budget, size.n, size.d, steps, 1.0, reach, "weighted", 0.01, 0.01)
+    mean = ConcentratedMean.planned(budget, size.n, size.d, steps, 1.0, reach, 0.01, 0.01)
     if mean is None:
         return f"T = {steps:,}", None
     log = math.log(size.m * size.n * size.d / DELTA)

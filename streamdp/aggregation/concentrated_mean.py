@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import rel_entr
 
 from streamdp.aggregation.pairwise import near_counts
-from streamdp.aggregation.selection import SampledMean, Selection, WeightedMean
+from streamdp.aggregation.selection import WeightedMean
 from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
@@ -111,7 +111,7 @@ class ConcentratedMean:
     bound: float
     distance: float
     test: AboveThreshold
-    selection: Selection
+    selection: WeightedMean
 
     @classmethod
     def planned(
@@ -122,14 +122,14 @@ class ConcentratedMean:
         queries: int,
         bound: float,
         distance: float,
-        selection: str,
         outliers: float,
         failure: float,
+        selection: type[WeightedMean] = WeightedMean,
     ) -> ConcentratedMean | None:
         """The parameters with the least noise for n users; None if n is too small.
 
         `outliers` is the probability that the vectors of two users are further than tau (`distance`) apart, `failure`
-        the largest probability that such vectors fail any test. `selection` is "weighted" or "sampled". The search is a
+        the largest probability that such vectors fail any test. `selection` makes the selection. The search is a
         grid over the test's share of epsilon and zeta's share of delta, for the budget, d, queries and bound of the
         class.
         """
@@ -148,7 +148,7 @@ class ConcentratedMean:
             for unsafe in _UNSAFE_SHARES:
                 zeta = unsafe * budget.delta
                 far = users * (passing + test.margin(zeta, queries))
-                kind = WeightedMean(users, far) if selection == "weighted" else SampledMean(users, far, zeta / queries)
+                kind = selection(users, far, 0.0 if selection is WeightedMean else zeta / queries)
                 if math.isfinite(kind.sensitivity):
                     mean = cls(budget, d, queries, bound, distance, test, kind)
                     best = mean if best is None or mean.noise < best.noise else best

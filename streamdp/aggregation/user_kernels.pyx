@@ -1,4 +1,4 @@
-"""Compiled loops of local and central means: intervals that reports name, choices of users, distances, the Hadamard transform.
+"""Compiled loops of local and central means: intervals that reports name, distances, the Hadamard transform.
 
 Words come from `entropy` as an array whose first entry is the position. A loop that runs out of words stops before the
 row that it cannot finish, returns the number of finished rows, and is called again with more words.
@@ -61,27 +61,6 @@ def name_intervals(
         else:
             i = n
     return i
-
-
-def select(cnp.ndarray chances not None, cnp.ndarray out not None, cnp.ndarray words not None):
-    """Write 1 into `out` with the probability chances 2^-64, never for 0 and always for 2^64 - 1; else 0.
-
-    `chances` is (n,) uint64, `words` are random. Returns the number of finished entries.
-    """
-    cdef uint64_t* most = random_words(chances)
-    cdef double* chosen = vector(out)
-    cdef uint64_t* source = random_words(words)
-    cdef Py_ssize_t n = len(chances), end = len(words), at, i
-    if len(out) != n:
-        raise TypeError("expected as many choices as chances")
-    for i in range(n):
-        at = source[0]
-        if at >= end:
-            return i
-        chosen[i] = 1.0 if most[i] > 0 and source[at] <= most[i] else 0.0
-        if not use_words(source, end, at, at + 1):
-            return i
-    return n
 
 
 def transform(cnp.ndarray V not None):

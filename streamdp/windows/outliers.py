@@ -19,8 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
-from streamdp.aggregation.selection import SELECTIONS
-from streamdp.errors import ConfigError, TooFewUsersError, check_choice, check_whole, is_number
+from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
@@ -62,8 +61,6 @@ class Plan:
 class OutlierRemoval(Method):
     """Means of gradients without outliers, accelerated: (epsilon, delta)-DP at the level of users.
 
-    - `selection`: "weighted": users have deterministic weights (`selection.WeightedMean`); "sampled": the paper's
-      random selection of users, with several times the noise (`SampledMean`).
     - `most_queries`: the largest number of gradients of one user, from 1 to 10^6.
     - `outliers`: rho, in (0, 0.2]: the probability that two users' gradients are further than tau apart. A larger rho
       lowers tau and makes the test less strict.
@@ -77,7 +74,6 @@ class OutlierRemoval(Method):
     2.9
     """
 
-    selection: str = "weighted"
     most_queries: int = 256
     outliers: float = 0.01
     failure: float = 0.01
@@ -85,7 +81,6 @@ class OutlierRemoval(Method):
     name: ClassVar[str] = "outlier-removal"
 
     def __post_init__(self) -> None:
-        check_choice("selection", self.selection, SELECTIONS)
         check_whole("most_queries", self.most_queries, 1, 10**6)
         shares = is_number(self.outliers) and is_number(self.failure)
         if not (shares and 0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):
@@ -179,7 +174,6 @@ class OutlierRemoval(Method):
             queries,
             task.bound,
             min(reach, task.sensitivity),
-            self.selection,
             self.outliers,
             self.failure,
         )

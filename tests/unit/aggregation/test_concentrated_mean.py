@@ -10,8 +10,10 @@ from scipy import stats
 
 from streamdp import ApproxDP, GaussianDP
 from streamdp.aggregation.concentrated_mean import AboveThreshold, Answers, ConcentratedMean, far_share
+from streamdp.aggregation.selection import WeightedMean
 from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import SeededEntropy
+from studies.selected_mean import SelectedMean
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 
 pytestmark = pytest.mark.slow
@@ -24,7 +26,7 @@ def fresh(seed: int) -> SeededEntropy:
 
 
 def planned(users: int = 600, queries: int = 4, budget: ApproxDP = BUDGET, **change: object) -> ConcentratedMean:
-    settings: dict[str, object] = {"d": 2, "bound": 1.0, "distance": 0.1, "selection": "weighted", "outliers": 0.01}
+    settings: dict[str, object] = {"d": 2, "bound": 1.0, "distance": 0.1, "outliers": 0.01}
     mean = ConcentratedMean.planned(budget, users, queries=queries, failure=0.01, **(settings | change))
     assert mean is not None
     return mean
@@ -115,10 +117,12 @@ def test_how_many_pairs_may_be_far(users: int, share: float) -> None:
 # --- the plan
 
 
-@pytest.mark.parametrize("selection", ["weighted", "sampled"])
+@pytest.mark.parametrize("selection", [WeightedMean, SelectedMean])
 @pytest.mark.parametrize("budget", [ApproxDP(1.0, 1e-6), ApproxDP(4.0, 1e-9), ApproxDP(0.2, 1e-4)])
 @pytest.mark.parametrize("queries", [1, 50])
-def test_all_parts_of_the_plan_are_within_the_budget(selection: str, budget: ApproxDP, queries: int) -> None:
+def test_all_parts_of_the_plan_are_within_the_budget(
+    selection: type[WeightedMean], budget: ApproxDP, queries: int
+) -> None:
     mean = planned(20_000, queries, budget, selection=selection)
     answers = GaussianDP(mean.mu).delta(budget.epsilon - mean.test.epsilon)
     assert answers + mean.zeta + queries * mean.selection.failure <= budget.delta * (1 + 1e-12)
@@ -134,7 +138,7 @@ def test_all_parts_of_the_plan_are_within_the_budget(selection: str, budget: App
 
 def test_weights_need_far_less_noise_than_coins_and_both_less_with_more_users() -> None:
     for users in (2000, 20_000):
-        weighted, sampled = (planned(users, selection=s) for s in ("weighted", "sampled"))
+        weighted, sampled = (planned(users, selection=s) for s in (WeightedMean, SelectedMean))
         assert weighted.noise < sampled.noise / 5
         assert planned(4 * users).noise < weighted.noise / 4
     assert planned(10**6).sensitivity * 10**6 / 0.1 == pytest.approx(2.6, rel=0.05)
@@ -154,8 +158,8 @@ def test_the_noise_of_an_answer() -> None:
         assert (stats.kstest(z / factor, "norm").pvalue > 1e-7) == (factor == 1.0)
 
 
-@pytest.mark.parametrize("selection", ["weighted", "sampled"])
-def test_outliers_are_left_out(selection: str) -> None:
+@pytest.mark.parametrize("selection", [WeightedMean, SelectedMean])
+def test_outliers_are_left_out(selection: type[WeightedMean]) -> None:
     mean = planned(4000, 2, selection=selection)
     points = np.zeros((4000, 2))
     points[:40] = [1.0, 0.0]

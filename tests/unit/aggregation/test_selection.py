@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 from streamdp.aggregation.pairwise import near_counts
-from streamdp.aggregation.selection import SampledMean, Selection, WeightedMean
+from streamdp.aggregation.selection import WeightedMean
 from streamdp.privacy.entropy import SeededEntropy
+from studies.selected_mean import SelectedMean
 
 TAU = 1.0
 Pair = tuple[np.ndarray, np.ndarray]
@@ -24,7 +25,7 @@ def far_pairs_of_others(points: np.ndarray) -> int:
     return len(others) ** 2 - int(near_counts(others, TAU).sum())
 
 
-def weights_of(kind: Selection, points: np.ndarray, seed: int = 0) -> np.ndarray:
+def weights_of(kind: WeightedMean, points: np.ndarray, seed: int = 0) -> np.ndarray:
     return kind.weights(points, TAU, near_counts(points, TAU), SeededEntropy(seed))
 
 
@@ -94,7 +95,7 @@ def test_probabilities_move_by_seven_and_not_by_the_papers_two() -> None:
     assert 6.5 < max(found) <= 7
     # Where the query is good, of the others only those outside of H can move.
     for a, b in [*rings, *(random_pair(n, 2, rng) for _ in range(300))]:
-        kind = SampledMean(n, far_pairs_of_others(a), 1e-9)
+        kind = SelectedMean(n, far_pairs_of_others(a), 1e-9)
         if math.isfinite(kind.sensitivity):
             assert np.abs(chances_of(a) - chances_of(b))[1:].sum() <= 6 / n * (n - 1 - kind.core) + 1e-12
 
@@ -116,7 +117,7 @@ def test_how_far_apart_two_users_are_who_both_may_count(selection: str, most: fl
     assert 0.95 * most < max([*found, diameter(ends, ends)]) <= most + 1e-9
 
 
-def moved(kind: Selection, a: np.ndarray, b: np.ndarray, seed: int = 0) -> float:
+def moved(kind: WeightedMean, a: np.ndarray, b: np.ndarray, seed: int = 0) -> float:
     """How far apart the two means are, both draws from the same words, in units of the bound."""
     means = []
     for points in (a, b):
@@ -202,7 +203,7 @@ def test_no_weight_is_lost_without_outliers_and_far_users_have_none() -> None:
         assert WeightedMean(100, far).sensitivity < WeightedMean(100, far + 100).sensitivity
     assert math.isinf(WeightedMean(100, 100 * 50).sensitivity)
     assert math.isinf(WeightedMean(1, 0.0).sensitivity)
-    assert math.isinf(SampledMean(100, 100 * 34, 1e-9).sensitivity)
+    assert math.isinf(SelectedMean(100, 100 * 34, 1e-9).sensitivity)
 
 
 # --- the paper's selection
@@ -223,7 +224,7 @@ def test_users_are_selected_with_their_probabilities() -> None:
     """Chi-square of 3000 draws, one number a user; false alarm 1e-6. Who has p = 1 is always in."""
     n = 60
     points, _ = in_between(n)
-    kind, chances = SampledMean(n, 0.0, 1e-9), chances_of(points)
+    kind, chances = SelectedMean(n, 0.0, 1e-9), chances_of(points)
     assert np.count_nonzero((chances > 0) & (chances < 1)) > 0
     rng = SeededEntropy(1)
     near = near_counts(points, TAU)
@@ -248,7 +249,7 @@ def test_how_many_differ_between_two_draws() -> None:
     (chi-square, false alarm 1e-6), whose tail is below the binomial one that the bound takes."""
     n, draws = 60, 4000
     a, b = in_between(n)
-    kind = SampledMean(n, far_pairs_of_others(a), 1e-9)
+    kind = SelectedMean(n, far_pairs_of_others(a), 1e-9)
     law = differing_exactly(a, b)
     assert np.sum(law * np.arange(len(law))) > 0.5
     near = near_counts(a, TAU), near_counts(b, TAU)
@@ -262,7 +263,7 @@ def test_how_many_differ_between_two_draws() -> None:
     seen, expected = (np.append(x[:cells], x[cells:].sum()) for x in (counts, law * draws))
     assert stats.chisquare(seen, expected).pvalue > 1e-6
     for failure in (1e-2, 1e-4, 1e-9):
-        k = SampledMean(n, kind.far, failure).differing
+        k = SelectedMean(n, kind.far, failure).differing
         assert law[k + 1 :].sum() <= failure
         assert k <= len(law)
 
@@ -276,7 +277,7 @@ def test_a_user_moves_the_mean_of_the_selected_by_no_more_than_the_bound() -> No
         a, b = in_between(n) if trial % 4 == 0 else random_pair(n, 1, rng)
         if trial % 4 == 1:
             a[10:] = b[10:] = 0.0
-        kind = SampledMean(n, far_pairs_of_others(a), 1e-9)
+        kind = SelectedMean(n, far_pairs_of_others(a), 1e-9)
         if not math.isfinite(kind.sensitivity):
             continue
         first, second = weights_of(kind, a, trial), weights_of(kind, b, trial)

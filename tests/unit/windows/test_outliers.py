@@ -75,13 +75,12 @@ def people(task: Task, seed: int, centre: float = 0.3) -> np.ndarray:
 # --- accuracy
 
 
-@pytest.mark.parametrize("selection", ["weighted", "sampled"])
 @pytest.mark.parametrize("convexity", some([0.0, 1.0], 1))
 @pytest.mark.slow
-def test_it_finds_the_mean_of_concentrated_users(selection: str, convexity: float) -> None:
+def test_it_finds_the_mean_of_concentrated_users(convexity: float) -> None:
     """2 windows: the excess loss is below the planned bound on average, and no test fails. Seeded."""
     task = replace(TASK, convexity=convexity)
-    method = OutlierRemoval(selection, most_queries=40)
+    method = OutlierRemoval(most_queries=40)
     plan = method.plan(task)
     excesses = []
     for seed in range(2):
@@ -91,7 +90,7 @@ def test_it_finds_the_mean_of_concentrated_users(selection: str, convexity: floa
         assert release.queries == sum(phase.mean.users * phase.mean.queries for phase in plan.phases)
         excesses.append(np.sum((release.theta - np.array([0.3, 0.0, 0.0])) ** 2) / 2)
     assert 0 < np.mean(excesses) < plan.excess
-    assert np.mean(excesses) < 0.02 * 0.3**2 / 2 if selection == "weighted" else 0.3**2 / 2
+    assert np.mean(excesses) < 0.02 * 0.3**2 / 2
 
 
 @pytest.mark.slow
@@ -182,7 +181,7 @@ def test_gradients_of_users_are_wiped() -> None:
 
 @pytest.mark.slow
 def test_the_same_words_give_the_same_release_and_others_another() -> None:
-    method, points = OutlierRemoval("sampled"), people(TASK, 8)
+    method, points = OutlierRemoval(), people(TASK, 8)
     plan = method.plan(TASK)
     a, b, c = (method.run(plan, Points(points), np.zeros(3), SeededEntropy(seed)).theta for seed in (1, 1, 2))
     assert np.array_equal(a, b)
@@ -192,11 +191,10 @@ def test_the_same_words_give_the_same_release_and_others_another() -> None:
 # --- plans
 
 
-@pytest.mark.parametrize("selection", ["weighted", "sampled"])
 @pytest.mark.parametrize(("budget", "convexity"), [(ApproxDP(8.0, 1e-9), 0.0), (ApproxDP(0.1, 1e-5), 0.5)])
 @pytest.mark.slow
-def test_too_few_users_are_told_how_many_are_needed(selection: str, budget: ApproxDP, convexity: float) -> None:
-    method, task = OutlierRemoval(selection), replace(TASK, users=10, budget=budget, convexity=convexity)
+def test_too_few_users_are_told_how_many_are_needed(budget: ApproxDP, convexity: float) -> None:
+    method, task = OutlierRemoval(), replace(TASK, users=10, budget=budget, convexity=convexity)
     with pytest.raises(TooFewUsersError) as caught:
         method.plan(task)
     needed = caught.value.needed
@@ -210,7 +208,7 @@ def test_too_few_users_are_told_how_many_are_needed(selection: str, budget: Appr
 
 def test_least_users_at_an_epsilon_of_one() -> None:
     task = replace(TASK, budget=ApproxDP(1.0, 1e-6))
-    assert [OutlierRemoval(s).least_users(task) for s in ("weighted", "sampled")] == [331, 508]
+    assert OutlierRemoval().least_users(task) == 331
 
 
 @pytest.mark.slow
@@ -245,7 +243,6 @@ def test_tau_is_that_of_pairs() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"selection": "best"},
         {"most_queries": 0},
         {"outliers": 0.0},
         {"outliers": 0.3},
