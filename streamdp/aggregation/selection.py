@@ -2,7 +2,7 @@
 
 `concentrated_mean` defines the terms: D and D' differ in user 1, C is the other n - 1 users, near is within tau, and a
 query is good if at most `far` ordered pairs of C are not near. The paper's random selection of users, which needs
-several times the noise, is `studies.selected_mean`.
+several times the noise, is in studies/selected_mean.py.
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ class _Fit:
 def covariance(before: float, square: float, passed: np.ndarray, added: np.ndarray) -> np.ndarray:
     """The covariances (grid, K, K) of the averages over K segments, for noise 1.
 
-    At the start the variance is the stationary one, and what is left of the expected `square`, e^(-2 k before) of it.
+    `before`, `square`, `passed` and `added` are those of `_Fit`: `passed` and `added` (K,) are the shares of the
+    segments in a and in the noise. At the start the variance is the stationary one, and what is left of the expected
+    `square`, e^(-2 k before) of it.
 
     Within a segment the rate is constant: with r its number of relaxation times, x at its start and v the variance that
     noise alone would add, x becomes e^-r x plus a variance v (1 - e^-2r)/2r, and the average is f x, f = (1 - e^-r)/r,
@@ -244,7 +246,7 @@ def _odds_of_signs(signs: np.ndarray, rho: np.ndarray) -> np.ndarray:
 
 
 def quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
-    """The quantiles (d,) of mixtures (grid, d) of normal laws."""
+    """The quantiles (d,) at p of mixtures of normal laws, whose `weights`, `centres` and `errors` are (grid, d)."""
     points = np.linspace(-8, 8, 1601)
     normal = np.array([math.erfc(-x / math.sqrt(2)) / 2 for x in points])
     low, high = (centres - 8 * errors).min(axis=0), (centres + 8 * errors).max(axis=0)
