@@ -344,7 +344,7 @@ def batches() -> list[Row]:
     user = streamdp.UserLevelLDPRegressor(features=FEATURES, items_per_user=items, window=len(several))
 
     loss = Logistic()
-    params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, len(FEATURES), "tight", loss.sensitivity)
+    params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, len(FEATURES), loss.sensitivity)
     vectors = np.random.default_rng(0).normal(size=(users, len(FEATURES)))
     vectors *= loss.bound / np.linalg.norm(vectors, axis=1, keepdims=True)
     messages = LocalRandomizer(params).messages(vectors)

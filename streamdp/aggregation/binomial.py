@@ -1,4 +1,4 @@
-"""How much binomial noise a sum of vectors needs: the paper's calibration and a tight one.
+"""How much binomial noise a sum of vectors needs: about the least that is proved.
 
 n users hold vectors of l2 norm at most Delta2 in R^d. User i moves each coordinate to [0, g], rounds it to an integer
 at random, and adds b fair bits (`shuffled_sum` runs this as a protocol). The release is, for each coordinate, the sum
@@ -7,6 +7,8 @@ over users: integers plus Bin(N, 1/2), N = n b.
 Neighbours: one vector is replaced by another, at l2 distance at most S <= 2 Delta2. Claim: with kappa and tail of
 `gaussian_step(N)`, the sums are (epsilon, delta)-DP for delta = D(s) + d (1 + e^epsilon) tail, D(s) the delta of
 mu-GDP at mu = kappa sqrt(s); several rounds with the same users have their own s.
+
+The calibration of the paper, which takes 10^5 times the noise, is in studies/paper_sum.py.
 
 Theorems and proofs, and why bits are fair: docs/proofs/shuffled_sum.md.
 """
@@ -24,15 +26,14 @@ from streamdp.errors import BudgetError
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, gdp_delta
 
 LARGEST_EPSILON = 100.0
-"""The largest epsilon that the tight calibration serves or reports."""
+"""The largest epsilon that a sum serves or reports."""
 
 MOST_TRIALS = 2**36
-"""The most fair bits in one coordinate's sum that the tight calibration serves: their law must fit in memory."""
+"""The most fair bits in one coordinate's sum that a sum may have: their law must fit in memory."""
 
 _EXCESS = 1.05  # accepted variance, relative to the analytic Gaussian mechanism
 _TAIL_SHARE = 0.01  # the share of delta for the tails
 _RARE = 7.0  # x of several rounds: `beyond` is then some thousandths of delta
-_MOST_BITS = 2**40
 _TOLERANCE = 1 + 2e-9  # norms are checked up to 1e-9
 
 
@@ -203,33 +204,6 @@ def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int =
 
 
 def check_epsilon(budget: ApproxDP) -> None:
-    """Raise `BudgetError` if the tight calibration does not serve a budget."""
+    """Raise `BudgetError` if no sum serves a budget."""
     if budget.epsilon > LARGEST_EPSILON:
-        raise BudgetError(f"the tight calibration serves epsilon up to {LARGEST_EPSILON:g}, got {budget}")
-
-
-def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tuple[int, int]:
-    """(g, b) of Cheu et al., Theorem A.6, for 0 < epsilon <= 15 and delta < 1/2.
-
-    g = max(2 Delta2 sqrt n, sqrt d, 4) rounded up, gamma = delta/(d+1), eps_hat = epsilon/(18 sqrt(ln 1/gamma)) and b
-    the next integer over 180 g^2 ln(2/gamma)/(eps_hat^2 n). The paper's p = 90 g^2 ln(2/gamma)/(b eps_hat^2 n) is then
-    just under 1/2. Fair bits are used, which their Lemma A.1 allows (p <= 1/2) and which only adds noise. g depends on
-    the unit of Delta2, and b on g; the variance does not. Here n is `users` and Delta2 is `bound`. Raises `BudgetError`
-    outside the range of the theorem or above 2^40 bits.
-
-    >>> paper_parameters(1000, 6, ApproxDP(1.0, 1e-6), 0.5)
-    (32, 15488142)
-    """
-    if not (budget.epsilon <= 15 and budget.delta < 0.5):
-        raise BudgetError(f"the paper's calibration serves epsilon up to 15 and delta below 0.5, got {budget}")
-    g = math.ceil(max(2 * bound * math.sqrt(users), math.sqrt(d), 4))
-    if g >= _MOST_BITS or paper_bits(g, users, d, budget) >= _MOST_BITS:
-        raise BudgetError(f"the paper's calibration takes over 2^40 bits a coordinate for {budget}, bound {bound:g}")
-    return g, paper_bits(g, users, d, budget)
-
-
-def paper_bits(g: int, users: int, d: int, budget: ApproxDP) -> int:
-    """b of `paper_parameters` for g cells, n users and d coordinates."""
-    gamma = budget.delta / (d + 1)
-    squared = budget.epsilon**2 / (324 * math.log(1 / gamma))
-    return math.floor(180 * float(g) ** 2 * math.log(2 / gamma) / (squared * users)) + 1
+        raise BudgetError(f"a shuffled sum serves epsilon up to {LARGEST_EPSILON:g}, got {budget}")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from streamdp.aggregation import binomial
 from streamdp.data.floats import floats
-from streamdp.errors import BudgetError, ConfigError, SchemaError, check_choice, check_whole, is_number
+from streamdp.errors import BudgetError, ConfigError, SchemaError, check_whole, is_number
 from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
 
-Calibration = Literal["tight", "paper"]
-CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 MOST_ROUNDS = 10**6
 """The most sums in which the same users take part."""
 
@@ -34,18 +31,14 @@ class VectorSum:
         The number of coordinates, from 1 to 10^6.
     g, b
         The cells of the grid on [-bound, bound], and the fair bits that a user adds to each coordinate.
-    calibration
-        "tight" or "paper": the proof of the guarantee (docs/proofs/shuffled_sum.md).
     sensitivity
-        The largest l2 distance of two vectors, at most 2 `bound`; None for 2 `bound`. The paper's calibration does not
-        use it.
+        The largest l2 distance of two vectors, at most 2 `bound`; None for 2 `bound`.
     rounds
         The number of such sums in which the same users take part, one after another; the budget covers all of them.
-        More than one with "tight" only.
 
     A `VectorSum` that does not keep its budget cannot be made, so a user that receives one may rely on it. Raises
-    `BudgetError` if g and b give too little noise or if the calibration does not serve the budget, and `ConfigError`
-    for other values out of range.
+    `BudgetError` if g and b give too little noise or if no sum serves the budget, and `ConfigError` for other values
+    out of range. The proof of the guarantee is docs/proofs/shuffled_sum.md.
     """
 
     budget: ApproxDP
@@ -54,32 +47,22 @@ class VectorSum:
     d: int
     g: int
     b: int
-    calibration: Calibration = "tight"
     sensitivity: float | None = None
     rounds: int = 1
 
     def __post_init__(self) -> None:
         check_whole("rounds", self.rounds, 1, MOST_ROUNDS)
-        share = _check(self.budget, self.bound, self.users, self.d, self.calibration, self.sensitivity)
+        share = _check(self.budget, self.bound, self.users, self.d, self.sensitivity)
         check_whole("g", self.g, 1, 2**40)
         check_whole("b", self.b, 1, 2**40)
         for name in ("users", "d", "g", "b"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "sensitivity", share * 2 * self.bound)
-        if self.calibration == "paper":
-            if self.rounds > 1:
-                raise ConfigError("the paper's calibration is for one round: compose several yourself")
-            g, _ = binomial.paper_parameters(self.users, self.d, self.budget, self.bound)
-            kept = self.g >= g and self.b >= binomial.paper_bits(self.g, self.users, self.d, self.budget)
-            if self.users * (self.g + self.b) >= 2**60:
-                raise BudgetError(f"{self.budget} takes more than 2^60 bits for each coordinate in all")
-        else:
-            if self.users * self.b > binomial.MOST_TRIALS:
-                raise BudgetError("the tight calibration serves up to 2^36 bits of noise for each coordinate in all")
-            N, T = self.users * self.b, binomial.shift_of(self.g, self.d, share)
-            spent = binomial.spent_delta(N, T, self.d, self.budget.epsilon, self.budget.delta, self.rounds)
-            kept = spent <= self.budget.delta
-        if not kept:
+        if self.users * self.b > binomial.MOST_TRIALS:
+            raise BudgetError("a shuffled sum has up to 2^36 bits of noise for each coordinate in all")
+        N, T = self.users * self.b, binomial.shift_of(self.g, self.d, share)
+        spent = binomial.spent_delta(N, T, self.d, self.budget.epsilon, self.budget.delta, self.rounds)
+        if spent > self.budget.delta:
             raise BudgetError(f"g={self.g} and b={self.b} do not keep {self.budget} for {self.users} users")
 
     @classmethod
@@ -89,30 +72,25 @@ class VectorSum:
         bound: float,
         users: int,
         d: int,
-        calibration: Calibration = "tight",
         sensitivity: float | None = None,
         rounds: int = 1,
     ) -> VectorSum:
-        """Parameters that keep the budget.
+        """Parameters that keep the budget, of an epsilon up to 100.
+
+        They take about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism.
 
         Parameters
         ----------
         budget, bound, users, d, sensitivity, rounds
             As for the class.
-        calibration
-            "tight" takes about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism,
-            for epsilon up to 100. "paper" is Theorem A.6, for epsilon up to 15, with 2e5 to 3e5 times that variance.
 
         Raises `BudgetError` and `ConfigError` as the class does.
         """
         check_whole("rounds", rounds, 1, MOST_ROUNDS)
-        share = _check(budget, bound, users, d, calibration, sensitivity)
+        share = _check(budget, bound, users, d, sensitivity)
         assert isinstance(budget, ApproxDP)
-        if calibration == "paper":
-            g, b = binomial.paper_parameters(int(users), int(d), budget, float(bound))
-        else:
-            g, b = binomial.tight_parameters(int(users), int(d), budget, share, int(rounds))
-        return cls(budget, float(bound), int(users), int(d), g, b, calibration, sensitivity, int(rounds))
+        g, b = binomial.tight_parameters(int(users), int(d), budget, share, int(rounds))
+        return cls(budget, float(bound), int(users), int(d), g, b, sensitivity, int(rounds))
 
     @property
     def bits_per_user(self) -> int:
@@ -167,9 +145,8 @@ class VectorSum:
     def guarantee_for(self, honest: int) -> ApproxDP:
         """The guarantee of an honest user if only some users followed the protocol.
 
-        The other users may not have answered, or may send anything; delta stays. With "tight", epsilon is solved for
-        with the noise of the honest users. With "paper", it is epsilon n / honest (Cheu et al. 2022, Claim A.8 and
-        Corollary A.9), which holds for epsilon up to 1 and at least a third honest users.
+        The other users may not have answered, or may send anything; delta stays. Epsilon is solved for with the noise
+        of the honest users.
 
         Parameters
         ----------
@@ -179,25 +156,17 @@ class VectorSum:
         Raises `BudgetError` if there is no guarantee, `ConfigError` for a number out of range.
         """
         check_whole("honest", honest, 1, self.users)
-        if self.calibration == "tight":
-            shift = binomial.shift_of(self.g, self.d, (self.sensitivity or 0.0) / (2 * self.bound))
-            epsilon = binomial.least_epsilon(int(honest) * self.b, shift, self.d, self.budget.delta, self.rounds)
-            return ApproxDP(epsilon, self.budget.delta)
-        if honest == self.users:
-            return self.budget
-        if self.budget.epsilon > 1 or 3 * honest < self.users:
-            raise BudgetError("the paper covers fewer honest users for epsilon up to 1 and at least a third of them")
-        return ApproxDP(self.budget.epsilon * self.users / honest, self.budget.delta)
+        shift = binomial.shift_of(self.g, self.d, (self.sensitivity or 0.0) / (2 * self.bound))
+        epsilon = binomial.least_epsilon(int(honest) * self.b, shift, self.d, self.budget.delta, self.rounds)
+        return ApproxDP(epsilon, self.budget.delta)
 
 
-def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, sensitivity: float | None) -> float:
+def _check(budget: Budget, bound: float, users: int, d: int, sensitivity: float | None) -> float:
     """The sensitivity over 2 bound. Raises for what cannot be served."""
     if not isinstance(budget, ApproxDP):
         raise BudgetError(f"a shuffled sum serves ApproxDP, got {type(budget).__name__}")
     check_serviceable(budget)
-    check_choice("calibration", calibration, CALIBRATIONS)
-    if calibration == "tight":
-        binomial.check_epsilon(budget)
+    binomial.check_epsilon(budget)
     if not (is_number(bound) and 1e-60 <= bound <= 1e60):
         raise ConfigError(f"bound must be from 1e-60 to 1e60, got {bound!r}")
     if sensitivity is not None and not (is_number(sensitivity) and 0 < sensitivity <= 2 * bound * (1 + 1e-12)):

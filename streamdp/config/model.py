@@ -102,7 +102,6 @@ class ModelConfig(Settings):
     strong_convexity: float | None = None
     change: Literal["follow", "ignore"] | None = None
     method: str | None = None
-    calibration: Literal["tight", "paper"] | None = None
     items_per_user: int | None = None
     window: int | None = None
     window_seconds: float | None = None

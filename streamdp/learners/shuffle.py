@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
-from streamdp.aggregation.vector_sum import CALIBRATIONS, MOST_ROUNDS, Calibration, VectorSum
-from streamdp.errors import BudgetError, ConfigError, check_choice, check_whole
+from streamdp.aggregation.vector_sum import MOST_ROUNDS, VectorSum
+from streamdp.errors import BudgetError, ConfigError, check_whole
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.ac_sa import Phase, rounds_of
@@ -22,15 +22,13 @@ from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
 
 _ROWS = 16_384
 """The most gradients in memory at a time."""
 _PLANS = 33
 """The most numbers of rounds that are compared."""
-_MANY = 100_000
-"""The number of people that the paper's noise is computed for. Another number changes it by rounding only."""
 
 
 class Cohort(NamedTuple):
@@ -57,8 +55,8 @@ def cohort_of(declared: Any) -> Cohort:
 class ShuffleBatches(Batches):
     """The learner, and all three parties in one process.
 
-    `problem`, `budget`, `rng`, `plan`, `given_domain`: as for `Batches`. `calibration`: "tight" or "paper". `cohort`:
-    the people who answer in several rounds; None: each record is in one batch.
+    `problem`, `budget`, `rng`, `plan`, `given_domain`: as for `Batches`. `cohort`: the people who answer in several
+    rounds; None: each record is in one batch.
     """
 
     shuffled = True
@@ -80,20 +78,18 @@ class ShuffleBatches(Batches):
         plan: BatchPlan,
         *,
         given_domain: bool,
-        calibration: Calibration,
         cohort: Cohort | None,
     ) -> None:
-        check_choice("calibration", calibration, CALIBRATIONS)
-        self.calibration, self.cohort = calibration, cohort
+        self.cohort = cohort
         if cohort is not None:
-            if plan.method == "newton" or calibration == "paper":
-                raise ConfigError('cohort: it needs method="ac-sa" or "sgd", and calibration="tight"')
+            if plan.method == "newton":
+                raise ConfigError('cohort: it needs method="ac-sa" or "sgd"')
             if plan.horizon is not None or plan.batch_size is not None or plan.strong_convexity:
                 raise ConfigError(
                     "cohort: leave out horizon, batch_size and strong_convexity: all people are in each round"
                 )
         super().__init__(problem, budget, rng, plan, given_domain=given_domain)
-        VectorSum.calibrated(budget, 1.0, 1000, 1, calibration)  # a budget that cannot be served fails here
+        VectorSum.calibrated(budget, 1.0, 1000, 1)  # a budget that cannot be served fails here
 
     def _usual(self) -> str:
         return super()._usual() if self.cohort is None else "ac-sa"
@@ -107,7 +103,7 @@ class ShuffleBatches(Batches):
 
     def _sum_of(self, users: int) -> VectorSum:
         size, bound, sensitivity = self._vectors
-        return VectorSum.calibrated(self.budget, bound, users, size, self.calibration, sensitivity)
+        return VectorSum.calibrated(self.budget, bound, users, size, sensitivity)
 
     def _sums(self, vectors: Vectors) -> None:
         from streamdp.aggregation import kernels as k
@@ -115,10 +111,8 @@ class ShuffleBatches(Batches):
         self._vectors = size, bound, sensitivity = vectors
         self._count_ones: Callable[..., int] = k.count_ones
         self._ones = np.zeros(size + 1, dtype=np.int64)  # the last is the number of people whose noise is in the others
-        if self.calibration == "tight":  # the noise of a sum is within 5 % of the Gaussian's
-            self._variance = 1.05 * Gaussian(self.budget, bound, sensitivity).variance(size)
-        elif self.curvature is not None:  # it hardly depends on the number of people
-            self._variance = self._sum_of(_MANY).noise_variance
+        # The noise of a sum is within 5 % of the Gaussian's.
+        self._variance = 1.05 * Gaussian(self.budget, bound, sensitivity).variance(size)
 
     @property
     def total(self) -> np.ndarray:
@@ -127,7 +121,7 @@ class ShuffleBatches(Batches):
 
     def model(self) -> dict[str, Any]:
         """See `Learner.model`."""
-        model = super().model() | {"method": self.method, "calibration": self.calibration}
+        model = super().model() | {"method": self.method}
         if self.cohort is not None:
             # A version that plans other rounds would go on with the noise of its own plan.
             model["plan"] = (
@@ -136,8 +130,6 @@ class ShuffleBatches(Batches):
         return model
 
     def _noise(self, batch: int) -> float:
-        if self.calibration == "paper" and self.curvature is None:
-            return self._sum_of(batch).noise_variance / batch**2
         variance: float = self._variance / batch**2
         return variance
 
@@ -298,13 +290,8 @@ class ShuffleBatches(Batches):
 
     def cohort_sum(self, users: int, rounds: int) -> VectorSum:
         """The sum over `users` of a cohort in each of so many `rounds`, which share the budget."""
-        each, calibration, d = self.budget, self.calibration, len(self._ones) - 1
-        if calibration == "paper" and rounds > 1:
-            assert isinstance(each, ApproxDP)
-            epsilon = each.epsilon / (2 * math.sqrt(2 * rounds * math.log(1 / each.delta)))
-            each, rounds = ApproxDP(epsilon, each.delta / (rounds + 1)), 1
-        loss = self.problem.loss
-        return VectorSum.calibrated(each, loss.bound, users, d, calibration, loss.sensitivity, rounds)
+        loss, d = self.problem.loss, len(self._ones) - 1
+        return VectorSum.calibrated(self.budget, loss.bound, users, d, loss.sensitivity, rounds)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""

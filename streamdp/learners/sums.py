@@ -113,7 +113,7 @@ class Mixed:
         self._begin(FIRST_BATCH)
 
     def _begin(self, batch: int) -> None:
-        self._params = VectorSum.calibrated(self._budget, 1.0, batch, self._size, "tight", self._sensitivity)
+        self._params = VectorSum.calibrated(self._budget, 1.0, batch, self._size, self._sensitivity)
         self.variance = self._params.variance / self._size
         self.wipe()
 

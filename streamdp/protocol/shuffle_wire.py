@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Shuffled
-from streamdp.aggregation.vector_sum import CALIBRATIONS, VectorSum
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import SchemaError, raise_alone
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 
@@ -28,7 +28,7 @@ PART_BYTES = 512 * 1024
 
 _FORMAT = 1
 _MOST_BYTES = 64 << 20
-_SUM = ("bound", "users", "d", "g", "b", "calibration", "sensitivity")
+_SUM = ("bound", "users", "d", "g", "b", "sensitivity")
 _HEAD = struct.Struct(">4s16s3Q16s2IQ")  # magic, agreement, batch, name of the forwarding, part, parts, users
 _MAGIC = b"sdm1"
 
@@ -100,8 +100,6 @@ def read_announcement(
         for name in ("users", "d", "g", "b"):
             given[name] = _whole(given[name])
         agreement, loss = _fields(found, "agreement", str), _fields(found, "loss", str)
-        if given["calibration"] not in CALIBRATIONS:
-            raise SchemaError("an announcement has no such calibration")
     except (TypeError, KeyError, ValueError, OverflowError, RecursionError) as error:  # SchemaError is a ValueError
         if isinstance(error, SchemaError):
             raise

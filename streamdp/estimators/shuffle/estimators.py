@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamdp.aggregation.vector_sum import Calibration
 from streamdp.errors import ConfigError
 from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.estimator import of_learner
@@ -37,7 +36,7 @@ def _shuffle(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Sh
     if cohort is not None and model.features is None:
         raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
     plan, given = methods.batch_plan(model), model.domain is not None
-    return ShuffleBatches(problem, budget, rng, plan, given_domain=given, calibration=model.calibration, cohort=cohort)
+    return ShuffleBatches(problem, budget, rng, plan, given_domain=given, cohort=cohort)
 
 
 _GUARANTEE = """
@@ -52,11 +51,10 @@ _PARAMETERS = {
     **BATCHED,
     "budget": "What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.",
     "method": METHOD.format(' "sgd": averaged SGD, a planned baseline.'),
-    "calibration": '"tight" or "paper": how much noise people add, see `binomial`.',
     "cohort": """
         {"people": n, "rounds": T}: the same n people answer in each of T rounds, the budget is for all rounds
-        together, and only `absorb` learns. Without rounds, T is planned as by `learn_cohort`. Needs
-        calibration="tight". None: each record is in one batch.""",
+        together, and only `absorb` learns. Without rounds, T is planned as by `learn_cohort`. None: each record is in
+        one batch.""",
 }
 _LOSS = """
     A name or a `Loss`: {}.
@@ -97,7 +95,6 @@ class ShuffleRegressor(Regressor):
         loss: str | Loss = "huber",
         budget: Budget | str | None = None,
         method: str = "auto",
-        calibration: Calibration = "tight",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
         intercept: bool = True,
@@ -148,7 +145,6 @@ class ShuffleClassifier(Classifier):
         loss: str | Loss = "logistic",
         budget: Budget | str | None = None,
         method: str = "auto",
-        calibration: Calibration = "tight",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
         intercept: bool = True,

@@ -62,12 +62,11 @@ def learn_cohort(self: Any, X: np.ndarray, y: np.ndarray, rounds: int | None = N
     """Learn from people who keep their records and answer in every round, from all of them in each.
 
     It starts at the present estimate, in one process: by AC-SA, on an envelope of a non-smooth loss, or with
-    method="sgd" by the paper's averaged gradient descent. The budget is for all rounds together: with "tight" by the
-    sum of mu^2; with "paper" each round gets epsilon / (2 sqrt(2 T ln(1 / delta))) and delta / (T + 1). With
-    `strong_convexity` the people are divided into ceil(log2 log2 n) groups that are learned one after another, each
-    from the output of the last. One record is one person, and no ledger counts it. Another call with the same people
-    spends the budget again: the statement says so, and `guarantee` does not count it. Source: Cheu et al. 2022,
-    Algorithm 5 and Theorem 4.9; the plan is in `streamdp.optim.ac_sa`.
+    method="sgd" by the paper's averaged gradient descent. The budget is for all rounds together, by the sum
+    of mu^2. With `strong_convexity` the people are divided into ceil(log2 log2 n) groups that are learned one after
+    another, each from the output of the last. One record is one person, and no ledger counts it. Another call with the
+    same people spends the budget again: the statement says so, and `guarantee` does not count it. Source: Cheu et al.
+    2022, Algorithm 5 and Theorem 4.9; the plan is in `streamdp.optim.ac_sa`.
 
     Parameters
     ----------

@@ -17,7 +17,6 @@ from streamdp import ApproxDP, Gaussian
 from streamdp.aggregation.binomial import (
     gaussian_step,
     least_epsilon,
-    paper_parameters,
     shift_of,
     spent_delta,
     tight_parameters,
@@ -25,6 +24,7 @@ from streamdp.aggregation.binomial import (
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError
 from streamdp.privacy.guarantees import gdp_delta
+from studies.paper_sum import fewer_honest, of_a_round, paper_parameters
 
 USUAL = ApproxDP(1.0, 1e-6)
 
@@ -182,10 +182,10 @@ def test_the_usual_budget_is_kept_exactly() -> None:
 def test_the_variance_is_near_the_analytic_gaussians(users: int, d: int) -> None:
     gaussian = Gaussian(USUAL, bound=3.0).variance(d)
     tight = VectorSum.calibrated(USUAL, 3.0, users, d)
-    paper = VectorSum.calibrated(USUAL, 3.0, users, d, "paper")
+    g, b = paper_parameters(users, d, USUAL, 3.0)
     assert 1 < tight.variance / gaussian < 1.06
-    assert 1e5 < paper.variance / gaussian < 5e5
-    assert tight.message_bytes <= d * 16 < paper.message_bytes
+    assert 1e5 < d * (6.0 / g) ** 2 * users * (b + 1) / 4 / gaussian < 5e5
+    assert tight.message_bytes <= d * 16 < d * (g + b) / 8
 
 
 def test_a_smaller_sensitivity_takes_less_noise() -> None:
@@ -203,11 +203,20 @@ def test_the_papers_calibration_is_theorem_a6_and_safe() -> None:
     squared = 1 / (18**2 * math.log(1 / gamma))
     assert b == math.ceil(180 * 64**2 * math.log(2 / gamma) / (squared * 1000))
     assert spent_delta(1000 * b, shift_of(g, 6, 1.0), 6, 0.01, 1e-6) < 1e-6  # a hundredth of its epsilon
-    params = VectorSum.calibrated(USUAL, 1.0, 999, 6, "paper")
-    assert params.guarantee_for(999) == USUAL
-    assert params.guarantee_for(333) == ApproxDP(3.0, 1e-6)  # Claim A.8
+    VectorSum(USUAL, 1.0, 1000, 6, g, b)  # the library's proof holds for it, too
+    for budget, bound in ((ApproxDP(16.0, 1e-6), 1.0), (ApproxDP(1.0, 0.6), 1.0), (USUAL, 1e30)):
+        with pytest.raises(BudgetError, match="paper"):
+            paper_parameters(1000, 6, budget, bound)
+
+
+def test_the_papers_guarantees_of_fewer_users_and_of_several_rounds() -> None:
+    assert fewer_honest(ApproxDP(2.0, 1e-6), 999, 999) == ApproxDP(2.0, 1e-6)
+    assert fewer_honest(USUAL, 999, 333) == ApproxDP(3.0, 1e-6)  # Claim A.8
     with pytest.raises(BudgetError, match="a third"):
-        params.guarantee_for(332)
+        fewer_honest(USUAL, 999, 332)
+    each = of_a_round(USUAL, 8)
+    assert each.epsilon == pytest.approx(1 / (2 * math.sqrt(16 * math.log(1e6))))
+    assert each.delta == pytest.approx(1e-6 / 9)
 
 
 def test_fewer_honest_users_mean_less_privacy() -> None:

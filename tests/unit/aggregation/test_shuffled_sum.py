@@ -118,9 +118,8 @@ def test_rounding_alone_has_the_predicted_variance() -> None:
 # --- the parties
 
 
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_the_three_parties_give_what_the_counts_give(calibration: str) -> None:
-    params = VectorSum.calibrated(ApproxDP(10.0, 0.1), 1.0, 5, 3, calibration)
+def test_the_three_parties_give_what_the_counts_give() -> None:
+    params = VectorSum.calibrated(ApproxDP(10.0, 0.1), 1.0, 5, 3)
     vectors = np.array([[0.3, -0.4, 0.5]] * 5)
     messages = LocalRandomizer(params, seeded(4)).messages(vectors)
     assert messages.nbytes == 5 * params.message_bytes
@@ -194,10 +193,7 @@ def test_a_batch_may_outlast_the_words() -> None:
         ({"budget": GaussianDP(1.0)}, BudgetError),
         ({"budget": PureDP(1.0)}, BudgetError),
         ({"budget": ApproxDP(101.0, 1e-6)}, BudgetError),
-        ({"budget": ApproxDP(16.0, 1e-6), "calibration": "paper"}, BudgetError),
-        ({"budget": ApproxDP(1.0, 0.6), "calibration": "paper"}, BudgetError),
         ({"budget": ApproxDP(1e-5, 1e-12)}, BudgetError),  # 2^36 bits are not enough
-        ({"bound": 1e30, "calibration": "paper"}, BudgetError),
         ({"bound": 0.0}, ConfigError),
         ({"bound": math.nan}, ConfigError),
         ({"users": 0}, ConfigError),
@@ -205,7 +201,6 @@ def test_a_batch_may_outlast_the_words() -> None:
         ({"d": 0}, ConfigError),
         ({"d": True}, ConfigError),
         ({"sensitivity": 3.0}, ConfigError),
-        ({"calibration": "best"}, ConfigError),
     ],
     ids=str,
 )
@@ -214,17 +209,16 @@ def test_a_sum_that_cannot_be_served_is_refused(change: dict, error: type[Except
         VectorSum.calibrated(**{"budget": USUAL, "bound": 1.0, "users": 100, "d": 3} | change)
 
 
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_parameters_that_do_not_keep_the_budget_cannot_be_made(calibration: str) -> None:
-    good = VectorSum.calibrated(USUAL, 1.0, 100, 3, calibration)
-    again = VectorSum(USUAL, 1.0, np.int64(100), 3, good.g, good.b, calibration)
+def test_parameters_that_do_not_keep_the_budget_cannot_be_made() -> None:
+    good = VectorSum.calibrated(USUAL, 1.0, 100, 3)
+    again = VectorSum(USUAL, 1.0, np.int64(100), 3, good.g, good.b)
     assert again == good
     with pytest.raises(BudgetError, match="do not keep"):
-        VectorSum(USUAL, 1.0, 100, 3, good.g, good.b * 99 // 100, calibration)
+        VectorSum(USUAL, 1.0, 100, 3, good.g, good.b * 99 // 100)
     with pytest.raises(BudgetError):
-        VectorSum(USUAL, 1.0, 10**9, 3, good.g, 2**40, calibration)
+        VectorSum(USUAL, 1.0, 10**9, 3, good.g, 2**40)
     with pytest.raises(ConfigError):
-        VectorSum(USUAL, 1.0, 100, 3, 0, good.b, calibration)
+        VectorSum(USUAL, 1.0, 100, 3, 0, good.b)
 
 
 def test_wrong_vectors_are_refused_without_showing_them() -> None:
@@ -250,7 +244,7 @@ def test_wrong_messages_and_counts_are_refused() -> None:
     with pytest.raises(ConfigError):
         Shuffler(params, minimum=3)
     with pytest.raises(ConfigError, match="2\\^32"):
-        Shuffler(VectorSum.calibrated(USUAL, 1.0, 1000, 3, "paper"))
+        Shuffler(VectorSum(USUAL, 1.0, 1000, 3, 1, 2**26))
     shuffler = Shuffler(params)
     for wrong in (np.zeros((3, 3), np.uint8), np.zeros((3, 4)), np.zeros((1, 1, 3, 4), np.uint8)):
         with pytest.raises(SchemaError, match="packed bits"):

@@ -150,8 +150,8 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         assert model.learner.sum.scale / model.learner.sum.cells == pytest.approx(scale, rel=1e-4)
         assert model.learner.batch_steps.deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
-    for make, calibration in ((MODELS["shuffle huber"], "tight"), (MODELS["shuffle logistic"], "paper")):
-        model = make(calibration=calibration)
+    for make in (MODELS["shuffle huber"], MODELS["shuffle logistic"]):
+        model = make()
         curvature = Curvature(model.learner.problem.loss, 4)
         params = model.learner.params
         assert (params.d, params.bound) == (curvature.size, curvature.bound)

@@ -200,13 +200,6 @@ def test_a_cohort_of_nobody_spends_nothing(rounds: int | None) -> None:
     assert learner.guarantee.budgets == ()
 
 
-def test_the_paper_splits_a_cohorts_budget_over_rounds() -> None:
-    params = model(calibration="paper").learner.cohort_sum(1000, 8)
-    assert params.budget.epsilon == pytest.approx(1 / (2 * math.sqrt(16 * math.log(1e6))))
-    assert params.budget.delta == pytest.approx(1e-6 / 9)
-    assert model().learner.cohort_sum(1000, 8).rounds == 8
-
-
 # --- three parties and one process
 
 
@@ -358,7 +351,6 @@ def test_a_device_refuses_what_is_no_record(x: dict[str, Any], y: Any) -> None:
         ({"budget": "mu=1"}, BudgetError),
         ({"budget": "eps=200,delta=1e-6"}, BudgetError),
         ({"method": "adam"}, ConfigError),
-        ({"calibration": "loose"}, ConfigError),
         ({"batch_size": 0}, ConfigError),
         ({"horizon": 2.5}, ConfigError),
         ({"loss": "squared"}, ConfigError),

@@ -417,7 +417,6 @@ def test_messages_that_were_noted_and_are_gone(world: Callable[..., World]) -> N
         ({"cohort": {"people": 0}}, r"cohort\.people: expected a whole number"),
         ({"cohort": {"people": 5, "rounds": 0}}, r"cohort\.rounds: expected a whole number"),
         ({"method": "newton"}, "ac-sa"),
-        ({"calibration": "paper"}, "tight"),
         ({"horizon": 5}, "leave out"),
         ({"batch_size": 5}, "leave out"),
         ({"strong_convexity": 0.1}, "leave out"),

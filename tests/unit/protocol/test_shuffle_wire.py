@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ShuffleRegressor
 from streamdp.aggregation import binomial
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled
 from streamdp.errors import (
@@ -134,7 +133,7 @@ def test_an_announcement_is_compared_before_anything_is_computed(monkeypatch: py
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
     monkeypatch.setattr(binomial, "spent_delta", None)
-    for other in ({"users": 10**9, "b": 68}, {"g": 2**40, "b": 2**40}, {"d": 10**6}, {"calibration": "paper"}):
+    for other in ({"users": 10**9, "b": 68}, {"g": 2**40, "b": 2**40}, {"d": 10**6}):
         with pytest.raises(ConfigError, match="refused"):
             agreed.accept(json.dumps(said | {"sum": said["sum"] | other}).encode())
 
@@ -205,8 +204,6 @@ def test_what_no_agreement_can_be_made_of() -> None:
     for share in (0.0, 1.1, -1.0):
         with pytest.raises(ConfigError, match="minimum_share"):
             Agreement(model(), minimum_share=share)
-    with pytest.raises(ConfigError, match=r"minimum_share 0\.5: the paper"):
-        Agreement(ShuffleRegressor(features=["a"], budget="eps=2,delta=1e-4", calibration="paper"), 0.5)
 
 
 @pytest.mark.parametrize("changes", [{"strong_convexity": 0.5}, {"loss": "hinge"}, {"method": "sgd"}])
