@@ -26,7 +26,7 @@ def test_counts_are_those_of_the_randomizer(loss: Loss, classes: int, users: int
     y = RNG.normal(size=50) if classes == 1 else RNG.integers(0, classes, 50).astype(float)
     d = loss.size(3, classes if classes > 2 else 1)
     theta = np.full(d, 0.3)
-    params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, d, "tight", loss.sensitivity)
+    params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, d, loss.sensitivity)
     G = gradients(loss.spec(), theta, X, y)
     expected = np.append(LocalRandomizer(params, SeededEntropy(3)).counts(G).sum(axis=0), len(X))
     ones, rng, done, calls = np.zeros(d + 1, dtype=np.int64), SeededEntropy(3), 0, 0

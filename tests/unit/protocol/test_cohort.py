@@ -172,7 +172,7 @@ def test_the_smallest_round_decides_the_spend_and_the_first_one_counts_it() -> N
     assert spends == [params.guarantee_for(people) for people in (PEOPLE - 1, PEOPLE - 4, PEOPLE - 4)]
     assert learner.n_seen == PEOPLE
     # It is that of all rounds: one round of so few people alone has far less.
-    alone = type(params)(params.budget, params.bound, PEOPLE, params.d, params.g, params.b, "tight", params.sensitivity)
+    alone = type(params)(params.budget, params.bound, PEOPLE, params.d, params.g, params.b, params.sensitivity)
     assert alone.guarantee_for(PEOPLE - 4).epsilon < 0.8 * spends[-1].epsilon
 
 
