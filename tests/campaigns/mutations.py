@@ -210,7 +210,7 @@ MUTATIONS = [
     Mutation(
         "a sum that does not keep its budget is agreed to",
         "streamdp/aggregation/vector_sum.py",
-        "        if not kept:\n",
+        "        if spent > self.budget.delta:\n",
         "        if False:\n",
         SUMS_TESTS,
     ),
