@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from benchmarks.shared.pages import ratio
 from streamdp.optim import ac_sa
 from studies.excess import SETTINGS, Setting
-from studies.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, linear, worst
+from studies.rates import REPETITIONS, SIZES, Curve, curve, linear, worst
 
 pytestmark = pytest.mark.campaign
 
@@ -131,7 +131,7 @@ def test_acceleration_beats_averaging_where_the_paper_says_so():
 
 @pytest.mark.parametrize("method", ["pan-private", "shuffle", "SGD"])
 def test_convex_excess_falls_fast_enough_up_to_a_million(method: str):
-    c = worst(SMOOTH, method, SIZES, FAMILY_REPETITIONS)
+    c = worst(SMOOTH, method, SIZES, 4)
     assert slower(c, c.told()) < 2
     assert c.share() < 1
 
@@ -146,7 +146,7 @@ def test_strongly_convex_excess_falls_fast_enough_up_to_a_million(method: str):
 @pytest.mark.parametrize(("method", "slope"), [("pan-private", -0.42), ("shuffle", -0.42), ("SGD", -0.32)])
 def test_excess_of_a_median_stays_below_its_bound_up_to_a_million(method: str, slope: float):
     """The rate, -1/2, is not reproduced: see Theorems 4.1, 4.7 and C.3 (1) in docs/papers.md."""
-    c = worst(KINKED, method, SIZES, FAMILY_REPETITIONS)
+    c = worst(KINKED, method, SIZES, 4)
     assert c.fit()[0] < slope
     assert c.share() < 1
 
