@@ -1,6 +1,7 @@
 """The error of statistics, beside one release of the same numbers by OpenDP, and how often limits cover.
 
-Run with `python -m benchmarks.statistics [--write]`. Charges of the simulated insurance data (`streamdp.datasets`) by
+Run with `python -m benchmarks.statistics [--write]`; `--only windows cells covered` does those of windows alone, in
+three minutes. Charges of the simulated insurance data (`streamdp.datasets`) by
 region. Noise of streamdp comes from seeded generators, which are for measuring only. Needs the extra
 `bench`. Ten minutes on one core.
 """
@@ -30,10 +31,12 @@ DECLARED: dict[str, dict[str, Any]] = {
     "people by region": {"count": "region"},
     "histogram": {"histogram": "charges", "edges": [0, 5000, 10_000, 20_000, 40_000, HIGH]},
 }
+DECILES: dict[str, Any] = {"quantile": [q / 10 for q in range(1, 10)], "of": "charges"}
 TRUST = ("process", "shuffler", "nobody")
 SIZES, DRAWS, COVERED, GROWTH_DRAWS = (10_000, 100_000), 20, 200, 10
 PERIODS, A_PERIOD = (10, 30, 100, 300), 1000
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.16)
+WINDOWS, WINDOW_DRAWS = (1000, 10_000, 100_000), 12
 
 
 @cache
@@ -44,7 +47,7 @@ def people(n: int, seed: int = 1) -> pl.DataFrame:
 
 def truth(name: str, frame: pl.DataFrame) -> np.ndarray:
     """What a statistic of records is, without noise."""
-    charges, given = frame["charges"].clip(0, HIGH), DECLARED[name]
+    charges, given = frame["charges"].clip(0, HIGH), DECLARED.get(name, DECILES)
     groups = [charges.filter(frame["region"] == region) for region in REGIONS]
     if "histogram" in given:
         return np.histogram(charges, given["edges"])[0].astype(float)
@@ -52,7 +55,8 @@ def truth(name: str, frame: pl.DataFrame) -> np.ndarray:
         return np.array([len(group) for group in groups], dtype=float)
     if "mean" in given:
         return np.array([group.mean() for group in (groups if "by" in given else [charges])])
-    return np.array([charges.quantile(given["quantile"])])
+    levels = given["quantile"] if isinstance(given["quantile"], list) else [given["quantile"]]
+    return np.array([charges.quantile(level) for level in levels])
 
 
 def estimated(name: str, frame: pl.DataFrame, trust: str, epsilon: int, seed: int) -> stats.Statistics:
@@ -60,6 +64,20 @@ def estimated(name: str, frame: pl.DataFrame, trust: str, epsilon: int, seed: in
     budget = f"eps={epsilon}" if trust == "nobody" else f"eps={epsilon},delta=1e-6"
     found = stats.Statistics({name: DECLARED[name]}, FEATURES, budget, trust, seed=seed)  # type: ignore[arg-type]
     found.learn_many(frame)
+    found.close_batch()
+    return found
+
+
+def columns(frame: pl.DataFrame) -> np.ndarray:
+    """The columns (n, 4) of records, as their schema encodes them."""
+    of = [frame["region"].to_numpy() == region for region in REGIONS[1:]]
+    return np.column_stack([frame["charges"].clip(0, HIGH).to_numpy() / (HIGH / 2) - 1, *of])
+
+
+def in_a_window(name: str, X: np.ndarray, budget: str, seed: int) -> stats.Statistics:
+    """One statistic alone, of one window."""
+    found = stats.Statistics({name: DECLARED.get(name, DECILES)}, FEATURES, budget, "window", seed=seed)
+    found.learn_arrays(X, np.zeros(len(X)))
     found.close_batch()
     return found
 
@@ -161,6 +179,39 @@ def error_rows() -> Iterator[Sequence[str]]:
                 yield [name, f"{n:,}", str(epsilon), *cells]
 
 
+def window_rows(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """One row for each statistic, number of records and epsilon: one window, pure and with a delta."""
+    for name in names:
+        for n in WINDOWS:
+            true, X = truth(name, people(n)), columns(people(n))
+            for epsilon in (1, 4):
+                cells = []
+                for delta in ("", ",delta=1e-6"):
+                    runs = [in_a_window(name, X, f"eps={epsilon}{delta}", seed) for seed in range(WINDOW_DRAWS)]
+                    cells.append(spread([values(run.get()[name]) - true for run in runs]))
+                release = once(name, n, epsilon) if name in DECLARED else None
+                least = "-" if release is None else spread([release() - true for _ in range(WINDOW_DRAWS)])
+                yield [name, f"{n:,}", str(epsilon), *cells, least]
+
+
+def covered_rows() -> Iterator[Sequence[str]]:
+    """As `coverage_rows`, of one window, with a pure epsilon."""
+    n, whole = 10_000, people(1_000_000, 9)
+    inside: dict[tuple[str, int], list[bool]] = {(name, epsilon): [] for name in DECLARED for epsilon in (1, 4)}
+    of_all = {name: truth(name, whole) for name in DECLARED}
+    for seed in range(COVERED):
+        frame = whole.sample(n, seed=seed)
+        X = columns(frame)
+        for (name, epsilon), found in inside.items():
+            given = DECLARED[name]
+            true = truth(name, frame) if "count" in given or "histogram" in given else of_all[name]
+            limits = in_a_window(name, X, f"eps={epsilon}", seed).interval()[name]
+            pairs = np.array(list(limits.values()) if isinstance(limits, dict) else [limits])
+            found += ((pairs[:, 0] <= true) & (true <= pairs[:, 1])).tolist()
+    for name in DECLARED:
+        yield [name, *(f"{100 * np.mean(inside[name, epsilon]):.1f} %" for epsilon in (1, 4))]
+
+
 def text_rows() -> Iterator[Sequence[str]]:
     """How often a text of 8 bytes is found among texts that are all different, by its share of the records."""
     for n in (50_000, 500_000):
@@ -228,8 +279,12 @@ def coverage_rows() -> Iterator[Sequence[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     warnings.simplefilter("ignore")
+    windowed = ["statistic", "records", "eps", "window", "window, delta=1e-6", "OpenDP, once"]
     parts = {
         "errors": lambda: table(["statistic", "records", "eps", *TRUST, "nobody, bound", "OpenDP, once"], error_rows()),
+        "windows": lambda: table(windowed, window_rows(["mean", "median", "9th decile", "deciles"])),
+        "cells": lambda: table(windowed, window_rows(["mean by region", "people by region", "histogram"])),
+        "covered": lambda: table(["statistic", "covered, eps=1", "covered, eps=4"], covered_rows()),
         "texts": lambda: table(["records", "eps", *(f"share {share:.0%}" for share in SHARES)], text_rows()),
         "growth": lambda: table(["trust", "periods", "a period", "periods added up", "no `every`"], growth_rows()),
         "coverage": lambda: table(

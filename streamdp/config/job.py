@@ -167,6 +167,8 @@ class JobConfig(Definition):
             if self.has_model and not issubclass(self.model.kind.learns, LocalReports if reports else _LEARN_CALLS):
                 need = "devices' reports need an LDP* estimator" if reports else _NEED_OF_CALLS
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
+            if not self.has_model and self.model.trust == "window":
+                raise MisfitError("model", f"{_NEED_OF_CALLS}; write trust: process")
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
                 raise MisfitError("source", "shards need a store on PostgreSQL, which several services can share")
             if self.schema_.time is not None:

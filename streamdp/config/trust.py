@@ -57,7 +57,7 @@ def usual_trust(settings: Mapping[str, Any]) -> Trust:
     """Return who sees the raw records of a job, by its settings, if the job does not say so.
 
     An operator holds a file or a table anyway; but records that answer, or are in statistics, beside being learned are
-    in no window. LDP
+    in no window. Statistics without a model have the same rule. LDP
     estimators alone allow a budget of each record, and commits after any record, which requests of the service wait
     for. They are also better if pan-private learning has no Newton steps, and for three classes or more, by the figures
     of `benchmarks.trust`.
@@ -145,10 +145,12 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a job with statistics. Sums need no window: noise at both ends of a batch costs little."""
-    model.setdefault("estimator", STATISTICS)
-    model["trust"] = {None: "process", "window": "process"}.get(model.get("trust"), model.get("trust"))
-    if model["trust"] in NEED_DELTA:
+    """The settings of a job with statistics. In windows they need no delta; calls would wait for the end of one."""
+    if model.setdefault("estimator", STATISTICS) != STATISTICS:
+        return job
+    if model.get("trust") is None:
+        model["trust"] = "process" if _mapping(job, "source").get("type") in ("kafka", "http") else "window"
+    if model["trust"] in ("process", "shuffler"):
         _add_delta(job, model, estimators.Statistics, model["trust"])
     return job
 

@@ -2,8 +2,9 @@
 
 A declaration becomes a block of numbers that a record adds (`streamdp.learners.cells`). If a process or a shuffler may
 see raw records, all blocks are one vector, and their sum is released with noise in batches (`streamdp.learners.sums`).
-If nobody may, each record reports about one of them (`streamdp.learners.drawn`). Values and limits are read from either
-by `streamdp.reading.estimates`.
+If the operator may hold a window, a pure budget means Laplace noise and drawn quantiles (`streamdp.learners.held`). If
+nobody may, each record reports about one of them (`streamdp.learners.drawn`). Values and limits are read from either by
+`streamdp.reading.estimates`.
 
 Neighbours: replace one record. Trust and claim: see the learners. Proof: docs/proofs/statistics.md.
 """
@@ -36,25 +37,27 @@ from streamdp.errors import (
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.parameters import documented
-from streamdp.learners.cells import SQUARES, All, Bins, Block, Cells, Index, Levels, Values
+from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
 from streamdp.learners.drawn import Drawn, Part
+from streamdp.learners.held import HeldSums
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import Counts
 from streamdp.learners.local_roots import Roots
+from streamdp.learners.ranks import Ranks
 from streamdp.learners.series import Series
 from streamdp.learners.sums import Mixed, Pan, Sums
 from streamdp.ledger.periods import whole_seconds
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
-from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
 
-Trust = Literal["nobody", "process", "shuffler"]
+Trust = Literal["nobody", "process", "window", "shuffler"]
 KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile", "heavy_hitters")
 BINS = 1024
 """The bins of a quantile between the declared bounds."""
@@ -109,10 +112,10 @@ class Declared:
 
 
 class _Reader:
-    """Reads declarations with the columns of a schema."""
+    """Reads declarations with the columns of a schema; `pure`: into blocks for Laplace noise and drawn quantiles."""
 
-    def __init__(self, features: SchemaFeatures) -> None:
-        self._declarations = features.declarations
+    def __init__(self, features: SchemaFeatures, pure: bool) -> None:
+        self._declarations, self._pure = features.declarations, pure
         self._first: dict[str, int] = {}
         at = 0
         for name, declared in self._declarations.items():
@@ -175,7 +178,7 @@ class _Reader:
 
     def _block(
         self, name: str, kind: str, of: str, groups: Index, given: Mapping[str, Any]
-    ) -> tuple[Cells | Values, tuple[Any, ...], tuple[float, float]]:
+    ) -> tuple[Cells | Values | Ranks, tuple[Any, ...], tuple[float, float]]:
         declared, first = self._declarations[of], self._first[of]
         if not declared.is_number:
             return Cells(groups, self._categories(name, of)), tuple(declared.values), (0.0, 1.0)
@@ -185,10 +188,15 @@ class _Reader:
             low, high = piece.origin - piece.unit, piece.origin + piece.unit
         place = float(low + high) / 2, float(high - low) / 2
         if kind in ("mean", "sum"):
-            return Values(groups, first), (), place
+            if not self._pure:
+                return Values(groups, first), (), place
+            return Thirds(groups, first) if groups.count > 1 else Values(groups, first, 0.25), (), place
         if kind == "quantile":
+            levels = _levels(name, given[kind])
+            if self._pure:
+                return Ranks(groups, first, levels), levels, place
             edges = np.linspace(-1, 1, BINS + 1)
-            return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), _levels(name, given[kind]), place
+            return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), levels, place
         edges = _edges(name, given["edges"])
         inner = tuple(scale_to_bounds(edges, low, high).tolist())  # as values, so that one on an edge stays there
         bins = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
@@ -223,8 +231,9 @@ def _edges(name: str, given: Any) -> np.ndarray:
 _GUARANTEE = """
     Guarantee: each record has `budget`, whatever statistics are declared, for neighbours that differ in that record,
     against everyone who sees what is ever saved or served; for trust="process" also against one break-in into memory.
-    Source: the Gaussian mechanism for sums (Cheu et al. 2022, Algorithm 6), shuffled sums (Algorithm 2 there), and
-    randomised response for reports (Wang et al. 2017); the proof is docs/proofs/statistics.md.
+    Source: the Gaussian mechanism for sums (Cheu et al. 2022, Algorithm 6), shuffled sums (Algorithm 2 there),
+    randomised response for reports (Wang et al. 2017), and for windows the Laplace and the exponential mechanism (Dwork
+    et al. 2006; McSherry, Talwar 2007); the proof is docs/proofs/statistics.md.
 
     Raises `ConfigError`, `SchemaError` and `BudgetError` for declarations and parameters out of range."""
 
@@ -240,16 +249,19 @@ _TEXTS = {
         text of an open domain, by feature, as for models. Records come
         raw; numbers are clipped to their bounds.""",
     "budget": """
-        What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody". Text such as "mu=1" is
-        accepted.""",
+        What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody" and "window". Text such as
+        "mu=1" is accepted. For "window", PureDP means Laplace noise and drawn quantiles, other kinds Gaussian noise.""",
     "trust": """
-        "process": this process sees raw records and keeps noisy sums only (pan-private). "shuffler": sums of shuffled
-        bits. "nobody": each record becomes a noisy report first, which needs the most records.""",
+        "process": this process sees raw records and keeps noisy sums only (pan-private). "window": the operator holds
+        exact sums and rounded values until a window ends; the least noise. "shuffler": sums of shuffled bits.
+        "nobody": each record becomes a noisy report first, which needs the most records.""",
     "every": """
         The length of windows of time, such as "1 day" or "2 hours": one estimate for each window, of its own records. A
         record's time is the y of `learn_one`, in seconds since 1970 (UTC); None or 0: now. The latest 400 are kept.
         None: one estimate of all records.""",
-    "batch_size": 'The records of each batch; None: batches grow with the stream. Not for trust="nobody".',
+    "batch_size": """
+        The records of each batch; None: they grow with the stream, from 1,000 on. With trust="window" those of a
+        window; None: 2^20. `close_batch` ends either before. Not for trust="nobody".""",
 }
 
 
@@ -297,15 +309,17 @@ class Statistics(Estimator):
             raise ConfigError("features: expected bounds or categories by feature")
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
-        reader = _Reader(SchemaFeatures(features, type(self).__name__))
+        pure = trust == "window" and (budget is None or isinstance(parse_budget(budget), PureDP))
+        reader = _Reader(SchemaFeatures(features, type(self).__name__), pure)
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""
         self.read_columns = reader.columns
         """How many columns they may read: those of products come after these."""
         if trust != "nobody" and any(one.kind == "heavy_hitters" for one in self.declared):
-            raise ConfigError('heavy_hitters: expected trust="nobody", because the domain is open')
+            need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
+            raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
-        self.learns = Drawn if trust == "nobody" else Sums
+        self.learns = {"nobody": Drawn, "window": HeldSums}.get(trust, Sums)
         self._construct(arguments)
 
     def _words(self) -> Any:
@@ -324,6 +338,8 @@ class Statistics(Estimator):
         shares: dict[Block, float] = {}
         for one in self.declared:  # equal blocks are added once
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
+        if self.trust == "window":
+            return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
         kind = Pan if self.trust == "process" else Mixed
         return Sums(problem, budget, rng, list(shares.items()), kind, self.batch_size)
 
@@ -554,20 +570,23 @@ def _deviations(level: Any) -> float:
 def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) -> np.ndarray:
     """Values and limits (k, 3) from released sums."""
     middle, half = one.place
+    block: Any = one.block
+    if isinstance(block, Ranks):
+        found = (middle + half * block.read(sums, z)).reshape(len(one.groups), -1, 3)
+        return np.sort(found, axis=1).reshape(-1, 3)  # so quantiles do not cross
     if one.kind == "quantile":
-        block: Any = one.block
         edges = middle + half * np.array(block.bins.edges)
         rows = [Ordered(row, block.root, noise, edges) for row in sums.reshape(len(one.groups), -1)]
         return np.array([row.quantile(q, z) for row in rows for q in one.items])
-    if not isinstance(one.block, Values):
+    if not isinstance(block, Values):
         return _with_limits(_of_cells(one, frequencies(sums, noise, n), n), z)
-    mean, total = means(sums, noise, n, SQUARES)
+    moments, noises = block.moments(sums, noise, n)
     if one.kind == "mean":
+        mean = means(moments, noises)
         return _with_limits(Estimates(middle + half * mean.values, half * mean.deviations), z)
-    grouped = one.block.groups.count > 1
-    counts = sums[: len(one.groups)] if grouped else float(n)
-    deviations = np.hypot(half, middle * grouped) * total.deviations
-    return _with_limits(Estimates(middle * counts + half * total.values, deviations), z)
+    deviation = math.hypot(middle * math.sqrt(noises[0]), half * math.sqrt(noises[1]))
+    total = middle * moments[0] + half * moments[1]
+    return _with_limits(Estimates(total, np.full(len(total), deviation)), z)
 
 
 def _of_cells(one: Declared, found: Frequencies, n: int) -> Estimates:

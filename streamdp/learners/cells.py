@@ -1,8 +1,8 @@
 """What a row adds to the sums that statistics follow from: blocks of numbers, by the row and by declarations.
 
 A block knows columns by their index. `Cells` count rows by group and bin; `Values` add a column, and its square, by
-group. Rows are clipped to declared bounds before, so each vector of a block has a norm of at most `norm`, and two of
-them a distance of at most `distance`.
+group, and `Thirds` three polynomials from which both follow. Rows are clipped to declared bounds before, so each vector
+of a block has a norm of at most `norm`, and two of them a distance of at most `distance`, and of `distance_l1` in l1.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ class Block(Protocol):
         """The largest distance of two rows' vectors."""
 
     @property
+    def distance_l1(self) -> float:
+        """The largest l1 distance of two rows' vectors; not of ordered `Cells`."""
+
+    @property
     def size(self) -> int:
         """How many numbers."""
 
@@ -159,6 +163,8 @@ class Cells:
         """See `Block.distance`: columns of R have inner products of at least 0."""
         return math.sqrt(2) * self.norm
 
+    distance_l1 = 2.0
+
     def of(self, X: np.ndarray) -> np.ndarray:
         """The cell (n,) of each row of X (n, p): group by group."""
         cells: np.ndarray = self.groups.of(X) * self.bins.count + self.bins.of(X)
@@ -188,15 +194,16 @@ class Cells:
 
 @dataclass(frozen=True)
 class Values:
-    """The sums of a column v in [-1, 1] by group: of 1, of v and of `SQUARES` (2 v^2 - 1), each (groups,).
+    """The sums of a column v in [-1, 1] by group: of 1, of v and of `squares` (2 v^2 - 1), each (groups,).
 
     Without groups the first is left out, because the number of records is public.
 
-    `groups`: how rows are sorted. `column`: the index of the column.
+    `groups`: how rows are sorted. `column`: the index of the column. `squares`: the weight of the square, at most 1/2.
     """
 
     groups: Index
     column: int
+    squares: float = SQUARES
 
     @property
     def size(self) -> int:
@@ -206,16 +213,37 @@ class Values:
     @property
     def norm(self) -> float:
         """See `Block.norm`: reached by v = 1 or -1."""
-        return math.sqrt((self.groups.count > 1) + 1 + SQUARES**2)
+        return math.sqrt((self.groups.count > 1) + 1 + self.squares**2)
 
     @property
     def distance(self) -> float:
         """See `Block.distance`.
 
-        Rows of one group: (v - w)^2 (1 + 4 SQUARES^2 (v + w)^2), at most 4 for SQUARES = 1/2: with s = v + w and
+        Rows of one group: (v - w)^2 (1 + 4 squares^2 (v + w)^2), at most 4 for squares = 1/2: with s = v + w and
         t = v - w, |s| + |t| <= 2, it is t^2 (1 + s^2) <= t^2 (1 + (2 - |t|)^2) <= 4. Of two groups: sqrt(2) norms.
         """
         return 2.0 if self.groups.count == 1 else math.sqrt(2) * self.norm
+
+    @property
+    def distance_l1(self) -> float:
+        """See `Block.distance_l1`, with c = 2 squares <= 1.
+
+        Rows of one group: |t| (1 + c |s|) <= |t| (1 + c (2 - |t|)), at most (1 + 2 c)^2 / (4 c) if c > 1/2, and else 2.
+        Of two groups: the sum of two vectors' l1 norms.
+        """
+        c = 2 * self.squares
+        if self.groups.count > 1:
+            return 2 * (2 + self.squares)
+        return 2.0 if c <= 0.5 else (1 + 2 * c) ** 2 / (4 * c)
+
+    def moments(self, sums: np.ndarray, noise: float, n: int) -> tuple[np.ndarray, tuple[float, float]]:
+        """How many rows a group has, and the sums of v and of v^2 (3, groups); the variances of the first two by noise.
+
+        `sums`: (size,), with the variance `noise` of each. `n`: the number of rows.
+        """
+        rows = np.vstack([[float(n)], sums.reshape(2, 1)]) if self.groups.count == 1 else sums.reshape(3, -1)
+        squares = (rows[2] / self.squares + rows[0]) / 2
+        return np.stack([rows[0], rows[1], squares]), (noise * (self.groups.count > 1), noise)
 
     def total(self, X: np.ndarray, scale: float) -> np.ndarray:
         """See `Block.total`."""
@@ -232,4 +260,30 @@ class Values:
 
     def _parts(self, X: np.ndarray) -> list[np.ndarray]:
         v = X[:, self.column]
-        return [*([np.ones(len(v))] if self.groups.count > 1 else []), v, SQUARES * (2 * v**2 - 1)]
+        return [*([np.ones(len(v))] if self.groups.count > 1 else []), v, self.squares * (2 * v**2 - 1)]
+
+
+@dataclass(frozen=True)
+class Thirds(Values):
+    """As `Values`, by the sums of ((1 - v) / 2)^2, (1 - v^2) / 2 and ((1 + v) / 2)^2, each (groups,).
+
+    They are at least 0 and add up to 1, so two rows have an l1 distance of at most 2, as in counts.
+    """
+
+    @property
+    def size(self) -> int:
+        """See `Block.size`."""
+        return 3 * self.groups.count
+
+    norm = 1.0
+    distance = math.sqrt(2)
+    distance_l1 = 2.0
+
+    def moments(self, sums: np.ndarray, noise: float, n: int) -> tuple[np.ndarray, tuple[float, float]]:
+        """See `Values.moments`: of sums a, b and c. The noises of the first two numbers are not correlated."""
+        a, b, c = sums.reshape(3, -1)
+        return np.stack([a + b + c, c - a, a - b + c]), (3 * noise, 2 * noise)
+
+    def _parts(self, X: np.ndarray) -> list[np.ndarray]:
+        v = X[:, self.column]
+        return [((1 - v) / 2) ** 2, (1 - v**2) / 2, ((1 + v) / 2) ** 2]

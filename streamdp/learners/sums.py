@@ -1,9 +1,9 @@
 """Sums of blocks in batches, each with its own noise: what statistics are read from, if a process sees raw records.
 
 A batch's sum has noise from its first record on and gets fresh noise at its end (`Pan`), or is made from the bits of
-a shuffler's protocol (`Mixed`). Batches are disjoint, so each record spends its budget once; the noises of all
-batches add up. Batches grow with the stream: their number, and with it the variance of all noise, grows as the
-logarithm of the number of records.
+a shuffler's protocol (`Mixed`), or is exact until its end (`Held`, and `held_pure.HeldPure`): then a batch is a window.
+Batches are disjoint, so each record spends its budget once; the noises of all batches add up. Batches grow with the
+stream: their number, and with it the variance of all noise, grows as the logarithm of the number of records.
 
 Proof: docs/proofs/statistics.md.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -34,6 +34,18 @@ _ROWS, _MOST_ROWS = 1024, 65_536
 
 _CAREFUL = 1 - 1e-12  # a norm that rounding does not bring above 1
 
+HELD = (
+    "the operator, whose process holds a window's exact sums and rounded values in memory until its release, and then "
+    "overwrites them; nobody who sees statistics, a checkpoint or a statement"
+)
+HELD_CAVEATS = ("after a crash the open window is read again; nothing of it has left memory",)
+
+
+_AGAIN = (
+    "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
+    "before the crash and sees the statistics after it, these records spend twice"
+)
+
 
 class BatchSum(Protocol):
     """A sum of the vectors of a batch.
@@ -41,14 +53,22 @@ class BatchSum(Protocol):
     Its words come from the `rng` of the learner.
     """
 
+    trust: ClassVar[str]
+    caveats: ClassVar[Sequence[str]]
+    """What a statement must say."""
+    parts: Sequence[tuple[Block, float]]
+    """The blocks, with the factors of their vectors."""
     variance: float
     """The variance of the noise of one coordinate of a batch's sum."""
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        """As for `Pan`."""
 
     def open(self, rng: Any, batch: int) -> None:
         """Begin a batch of so many rows, with words of `rng`."""
 
-    def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
-        """Add rows X (n, p), by blocks with the factors of their vectors, `parts`, with words of `rng`."""
+    def add(self, X: np.ndarray, rng: Any) -> None:
+        """Add rows X (n, p), with words of `rng`."""
 
     def close(self, rng: Any) -> np.ndarray:
         """The noisy sum of the batch, as a new array, with words of `rng`."""
@@ -57,13 +77,20 @@ class BatchSum(Protocol):
         """Forget the batch."""
 
 
+def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[list[tuple[Block, float]], float, int]:
+    """The factors of blocks with shares, the largest distance of two vectors, and their length: norms are at most 1."""
+    parts = [(block, math.sqrt(share) / block.norm) for block, share in blocks]
+    distance = math.sqrt(sum((factor * block.distance) ** 2 for block, factor in parts))
+    return parts, min(2.0, distance), sum(block.size for block, _ in blocks)
+
+
 class Pan:
     """A sum between the noise that opens it and the noise that closes it: either alone protects a record.
 
     Parameters
     ----------
-    budget, sensitivity, size
-        What a vector spends, the largest distance of two, and their length. Their norm is at most 1.
+    budget, blocks
+        What a vector spends, and its blocks with their shares of the budget, which add up to 1.
     """
 
     trust = (
@@ -71,17 +98,20 @@ class Pan:
         "the memory of this estimator at any moment, together with everything that was ever saved or served"
     )
 
-    def __init__(self, budget: Budget, sensitivity: float, size: int) -> None:
-        self.sum = GridSum(budget, 1.0, sensitivity, size)
+    caveats: ClassVar[Sequence[str]] = ("two break-ins within one batch are not covered", _AGAIN)
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        self.parts, distance, size = _normed(blocks)
+        self.sum = GridSum(budget, 1.0, distance, size)
         self.variance = 2 * self.sum.variance
 
     def open(self, rng: Any, batch: int) -> None:
         """See `BatchSum.open`."""
         self.sum.add_noise(rng)
 
-    def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
+    def add(self, X: np.ndarray, rng: Any) -> None:
         """See `BatchSum.add`."""
-        self.sum.total += np.concatenate([block.total(X, factor * self.sum.cells) for block, factor in parts])
+        self.sum.total += np.concatenate([block.total(X, factor * self.sum.cells) for block, factor in self.parts])
 
     def close(self, rng: Any) -> np.ndarray:
         """See `BatchSum.close`."""
@@ -94,12 +124,26 @@ class Pan:
         self.sum.total[:] = 0
 
 
+class Held(Pan):
+    """The exact sum of a window, which gets its only noise at the end."""
+
+    trust = HELD
+    caveats = HELD_CAVEATS
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        super().__init__(budget, blocks)
+        self.variance = self.sum.variance
+
+    def open(self, rng: Any, batch: int) -> None:
+        """See `BatchSum.open`."""
+
+
 class Mixed:
     """See `shuffled_sum`: all parties in one process, which is trusted until the batch ends.
 
     Parameters
     ----------
-    budget, sensitivity, size
+    budget, blocks
         As for `Pan`.
     """
 
@@ -108,8 +152,11 @@ class Mixed:
         "Here one process acts as all parties, so that process until a batch ends"
     )
 
-    def __init__(self, budget: Budget, sensitivity: float, size: int) -> None:
-        self._budget, self._sensitivity, self._size = budget, sensitivity, size
+    caveats: ClassVar[Sequence[str]] = (_AGAIN,)
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        self.parts, self._sensitivity, self._size = _normed(blocks)
+        self._budget = budget
         self._begin(FIRST_BATCH)
 
     def _begin(self, batch: int) -> None:
@@ -124,12 +171,12 @@ class Mixed:
         """See `BatchSum.open`."""
         self._begin(batch)
 
-    def add(self, parts: Sequence[tuple[Block, float]], X: np.ndarray, rng: Any) -> None:
+    def add(self, X: np.ndarray, rng: Any) -> None:
         """See `BatchSum.add`."""
         local = LocalRandomizer(self._params, rng)
         for at in range(0, len(X), _ROWS):
             rows = X[at : at + _ROWS]
-            vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in parts])
+            vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in self.parts])
             self._ones += local.counts(vectors).sum(axis=0)
             self._users += len(rows)
 
@@ -172,7 +219,7 @@ class Sums(Learner):
         budget: Budget,
         rng: Any,
         blocks: Sequence[tuple[Block, float]],
-        kind: type[Pan] | type[Mixed],
+        kind: type[BatchSum],
         batch_size: int | None,
     ) -> None:
         super().__init__(problem, budget, rng)
@@ -180,10 +227,8 @@ class Sums(Learner):
         self._kind, self._batch_size = kind, batch_size
         self.batch_of_model: int | None = None
         """The size of the batches of a model that learns the same records, which end together with its own."""
-        self._factors = [(block, math.sqrt(share) / block.norm) for block, share in blocks]
         self._size = sum(block.size for block, _ in blocks)
-        distance = math.sqrt(sum((factor * block.distance) ** 2 for block, factor in self._factors))
-        self._sum: BatchSum = kind(budget, min(2.0, distance), self._size)
+        self._sum = kind(budget, blocks)
         self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
 
     @property
@@ -232,7 +277,7 @@ class Sums(Learner):
             taken = min(len(X), room, _MOST_ROWS)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self.open.take(taken)
-            self._sum.add(self._factors, X[:taken], self.rng)
+            self._sum.add(X[:taken], self.rng)
             X = X[taken:]
         self.room  # noqa: B018 - a full batch ends now
 
@@ -258,7 +303,7 @@ class Sums(Learner):
     def released(self) -> dict[Block, tuple[np.ndarray, float]]:
         """By block, its sums (size,) and the variance of each by noise."""
         found, at = {}, 0
-        for block, factor in self._factors:
+        for block, factor in self._sum.parts:
             found[block] = self._state[at : at + block.size] / factor, float(self._state[-1]) / factor**2
             at += block.size
         return found
@@ -269,12 +314,7 @@ class Sums(Learner):
             "spends of a person's records add up so over different batches only; with a ledger the second record of a "
             "person within a batch is refused"
         )
-        return [
-            *(["two break-ins within one batch are not covered"] if self._kind is Pan else []),
-            several,
-            "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
-            "before the crash and sees the statistics after it, these records spend twice",
-        ]
+        return [several, *self._kind.caveats]
 
     # -- state -------------------------------------------------------------------------------------------------------
 

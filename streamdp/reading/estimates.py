@@ -84,23 +84,20 @@ def frequencies(counts: np.ndarray, noise: float, n: int) -> Frequencies:
     return Frequencies(f, np.maximum(f, 0) + noise / max(n, 1), f, n)
 
 
-def means(sums: np.ndarray, noise: float, n: int, squares: float) -> tuple[Estimates, Estimates]:
-    """The means of values by group, and how many records a group has times that.
+def means(rows: np.ndarray, noises: tuple[float, float]) -> Estimates:
+    """The means of values by group.
 
-    - `sums`: (2,) or (3, groups): the sums of `Values`.
-    - `noise`: the variance of each by noise.
-    - `n`: the number of records.
-    - `squares`: the weight of the last row.
+    - `rows`: (3, groups): how many records a group has, and the sums of their values and squares.
+    - `noises`: the variances of the first two by noise, which are not correlated; 0: the number is known.
     """
-    rows = np.vstack([[float(n)], sums.reshape(2, 1)]) if len(sums) == 2 else sums.reshape(3, -1)
-    count, total, square = rows[0], rows[1], (rows[2] / squares + rows[0]) / 2
-    noisy = noise * (len(sums) > 2)
-    known = count > KNOWN * math.sqrt(noisy) if noisy else count > 0
+    count, total, square = rows
+    of_count, of_total = noises
+    known = count > KNOWN * math.sqrt(of_count)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(known, total / count, np.nan)
         around = np.maximum(square - 2 * mean * total + mean**2 * count, 0.0)
-        deviation = np.sqrt(around + noise + mean**2 * noisy) / count
-    return Estimates(mean, deviation), Estimates(total, np.full(len(count), math.sqrt(noise)))
+        deviation = np.sqrt(around + of_total + mean**2 * of_count) / count
+    return Estimates(mean, deviation)
 
 
 class Ordered:

@@ -9,11 +9,14 @@ import pytest
 
 from streamdp import ApproxDP, GaussianDP, PureDP, stats
 from streamdp.estimators.statistics import Statistics
-from streamdp.learners.cells import All, Bins, Cells, Levels, Values
+from streamdp.learners.cells import All, Bins, Cells, Levels, Thirds, Values
+from streamdp.learners.held import HeldPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.local_counts import Oracle, epsilon_of
-from streamdp.learners.sums import Pan
+from streamdp.learners.ranks import BINS, Ranks, drawn
+from streamdp.learners.sums import Held, Pan
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.mechanisms.additive import grid_laplace
 from tests.support.audit import lower_bound
 
 RUNS = 12_000
@@ -28,20 +31,17 @@ REST = np.array([[0.0, 0.0, 0.2], [1.0, 0.0, -0.7]])
 
 def scores(budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """The sum along the difference of two neighbours, with one of its two noises: the attacker knows the other."""
-    factors = [(block, np.sqrt(share) / block.norm) for block, share in BLOCKS]
-    distance = np.sqrt(sum((factor * block.distance) ** 2 for block, factor in factors))
-    size = sum(block.size for block, _ in BLOCKS)
-    pan, rng = Pan(budget, min(2.0, distance), size), SeededEntropy(5)
+    pan, rng = Pan(budget, BLOCKS), SeededEntropy(5)
     pan.sum.scale *= noise
 
     def vector(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([block.vectors(x)[0] * factor for block, factor in factors])
+        return np.concatenate([block.vectors(x)[0] * factor for block, factor in pan.parts])
 
     direction = vector(ONE) - vector(OTHER)
     found = []
     for record in (ONE, OTHER):
         pan.wipe()
-        pan.add(factors, np.vstack([REST, record]), rng)
+        pan.add(np.vstack([REST, record]), rng)
         exact = pan.sum.total.copy()
         runs = np.empty(RUNS)
         for i in range(RUNS):
@@ -101,13 +101,13 @@ def test_a_whole_report_of_statistics_keeps_the_claim() -> None:
 COVERED = {"mean": {"mean": "x", "by": "g"}, "share": {"proportion": "g"}, "median": {"quantile": 0.5, "of": "x"}}
 
 
-@pytest.mark.parametrize("trust", ["process", "nobody", "shuffler"])
+@pytest.mark.parametrize("trust", ["process", "window", "nobody", "shuffler"])
 def test_limits_cover_the_truth_of_the_distribution(trust: str) -> None:
     """50 draws of 3,000 records at eps = 4: fewer than 36 of 50 at a coverage of .95 have a probability of 1e-8."""
     true = {"mean": {"a": 0.5, "b": 0.5}, "share": {"a": 0.7, "b": 0.3}, "median": 0.5}
     declared = COVERED if trust != "shuffler" else {k: v for k, v in COVERED.items() if k != "median"}
     rng, inside, total = np.random.default_rng(11), 0, 0
-    budget = "eps=4" if trust == "nobody" else "eps=4,delta=1e-6"
+    budget = "eps=4" if trust in ("nobody", "window") else "eps=4,delta=1e-6"
     hits: dict[tuple[str, ...], list[bool]] = {}
     for seed in range(50):
         model = stats.Statistics(declared, {"x": (0, 1), "g": ["a", "b"]}, budget=budget, trust=trust, seed=seed)  # type: ignore[arg-type]
@@ -177,3 +177,116 @@ def test_shares_of_texts_have_the_stated_variance() -> None:
     deviation = np.sqrt(np.mean(spread))
     assert abs(np.mean(found) - 1) < 5 * deviation / np.sqrt(200)
     assert abs(np.var(found) / deviation**2 - 1) < 5 * np.sqrt(2 / 200)
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+PURE = [(Cells(Levels(0, 3), Bins(2, (-1, 0, 1))), 0.5), (Values(All(), 2, 0.25), 0.5)]
+OF_GROUPS = [(Thirds(Levels(0, 3), 2), 1.0)]
+
+
+def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """The log ratio of the likelihoods of what a window releases, for either of two neighbours."""
+    rng = SeededEntropy(8)
+    held = kind(budget, blocks)
+    if kind is HeldPure:
+        held._scale *= noise
+    else:
+        held.sum.scale *= noise
+
+    def vector(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([block.vectors(x).sum(axis=0) * factor for block, factor in held.parts])
+
+    means = [vector(np.vstack([REST, record])) for record in (ONE, OTHER)]
+    found = []
+    for record in (ONE, OTHER):
+        runs = np.empty(RUNS)
+        for i in range(RUNS):
+            held.wipe()
+            held.open(rng, 3)
+            held.add(np.vstack([REST, record]), rng)
+            released = held.close(rng)
+            away = [np.abs(released - mean) for mean in means]
+            runs[i] = np.sum(away[1] - away[0] if kind is HeldPure else away[1] ** 2 - away[0] ** 2)
+        found.append(runs)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks", "budget"),
+    [(Held, BLOCKS, GaussianDP(1.0)), (HeldPure, PURE, PureDP(1.0)), (HeldPure, OF_GROUPS, PureDP(1.0))],
+)
+def test_the_noise_of_a_window_keeps_the_claim_and_half_of_it_does_not(kind: Any, blocks: Any, budget: Any) -> None:
+    """False alarms: 1e-6 each."""
+    assert lower_bound(budget, *of_windows(kind, blocks, budget, 1.0)) <= 1.0
+    assert lower_bound(budget, *of_windows(kind, blocks, budget, 0.5)) > 1.0
+
+
+def test_a_drawn_quantile_keeps_the_claim_and_twice_the_steepness_does_not() -> None:
+    """False alarms: 1e-6 each. One record moves from below the median to above: bins between get nearer or farther."""
+
+    def attack(steepness: float) -> float:
+        rng, found = SeededEntropy(9), []
+        for moved in (0, 1):
+            counts = np.zeros(1102, dtype=np.int64)  # 100 bins where C = n/2 - 1, then 1,000 where C = n/2 + 1
+            counts[0], counts[101], counts[-1] = 19 - moved, 2, 19 + moved
+            runs = [drawn(counts, 0.5, 0.0, 1.0, steepness, rng) for _ in range(RUNS)]
+            found.append(np.array([float(0 < at < 101) for at in runs]))
+        return lower_bound(PureDP(1.0), found[0], found[1])
+
+    assert attack(0.5) <= 1.0  # which spends twice the steepness
+    assert attack(1.0) > 1.0
+
+
+@pytest.mark.parametrize(("groups", "weight"), [(All(), 1.0), (Levels(0, 2), 1.0), (Levels(0, 2), 2.0)])
+def test_all_quantiles_of_a_window_keep_the_claim(groups: Any, weight: float) -> None:
+    """All that a window releases of two neighbours, one of which has another group if there are groups."""
+    ranks, rng, found = Ranks(groups, 1, (0.3, 0.8)), SeededEntropy(10), []
+    for record in ([0.0, -1.0], [1.0 if groups.count > 1 else 0.0, 1.0]):
+        X = np.array([[0.0, -0.5], [0.0, 0.5], [1.0, 0.1], record])
+        runs = [ranks.released(ranks.of(X), 1.0, rng).reshape(-1, 4) for _ in range(3000)]
+        found.append(np.array([run[:, 1].sum() * weight - run[:, 0].sum() * (weight > 1) for run in runs]))
+    assert lower_bound(PureDP(1.0), found[0], found[1]) <= 1.0
+
+
+def test_drawn_quantiles_have_their_law_and_no_other_steepness() -> None:
+    """40,000 draws among 6 bins: chi-squared below 50 by chance but for 2e-9 (5 degrees); 20 % off is far above."""
+    counts, rng = np.array([3, 0, 1, 0, 0, 6]), SeededEntropy(12)
+    found = np.bincount([drawn(counts, 0.5, 0.0, 1.0, 0.6, rng) for _ in range(40_000)], minlength=6)
+    away = np.array([2, 2, 1, 1, 1, 0])  # of the rank 5: C is 3, 3, 4, 4, 4, 10
+    for steepness, fits in ((0.6, True), (0.48, False), (0.72, False)):
+        law = np.exp(-steepness * away) / np.exp(-steepness * away).sum() * 40_000
+        assert (np.sum((found - law) ** 2 / law) < 50) == fits
+
+
+def test_laplace_noise_on_the_grid_has_its_law_and_no_other_scale() -> None:
+    """200,000 draws: moments within 6 deviations (2e-9 each); a scale that is wrong by 20 % is 90 off."""
+    noise = grid_laplace(SeededEntropy(13), 1e6, 200_000) / 1e6
+    assert abs(np.mean(np.abs(noise)) - 1) < 6 / np.sqrt(len(noise))
+    assert abs(np.mean(noise)) < 6 * np.sqrt(2 / len(noise))
+    assert abs(np.mean(noise**4) / 24 - 1) < 6 * np.sqrt(69 / len(noise))
+    assert not abs(np.mean(np.abs(1.2 * noise)) - 1) < 6 / np.sqrt(len(noise))
+
+
+@pytest.mark.parametrize(("budget", "scale"), [("eps=1", 2.0), ("mu=1", None)])
+def test_counts_of_a_window_have_the_stated_noise(budget: str, scale: float | None) -> None:
+    """400 windows of 20 counts: the stated variance within 6 deviations of it; 20 % off would be 8 and 12 off."""
+    found = []
+    for seed in range(400):
+        model = Statistics(
+            {"ages": {"histogram": "x", "edges": list(range(21))}}, {"x": (0, 20)}, budget, "window", seed=seed
+        )
+        model.learn_arrays(np.full((5, 1), -1.0), np.zeros(5))
+        model.close_batch()
+        found.append(list(model.get()["ages"].values()))
+    errors = np.array(found) - np.append(5, np.zeros(19))
+    low, high = model.interval(0.6826894921)["ages"][0.0, 1.0]
+    stated = ((high - low) / 2) ** 2
+    assert stated == pytest.approx(2 * scale**2 if scale else 2.0, rel=1e-4)
+    assert abs(np.mean(errors**2) / stated - 1) < 6 * np.sqrt((5 if scale else 2) / errors.size)
+    assert np.all(np.abs(errors - np.rint(errors)).max() > 1e-3)
+
+
+def test_a_bin_is_as_wide_as_is_said() -> None:
+    """Values on the bounds are in the outer bins."""
+    assert Ranks(All(), 0, (0.5,)).of(np.array([[-1.0], [0.0], [1.0]])).tolist() == [0, BINS // 2, BINS - 1]

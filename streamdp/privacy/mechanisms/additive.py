@@ -8,6 +8,7 @@ Laplace noise and the mu of Gaussian noise change by the factor reach(s) / reach
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -44,16 +45,39 @@ def grid_noise(rng: FreshWords | SeededEntropy, scale: float, count: int) -> np.
     from streamdp.privacy.samplers import normals
 
     out = np.zeros(count, dtype=np.int64)
-    size = 2 * count + 64
-    while scale:
+    if scale:
+        _fill(rng, out, lambda words: normals(words, scale, out))
+    return out
+
+
+def grid_laplace(rng: FreshWords | SeededEntropy, scale: float, count: int) -> np.ndarray:
+    """Return Laplace noise (count,) of a `scale`, above 0, in cells of a grid, as `grid_noise`."""
+    from streamdp.privacy.samplers import LAPLACE, randomize
+
+    row, out = np.array([[scale, 1.0, 0.5, 1.0]]), np.zeros(count, dtype=np.int64)
+
+    def drawn(words: np.ndarray) -> bool:
+        words[0], noise = 1, np.zeros((count, 1))  # the first word is the position of the next
+        done = randomize(LAPLACE, row, noise, words)
+        out[:] = noise[:, 0]
+        noise[:] = 0
+        return done == count
+
+    _fill(rng, out, drawn)
+    return out
+
+
+def _fill(rng: FreshWords | SeededEntropy, out: np.ndarray, drawn: Callable[[np.ndarray], bool]) -> None:
+    """Fill `out` by a function of random words, which says whether they were enough."""
+    size = 2 * len(out) + 64
+    while True:
         before = forks()
         words = rng.draw(size)
-        enough = normals(words, scale, out)
+        enough = drawn(words)
         words[:] = 0
         if enough and forks() == before:  # otherwise a parent and its child would have the same noise
-            break
+            return
         size *= 2
-    return out
 
 
 def _stretch(mechanism: Mechanism, sensitivity: float, d: int) -> float:

@@ -44,7 +44,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quick: Quick) -> None:
+@pytest.mark.parametrize("trust", ["window", "process"])
+def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quick: Quick, trust: str) -> None:
+    if trust != "window":  # the usual one of a file
+        (folder / "job.yaml").write_text(JOB.replace("eps=1", f"eps=1, trust: {trust}"))
     assert '"learned": 19998' in quick("run", "job.yaml")[1]
     rows = json.loads(quick.output("stats", "charges.db", "--json"))
     assert [(row["statistic"], row["item"]) for row in rows] == [
@@ -58,7 +61,9 @@ def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quic
     text = quick.output("stats", "charges.db")
     assert text.startswith("median        ")
     assert "95 % intervals" in text
-    assert "delta" in quick.output("statement", "charges.db")
+    statement = quick.output("statement", "charges.db")
+    assert ("delta = 1e-08" in statement) == (trust == "process")
+    assert ("until its release" in statement) == (trust == "window")
     assert "streamdp stats" in quick.error(6, "weights", "charges.db")
     assert "streamdp stats" in quick.error(6, "predict", "charges.db")
     with client(load_config(folder / "job.yaml")) as http:
@@ -146,7 +151,9 @@ def test_a_wrong_job_of_a_model_and_statistics_is_refused_in_words(folder: Path,
         load_config(folder / "job.yaml")
 
 
-@pytest.mark.parametrize("text", [JOB, BESIDE])
+@pytest.mark.parametrize(
+    "text", [JOB.replace("eps=1", "eps=1, batch_size: 3000"), JOB.replace("eps=1", "eps=1, trust: process"), BESIDE]
+)
 @pytest.mark.slow
 def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
     with_costs(folder)
@@ -175,6 +182,7 @@ def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
         ("of: charge", "of: charges", "declared feature"),
         ("budget: eps=1", "share: 2", "share is for a model"),
         ("budget: eps=1", "trust: everybody", "trust"),
+        ("budget: eps=1", "window: 100", "Statistics has no window"),
         ("budget: eps=1", "eta: 2", "Statistics has no eta"),
         ("budget: eps=1", "loss: squared", "loss and domain are for models"),
         ("job: charges", "job: charges\nvalidation: {share: 0.1}", "validation, loss and domain"),
@@ -186,6 +194,15 @@ def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
 def test_a_wrong_job_is_refused_in_words(folder: Path, old: str, new: str, said: str) -> None:
     (folder / "job.yaml").write_text(JOB.replace(old, new))
     with pytest.raises(ConfigError, match=said):
+        load_config(folder / "job.yaml")
+
+
+def test_calls_are_in_no_window(folder: Path) -> None:
+    text = JOB.replace("{type: csv, path: people.csv}", "{type: http}").replace("publish: found.json\n", "")
+    (folder / "job.yaml").write_text(text)
+    assert load_config(folder / "job.yaml").model.trust == "process"
+    (folder / "job.yaml").write_text(text.replace("eps=1", "eps=1, trust: window"))
+    with pytest.raises(ConfigError, match=r"end; write trust: process"):
         load_config(folder / "job.yaml")
 
 

@@ -1,0 +1,108 @@
+"""Exact sums of a window, released with Laplace noise, and its quantiles: pure epsilon.
+
+Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdp.learners.cells import Block
+from streamdp.learners.linear_problem import LinearProblem
+from streamdp.learners.ranks import Ranks
+from streamdp.learners.sums import HELD, HELD_CAVEATS, Held, Sums
+from streamdp.privacy.guarantees import Budget, PureDP
+from streamdp.privacy.mechanisms.additive import grid_laplace
+from streamdp.privacy.mechanisms.base import ARITHMETIC
+
+WHOLE = 2**20
+"""A window has this many records, if nothing ends it before."""
+_PIECES = 256
+_CAREFUL = 1 - 1e-12  # more than the error of a sum of shares
+
+
+class HeldPure:
+    """See `BatchSum`: a window's exact sums, and the bins of its numbers for quantiles.
+
+    Parameters
+    ----------
+    budget, blocks
+        As for `Pan`, with a pure epsilon. Each block spends its share of epsilon.
+    """
+
+    trust = HELD
+    caveats = HELD_CAVEATS
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks, float]]) -> None:
+        assert isinstance(budget, PureDP), "the caller chooses by the budget"
+        epsilon = budget.epsilon * _CAREFUL
+        self.parts: Any = [
+            (block, 1.0 if isinstance(block, Ranks) else share / block.distance_l1) for block, share in blocks
+        ]
+        self._epsilons = {block: epsilon * share for block, share in blocks}
+        summed = [(block, share) for block, share in blocks if not isinstance(block, Ranks)]
+        moved = sum(min(block.size, 6) for block, _ in summed)  # by rounding: a cell for each coordinate of two rows
+        self._cells = 2.0 ** (20 + math.ceil(math.log2(epsilon)))
+        share = sum(share for _, share in summed) or 1.0
+        self._scale = (self._cells * ARITHMETIC + moved / share) / epsilon
+        self.variance = 2 * (self._scale / self._cells) ** 2
+        self._totals = self._nothing()
+        self._places: dict[Any, list[np.ndarray]] = {}  # the bins of each row, in pieces
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_places": {}, "_totals": self._nothing()}
+
+    def _nothing(self) -> dict[Any, np.ndarray]:
+        return {block: np.zeros(block.size, dtype=np.int64) for block, _ in self.parts if not isinstance(block, Ranks)}
+
+    def open(self, rng: Any, batch: int) -> None:
+        """See `BatchSum.open`."""
+
+    def add(self, X: np.ndarray, rng: Any) -> None:
+        """See `BatchSum.add`."""
+        for block, factor in self.parts:
+            if not isinstance(block, Ranks):
+                self._totals[block] += block.total(X, factor * self._cells)
+                continue
+            pieces = self._places.setdefault(block, [])
+            pieces.append(block.of(X))
+            if len(pieces) > _PIECES:
+                self._places[block] = [np.concatenate(pieces)]
+                for piece in pieces:
+                    piece[:] = 0
+
+    def close(self, rng: Any) -> np.ndarray:
+        """See `BatchSum.close`."""
+        found = []
+        for block, _ in self.parts:
+            if isinstance(block, Ranks):
+                places = np.concatenate(self._places[block])
+                found.append(block.released(places, self._epsilons[block], rng))
+                places[:] = 0
+            else:
+                noise = grid_laplace(rng, self._scale, block.size)
+                found.append((self._totals[block] + noise) / self._cells)
+                noise[:] = 0
+        return np.concatenate(found)
+
+    def wipe(self) -> None:
+        """See `BatchSum.wipe`."""
+        for array in (*self._totals.values(), *(piece for pieces in self._places.values() for piece in pieces)):
+            array[:] = 0
+        self._places = {}
+
+
+class HeldSums(Sums):
+    """Sums of windows, whose budget is a pure epsilon by default: see `Sums`."""
+
+    default_budget = PureDP(1.0)
+
+    def __init__(
+        self, problem: LinearProblem, budget: Budget, rng: Any, blocks: Sequence[tuple[Any, float]], size: int | None
+    ) -> None:
+        kind: Any = HeldPure if isinstance(budget, PureDP) else Held
+        super().__init__(problem, budget, rng, blocks, kind, size or WHOLE)

@@ -1,0 +1,163 @@
+"""Quantiles of the numbers of a window, and limits of each, by the exponential mechanism.
+
+A quantile is the middle of one of many bins, drawn with a weight that falls with its distance from the wanted rank,
+counted in records. Weights are whole numbers, so the draw is exact. Limits at 95 % are drawn likewise, at ranks that
+are as far from that of the quantile as its rank deviates by sampling and by their own draw.
+
+Proof: docs/proofs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from streamdp.learners.cells import Index
+from streamdp.privacy.mechanisms.additive import grid_laplace
+from streamdp.reading.estimates import KNOWN
+
+BINS = 1 << 16
+"""The bins between the declared bounds."""
+COUNTED, VALUE = 1 / 8, 1 / 2
+"""The share of epsilon that the sizes of groups spend, and of a quantile's part that of its value; the rest: limits."""
+REACH = float(ndtri(0.975))
+_FIRST, _RANK, _FACTOR = 1 << 44, 1 << 30, 53
+_CELLS = _MOST = 1 << 20
+
+
+@lru_cache(maxsize=16)
+def weights(steepness: float) -> np.ndarray:
+    """Whole numbers w (k,) that fall, with w_0 = 2^44 and w_i <= e^steepness w_(i+1); beyond them the last one counts.
+
+    Parameters
+    ----------
+    steepness
+        Above 0.
+    """
+    factor = math.ceil(math.exp(-steepness) * 2.0**_FACTOR) + 4  # more than the error of exp
+    found = [_FIRST]
+    while len(found) < _MOST and (lower := -(-found[-1] * factor >> _FACTOR)) < found[-1]:
+        found.append(lower)
+    return np.array(found, dtype=np.int64)
+
+
+def distances(counts: np.ndarray, q: float, shift: float, unit: float) -> np.ndarray:
+    """How far each bin is from the rank q n + shift of n records, in whole units (bins,), rounded down.
+
+    Parameters
+    ----------
+    counts
+        (bins,) whole numbers.
+    q
+        The level, in (0, 1); of it and of shift and unit 30 binary digits count.
+    shift
+        How many records above the level, at most 2^30 in size.
+    unit
+        By how much one record changes a distance, in (0, 1].
+    """
+    up_to = np.cumsum(counts) * _RANK
+    rank = round(q * _RANK) * int(counts.sum()) + round(shift * _RANK)
+    away = np.maximum(up_to - counts * _RANK - rank, rank - up_to)
+    found: np.ndarray = np.maximum(away, 0) // math.ceil(unit * _RANK)
+    return found
+
+
+def drawn(counts: np.ndarray, q: float, shift: float, unit: float, steepness: float, rng: Any) -> int:
+    """A bin, by the exponential mechanism: its weight falls by the factor e^steepness with each unit of its distance.
+
+    `counts`, `q`, `shift`, `unit`: as for `distances`. `rng`: the source of random words.
+    """
+    table = weights(steepness)
+    cumulative = np.cumsum(table[np.minimum(distances(counts, q, shift, unit), len(table) - 1)])
+    total = int(cumulative[-1])
+    while True:
+        words = rng.draw(1)
+        at = int(words[0]) >> (64 - total.bit_length())
+        words[:] = 0
+        if at < total:
+            return int(np.searchsorted(cumulative, at, side="right"))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Quantiles of a column by group.
+
+    A window releases four numbers for each group and level: how many records the group has, times the quantile, and
+    times the squared deviations below and above it. All but the first are weighted by records, so windows add up.
+
+    Parameters
+    ----------
+    groups
+        How rows are sorted.
+    column
+        The index of the column.
+    levels
+        The levels of the quantiles, in (0, 1).
+    """
+
+    groups: Index
+    column: int
+    levels: Sequence[float]
+
+    @property
+    def size(self) -> int:
+        """How many numbers are released."""
+        return 4 * self.groups.count * len(self.levels)
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """The bin (n,) of each row of X (n, p): group by group."""
+        bins = ((X[:, self.column] + 1) * (BINS // 2)).astype(np.int64)
+        found: np.ndarray = self.groups.of(X) * BINS + np.clip(bins, 0, BINS - 1)
+        return found
+
+    def released(self, places: np.ndarray, epsilon: float, rng: Any) -> np.ndarray:
+        """What a window releases, (size,), of rows in the bins `places` (n,), for `epsilon`, by words of `rng`.
+
+        The places are sorted.
+        """
+        several = self.groups.count > 1
+        each = epsilon * (1 - COUNTED * several) / len(self.levels)
+        found = np.zeros((self.groups.count, len(self.levels), 4))
+        places.sort()
+        ends = np.searchsorted(places, np.arange(self.groups.count + 1) * BINS)
+        for group, (begin, end) in enumerate(pairwise(ends.tolist())):
+            counts, n = np.bincount(places[begin:end] % BINS, minlength=BINS), float(end - begin)
+            if several:
+                scale = 2 / (epsilon * COUNTED)
+                n += float(grid_laplace(rng, scale * _CELLS, 1)[0]) / _CELLS
+                if n < KNOWN * math.sqrt(2) * scale:
+                    counts[:] = 0
+                    continue
+            for level, q in enumerate(self.levels):
+                found[group, level] = self._quantile(counts, n, q, each, rng)
+            counts[:] = 0
+        return found.ravel()
+
+    def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: Any) -> np.ndarray:
+        several = self.groups.count > 1
+        unit = max(q, 1 - q) if several else 1.0
+
+        def at(share: float, side: int) -> float:
+            steepness = epsilon * share / (4 if several else 2)
+            reach = REACH * math.sqrt(n * q * (1 - q) + 2 * (unit / steepness) ** 2)
+            chosen = drawn(counts, q, side * min(reach, 2.0**30), unit, steepness, rng)
+            return (2 * chosen + 1) / BINS - 1
+
+        value, low, high = at(VALUE, 0), at((1 - VALUE) / 2, -1), at((1 - VALUE) / 2, 1)
+        deviations = max(value - low, 0.0) / REACH, max(high - value, 0.0) / REACH
+        return n * np.array([1.0, value, n * deviations[0] ** 2, n * deviations[1] ** 2])
+
+    def read(self, sums: np.ndarray, z: float) -> np.ndarray:
+        """Quantiles and limits (groups * levels, 3) at z deviations, from the released numbers of all windows."""
+        n, value, below, above = sums.reshape(-1, 4).T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            n = np.where(n > 0, n, np.nan)
+            low, high = (side * (z * np.sqrt(part) / n + 1 / BINS) for side, part in ((-1, below), (1, above)))
+            return np.stack([value / n, np.maximum(value / n + low, -1), np.minimum(value / n + high, 1)], axis=1)
