@@ -103,7 +103,7 @@ class Admission:
         """Whether a record with target y (1,) is admitted: by the ledger, and as its subject's only one in a batch."""
         if self.ledger is None:
             return True
-        if (batch := learner.open) is not None and subject is not None:
+        if (batch := learner.open) is not None and not batch.repeats and subject is not None:
             learner.come_to(y)
             batch.joining = {subject_bytes(subject) or b""}
             if batch.joining & batch.members:
@@ -143,7 +143,7 @@ class Admission:
         Returns the mask (n,) of those that were learned, or None for all.
         """
         if self.ledger is not None and subjects is not None:
-            if learner.open is not None:
+            if learner.open is not None and not learner.open.repeats:
                 return self._admit_once(learner, X, y, subjects, learn)
             mask = self.ledger.admit_many(subjects, self._default(amounts), amounts)
             if not mask.all():

@@ -250,7 +250,7 @@ _TEXTS = {
         raw; numbers are clipped to their bounds.""",
     "budget": """
         What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody" and "window". Text such as
-        "mu=1" is accepted. For "window", PureDP means Laplace noise and drawn quantiles, other kinds Gaussian noise.""",
+        "mu=1" is accepted. For "window", PureDP is Laplace noise and drawn quantiles, any other is Gaussian noise.""",
     "trust": """
         "process": this process sees raw records and keeps noisy sums only (pan-private). "window": the operator holds
         exact sums and rounded values until a window ends; the least noise. "shuffler": sums of shuffled bits.
@@ -319,7 +319,7 @@ class Statistics(Estimator):
             need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
-        self.learns = {"nobody": Drawn, "window": HeldSums}.get(trust, Sums)
+        self.learns = Drawn if trust == "nobody" else HeldSums if trust == "window" else Sums
         self._construct(arguments)
 
     def _words(self) -> Any:
@@ -513,6 +513,8 @@ class Statistics(Estimator):
             found = self._of_reports(learner, one, n, z)
         else:
             sums, noise = learner.released()[one.block]
+            if one.kind in ("count", "histogram", "sum"):
+                z = learner.reach(z)
             found = _of_sums(one, sums, noise, n, z)
         middle, half = one.place
         return np.clip(found, middle - half, middle + half) if one.kind == "mean" else found

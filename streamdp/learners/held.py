@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtr
 
 from streamdp.learners.cells import Block
 from streamdp.learners.linear_problem import LinearProblem
@@ -35,7 +36,8 @@ class HeldPure:
     """
 
     trust = HELD
-    caveats = HELD_CAVEATS
+    caveats: Sequence[str] = HELD_CAVEATS
+    repeats = True
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks, float]]) -> None:
         assert isinstance(budget, PureDP), "the caller chooses by the budget"
@@ -97,12 +99,25 @@ class HeldPure:
 
 
 class HeldSums(Sums):
-    """Sums of windows, whose budget is a pure epsilon by default: see `Sums`."""
+    """Sums of windows, whose budget is a pure epsilon by default.
 
-    default_budget = PureDP(1.0)
+    Parameters
+    ----------
+    problem, budget, rng, blocks
+        As for `Sums`.
+    size
+        The records of a window; None: `WHOLE`.
+    """
+
+    default_budget: ClassVar[Budget] = PureDP(1.0)
 
     def __init__(
         self, problem: LinearProblem, budget: Budget, rng: Any, blocks: Sequence[tuple[Any, float]], size: int | None
     ) -> None:
         kind: Any = HeldPure if isinstance(budget, PureDP) else Held
         super().__init__(problem, budget, rng, blocks, kind, size or WHOLE)
+
+    def reach(self, z: float) -> float:
+        """See `Sums.reach`: for one window by the Laplace law; the sum of several is taken as normal."""
+        one = isinstance(self._sum, HeldPure) and self._state[-1] < 1.5 * self._sum.variance
+        return -math.log(2 * ndtr(-z)) / math.sqrt(2) if one and z else z

@@ -35,9 +35,13 @@ NEIGHBOURS = (
 
 
 class OpenBatch:
-    """The records of the open batch: how many, and with a ledger whose."""
+    """The records of the open batch: how many, and with a ledger whose.
 
-    def __init__(self) -> None:
+    `repeats`: whether a subject may have several records in it, because their spends add up in one release, too.
+    """
+
+    def __init__(self, repeats: bool = False) -> None:
+        self.repeats = repeats
         self.records = np.zeros(1, dtype=np.int64)
         self.members: set[bytes] = set()
         """The subjects with a record in it."""

@@ -49,7 +49,7 @@ class Series(Learner):
         super().__init__(problem, budget, rng)
         self._make, self._length, self._any = make, length, make()
         self.windows: dict[int, Sums | Drawn] = {}
-        self.open = None if self._any.open is None else OpenBatch()
+        self.open = None if self._any.open is None else OpenBatch(self._any.open.repeats)
 
     @property
     def trust(self) -> str:  # type: ignore[override]
@@ -150,7 +150,7 @@ class Series(Learner):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary."""
-        opened = None if self.open is None else OpenBatch()
+        opened = None if self.open is None else OpenBatch(self.open.repeats)
         return super().__getstate__() | {"open": opened, "seen": self.seen - self.pending}
 
     def model(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sums of blocks in batches, each with its own noise: what statistics are read from, if a process sees raw records.
 
 A batch's sum has noise from its first record on and gets fresh noise at its end (`Pan`), or is made from the bits of
-a shuffler's protocol (`Mixed`), or is exact until its end (`Held`, and `held_pure.HeldPure`): then a batch is a window.
+a shuffler's protocol (`Mixed`), or is exact until its end (`Held`, and `held.HeldPure`): then a batch is a window.
 Batches are disjoint, so each record spends its budget once; the noises of all batches add up. Batches grow with the
 stream: their number, and with it the variance of all noise, grows as the logarithm of the number of records.
 
@@ -41,6 +41,10 @@ HELD = (
 HELD_CAVEATS = ("after a crash the open window is read again; nothing of it has left memory",)
 
 
+_SEVERAL = (
+    "spends of a person's records add up so over different batches only; with a ledger the second record of a person "
+    "within a batch is refused"
+)
 _AGAIN = (
     "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
     "before the crash and sees the statistics after it, these records spend twice"
@@ -53,16 +57,18 @@ class BatchSum(Protocol):
     Its words come from the `rng` of the learner.
     """
 
-    trust: ClassVar[str]
-    caveats: ClassVar[Sequence[str]]
+    trust: str
+    caveats: Sequence[str]
     """What a statement must say."""
+    repeats: bool
+    """See `OpenBatch`."""
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""
     variance: float
     """The variance of the noise of one coordinate of a batch's sum."""
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
-        """As for `Pan`."""
+        """With a `budget` and `blocks` as for `Pan`."""
 
     def open(self, rng: Any, batch: int) -> None:
         """Begin a batch of so many rows, with words of `rng`."""
@@ -98,7 +104,8 @@ class Pan:
         "the memory of this estimator at any moment, together with everything that was ever saved or served"
     )
 
-    caveats: ClassVar[Sequence[str]] = ("two break-ins within one batch are not covered", _AGAIN)
+    repeats = False
+    caveats: Sequence[str] = ("two break-ins within one batch are not covered", _SEVERAL, _AGAIN)
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts, distance, size = _normed(blocks)
@@ -125,10 +132,16 @@ class Pan:
 
 
 class Held(Pan):
-    """The exact sum of a window, which gets its only noise at the end."""
+    """The exact sum of a window, which gets its only noise at the end.
+
+    Parameters
+    ----------
+    budget, blocks
+        As for `Pan`.
+    """
 
     trust = HELD
-    caveats = HELD_CAVEATS
+    caveats = (_SEVERAL, *HELD_CAVEATS)
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         super().__init__(budget, blocks)
@@ -152,7 +165,8 @@ class Mixed:
         "Here one process acts as all parties, so that process until a batch ends"
     )
 
-    caveats: ClassVar[Sequence[str]] = (_AGAIN,)
+    caveats: Sequence[str] = (_SEVERAL, _AGAIN)
+    repeats = False
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts, self._sensitivity, self._size = _normed(blocks)
@@ -210,7 +224,7 @@ class Sums(Learner):
     """
 
     per_record_budgets = False
-    default_budget = ApproxDP(1.0, 1e-6)
+    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     open: OpenBatch
 
     def __init__(
@@ -223,18 +237,18 @@ class Sums(Learner):
         batch_size: int | None,
     ) -> None:
         super().__init__(problem, budget, rng)
-        self.open = OpenBatch()
         self._kind, self._batch_size = kind, batch_size
         self.batch_of_model: int | None = None
         """The size of the batches of a model that learns the same records, which end together with its own."""
         self._size = sum(block.size for block, _ in blocks)
         self._sum = kind(budget, blocks)
+        self.open = OpenBatch(self._sum.repeats)
         self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
 
     @property
     def trust(self) -> str:  # type: ignore[override]
         """See `Learner.trust`."""
-        return self._kind.trust
+        return self._sum.trust
 
     def begin(self, columns: Columns) -> None:
         """See `Learner.begin`."""
@@ -308,19 +322,19 @@ class Sums(Learner):
             at += block.size
         return found
 
+    def reach(self, z: float) -> float:
+        """How many deviations of the noise alone cover as often as z do of a normal law."""
+        return z
+
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         """See `Learner.caveats`."""
-        several = (
-            "spends of a person's records add up so over different batches only; with a ledger the second record of a "
-            "person within a batch is refused"
-        )
-        return [several, *self._kind.caveats]
+        return [*self._sum.caveats]
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary."""
-        return super().__getstate__() | {"open": OpenBatch(), "seen": self.seen - self.pending}
+        return super().__getstate__() | {"open": OpenBatch(self.open.repeats), "seen": self.seen - self.pending}
 
     def model(self) -> dict[str, Any]:
         """See `Learner.model`."""

@@ -280,8 +280,9 @@ def test_counts_of_a_window_have_the_stated_noise(budget: str, scale: float | No
         model.close_batch()
         found.append(list(model.get()["ages"].values()))
     errors = np.array(found) - np.append(5, np.zeros(19))
-    low, high = model.interval(0.6826894921)["ages"][0.0, 1.0]
-    stated = ((high - low) / 2) ** 2
+    (_, stated), *_ = model.learner.released().values()
+    low, high = model.interval()["ages"][0.0, 1.0]
+    assert (high - low) / 2 == pytest.approx(scale * np.log(20) if scale else 1.959964 * np.sqrt(stated), rel=1e-4)
     assert stated == pytest.approx(2 * scale**2 if scale else 2.0, rel=1e-4)
     assert abs(np.mean(errors**2) / stated - 1) < 6 * np.sqrt((5 if scale else 2) / errors.size)
     assert np.all(np.abs(errors - np.rint(errors)).max() > 1e-3)

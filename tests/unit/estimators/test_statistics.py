@@ -629,6 +629,24 @@ def test_nothing_of_an_open_window_is_in_a_state_or_copy() -> None:
     assert not model.learner._sum._places
 
 
+@pytest.mark.parametrize("every", [None, "1 day"])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_person_spends_for_each_record_in_a_window_with_a_pure_epsilon(many: bool, every: str | None) -> None:
+    """k records of a person in one release spend k epsilon, as in k releases: nobody is refused for it."""
+    with streamdp.Ledger("eps=2") as ledger:
+        model = of("window", budget="eps=1", ledger=ledger, every=every)
+        rows, subjects = people(4), ["anna", "anna", "bert", "anna"]
+        if many:
+            X = np.column_stack([rows.charge / 50 - 1, np.zeros((4, 3))])
+            model.learn_arrays(X, np.ones(4), subjects=subjects)
+        else:
+            for row, subject in zip(rows.to_dict("records"), subjects, strict=True):
+                model.learn_one(row, 1.0, subject=subject)
+        assert (model.n_seen, model.n_refused) == (3, 1)
+        model.close_batch()
+        assert "second record" not in model.statement()
+
+
 def test_a_group_with_too_few_records_is_not_known() -> None:
     model = of("window", {"q": {"quantile": 0.5, "of": "charge", "by": "region"}}, budget="eps=0.1")
     model.learn_many(people(100))
