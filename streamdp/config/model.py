@@ -134,7 +134,8 @@ class ModelConfig(Settings):
         others = ("trust", "estimator", "loss", "budget", "domain", "share")
         given = {key: value for key, value in self if value is not None and key not in others}
         if foreign := sorted(given.keys() - known):
-            raise ConfigError(f"{self.estimator} has no {foreign[0]}")
+            fitting = ", ".join(name for name in type(self).model_fields if name in known and name not in others)
+            raise ConfigError(f"{self.estimator} has no {foreign[0]}, but {fitting}")
         return given
 
     @property

@@ -47,7 +47,7 @@ from streamdp.learners.local_counts import Counts
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.ranks import Ranks
 from streamdp.learners.series import Series
-from streamdp.learners.sums import Mixed, Pan, Sums
+from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
 from streamdp.ledger.periods import whole_seconds
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
@@ -340,7 +340,7 @@ class Statistics(Estimator):
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
             return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
-        kind = Pan if self.trust == "process" else Mixed
+        kind: type[BatchSum] = Pan if self.trust == "process" else Mixed
         return Sums(problem, budget, rng, list(shares.items()), kind, self.batch_size)
 
     def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:

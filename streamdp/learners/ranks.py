@@ -155,7 +155,7 @@ class Ranks:
         return n * np.array([1.0, value, n * deviations[0] ** 2, n * deviations[1] ** 2])
 
     def read(self, sums: np.ndarray, z: float) -> np.ndarray:
-        """Quantiles and limits (groups * levels, 3) at z deviations, from the released numbers of all windows."""
+        """Quantiles and limits (groups * levels, 3) at z deviations, from `sums` of the released numbers of windows."""
         n, value, below, above = sums.reshape(-1, 4).T
         with np.errstate(divide="ignore", invalid="ignore"):
             n = np.where(n > 0, n, np.nan)

@@ -55,6 +55,11 @@ class BatchSum(Protocol):
     """A sum of the vectors of a batch.
 
     Its words come from the `rng` of the learner.
+
+    Parameters
+    ----------
+    budget, blocks
+        As for `Pan`.
     """
 
     trust: str
@@ -68,7 +73,7 @@ class BatchSum(Protocol):
     """The variance of the noise of one coordinate of a batch's sum."""
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
-        """With a `budget` and `blocks` as for `Pan`."""
+        """Prepare the sum."""
 
     def open(self, rng: Any, batch: int) -> None:
         """Begin a batch of so many rows, with words of `rng`."""
@@ -83,7 +88,7 @@ class BatchSum(Protocol):
         """Forget the batch."""
 
 
-def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[list[tuple[Block, float]], float, int]:
+def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[Sequence[tuple[Block, float]], float, int]:
     """The factors of blocks with shares, the largest distance of two vectors, and their length: norms are at most 1."""
     parts = [(block, math.sqrt(share) / block.norm) for block, share in blocks]
     distance = math.sqrt(sum((factor * block.distance) ** 2 for block, factor in parts))
