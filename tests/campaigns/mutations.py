@@ -142,6 +142,21 @@ MUTATIONS = [
         "",
         f"{AUDITS} {REPORTS_TESTS}",
     ),
+    # -- windows of statistics
+    Mutation(
+        "the sums of a window have no noise",
+        "streamdp/learners/held.py",
+        "(self._totals[block] + noise) / self._cells",
+        "self._totals[block] / self._cells",
+        "tests/statistical/test_statistics.py",
+    ),
+    Mutation(
+        "the quantiles of a window spend twice their share",
+        "streamdp/learners/ranks.py",
+        "epsilon * share / (4 if several else 2)",
+        "epsilon * share / (2 if several else 1)",
+        "tests/unit/estimators/test_statistics.py",
+    ),
     # -- pan-private
     Mutation(
         "a batch is opened without noise",

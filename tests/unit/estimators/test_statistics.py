@@ -13,9 +13,11 @@ import pytest
 import streamdp
 from streamdp import PureDP, stats
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
+from streamdp.learners import ranks
 from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root
 from streamdp.learners.local_counts import Counts, Oracle
 from streamdp.learners.ranks import distances, weights
+from streamdp.privacy.entropy import SeededEntropy
 
 FEATURES = {"charge": (0, 100), "region": ["north", "south", "west"], "age": (18, 65)}
 DECLARED: dict[str, dict[str, Any]] = {
@@ -601,6 +603,33 @@ def test_a_replaced_record_changes_each_distance_by_at_most_its_units(several: b
                     other[gone] -= 1
                     other[come] += not several
                 assert np.abs(distances(counts, q, 1.25, unit) - distances(other, q, 1.25, unit)).max() <= 1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_law_of_each_draw_is_as_far_from_its_neighbours_as_its_share_of_epsilon(
+    several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rank between two wide gaps of bins, one of which a moved record makes nearer and the other one farther."""
+    asked: list[tuple[float, float, float, float]] = []
+    monkeypatch.setattr(ranks, "drawn", lambda counts, *given: asked.append(given[:4]) or 0)
+    groups = Levels(0, 2) if several else All()
+    ranks.Ranks(groups, 1, (0.5,)).released(np.zeros(1000, dtype=np.int64), 1.0, SeededEntropy(1))
+    for_draws = 1 - ranks.COUNTED * several
+    shares = [for_draws * part for part in (ranks.VALUE, (1 - ranks.VALUE) / 2, (1 - ranks.VALUE) / 2)]
+    assert sum(shares) + ranks.COUNTED * several == pytest.approx(1)
+    for (q, shift, unit, steepness), share in zip(asked, shares, strict=True):
+        below = math.ceil(500 + shift) - 1
+        counts = np.zeros(3002, dtype=np.int64)
+        counts[[0, 301, -1]] = below, 2, 998 - below
+        other = counts.copy()
+        other[0] -= 1
+        other[-1] += not several  # in another group
+        table, laws = weights(steepness), []
+        for found in (counts, other):
+            weight = table[np.minimum(distances(found, q, shift, unit), len(table) - 1)]
+            laws.append(weight / weight.sum())
+        claimed = share / (1 + several)
+        assert 0.6 * claimed < np.abs(np.log(laws[0] / laws[1])).max() <= claimed * (1 + 1e-9)
 
 
 def test_a_window_ends_where_it_is_said_and_further_ones_add_up() -> None:
