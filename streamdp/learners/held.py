@@ -29,10 +29,7 @@ _CAREFUL = 1 - 1e-12  # more than the error of a sum of shares
 class HeldPure:
     """See `BatchSum`: a window's exact sums, and the bins of its numbers for quantiles.
 
-    Parameters
-    ----------
-    budget, blocks
-        As for `Pan`, with a pure epsilon. Each block spends its share of epsilon.
+    `budget`, `blocks`: as for `Pan`, with a pure epsilon. Each block spends its share of epsilon.
     """
 
     trust = HELD
@@ -101,12 +98,7 @@ class HeldPure:
 class HeldSums(Sums):
     """Sums of windows, whose budget is a pure epsilon by default.
 
-    Parameters
-    ----------
-    problem, budget, rng, blocks
-        As for `Sums`.
-    size
-        The records of a window; None: `WHOLE`.
+    `problem`, `budget`, `rng`, `blocks`: as for `Sums`. `size`: the records of a window; None: `WHOLE`.
     """
 
     default_budget: ClassVar[Budget] = PureDP(1.0)

@@ -36,10 +36,7 @@ _CELLS = _MOST = 1 << 20
 def weights(steepness: float) -> np.ndarray:
     """Whole numbers w (k,) that fall, with w_0 = 2^44 and w_i <= e^steepness w_(i+1); beyond them the last one counts.
 
-    Parameters
-    ----------
-    steepness
-        Above 0.
+    `steepness` is above 0.
     """
     factor = math.ceil(math.exp(-steepness) * 2.0**_FACTOR) + 4  # more than the error of exp
     found = [_FIRST]
@@ -51,16 +48,8 @@ def weights(steepness: float) -> np.ndarray:
 def distances(counts: np.ndarray, q: float, shift: float, unit: float) -> np.ndarray:
     """How far each bin is from the rank q n + shift of n records, in whole units (bins,), rounded down.
 
-    Parameters
-    ----------
-    counts
-        (bins,) whole numbers.
-    q
-        The level, in (0, 1); of it and of shift and unit 30 binary digits count.
-    shift
-        How many records above the level, at most 2^30 in size.
-    unit
-        By how much one record changes a distance, in (0, 1].
+    `counts`: (bins,) whole numbers. `q`: the level, in (0, 1). `shift`: at most 2^30 in size. `unit`: by how much one
+    record changes a distance, in (0, 1]. Of the last three 30 binary digits count.
     """
     up_to = np.cumsum(counts) * _RANK
     rank = round(q * _RANK) * int(counts.sum()) + round(shift * _RANK)
@@ -92,14 +81,7 @@ class Ranks:
     A window releases four numbers for each group and level: how many records the group has, times the quantile, and
     times the squared deviations below and above it. All but the first are weighted by records, so windows add up.
 
-    Parameters
-    ----------
-    groups
-        How rows are sorted.
-    column
-        The index of the column.
-    levels
-        The levels of the quantiles, in (0, 1).
+    `groups`: how rows are sorted. `column`: the index of the column. `levels`: those of the quantiles, in (0, 1).
     """
 
     groups: Index

@@ -54,12 +54,7 @@ _AGAIN = (
 class BatchSum(Protocol):
     """A sum of the vectors of a batch.
 
-    Its words come from the `rng` of the learner.
-
-    Parameters
-    ----------
-    budget, blocks
-        As for `Pan`.
+    Its words come from the `rng` of the learner. `budget`, `blocks`: as for `Pan`.
     """
 
     trust: str
@@ -139,10 +134,7 @@ class Pan:
 class Held(Pan):
     """The exact sum of a window, which gets its only noise at the end.
 
-    Parameters
-    ----------
-    budget, blocks
-        As for `Pan`.
+    `budget`, `blocks`: as for `Pan`.
     """
 
     trust = HELD
