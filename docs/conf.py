@@ -39,6 +39,7 @@ nb_execution_mode = "off"  # notebooks are stored with their outputs
 nb_merge_streams = True
 copybutton_exclude = ".linenos, .gp, .go"
 copybutton_selector = "div:not(.highlight-none, .output) > div.highlight > pre"
+pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = f"streamdp {release}"
 html_show_sphinx = False
@@ -55,11 +56,13 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
 napoleon_google_docstring = False
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"
 python_maximum_signature_line_length = 88
 suppress_warnings = ["ref.python"]  # several modules have a class of the same name
 
 LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
+PAGE = re.compile(r"\bdocs/([\w/]+)\.md")
 CODE = re.compile(r"(`+[^`]*`+|^ *>>>.*$)", flags=re.MULTILINE)
 
 
@@ -83,12 +86,14 @@ def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     """Docstrings are plain text: no asterisk, bar or underscore in them is markup, except in code."""
     parts = CODE.split("\n".join(lines))
     parts[::2] = [re.sub(r"((?<!^)\*(?! )|[|\\]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [PAGE.sub(r":doc:`\g<0> </\1>`", part) for part in parts[::2]]
     lines[:] = "".join(parts).split("\n")
     if sections := [place for place, line in enumerate(lines) if line in ("Parameters", "Attributes")]:
         for place in range(sections[-1] + 3, len(lines)):  # what follows the last entry is none
             follows = "".join(lines[place + 1 : place + 2])
             if lines[place][:1].strip() and not lines[place - 1] and not follows.startswith(" "):
-                lines[place:place] = ["Notes", "-----"]
+                if set(follows) != {"-"}:  # the next section has a title
+                    lines[place:place] = ["Notes", "-----"]
                 break
     if what in ("attribute", "data", "property"):  # the words before a colon are no type
         lines.insert(0, "\\ ")
