@@ -34,6 +34,9 @@ async function call(path, signal) {
   throw Object.assign(new Error(problem.detail ?? `status ${response.status}`), { status: response.status });
 }
 
+/** The range of the times: a minute where there is only one. */
+const minute = ({ data: [times] }, low, high) => (times.length === 1 ? [times[0] - 30, times[0] + 30] : [low, high]);
+
 /** A chart of columns over time; the first column is the time. */
 class Chart {
   constructor(place, names, colours, dashed = []) {
@@ -42,7 +45,7 @@ class Chart {
     const style = getComputedStyle(document.documentElement), axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: style.getPropertyValue("--line") } };
     const series = names.map((label, j) => ({ label, stroke: style.getPropertyValue(colours[j]), width: 2, dash: dashed[j] ? [6, 4] : undefined, value: (_, v) => (v === null || v === undefined ? "" : format(v)) }));
     place.replaceChildren();
-    this.plot = new uPlot({ width: place.clientWidth, height: 220, series: [{ label: "Time" }, ...series], axes: [axis, { ...axis, size: 70 }] }, this.data, place);
+    this.plot = new uPlot({ width: place.clientWidth, height: 220, series: [{ label: "Time" }, ...series], axes: [axis, { ...axis, size: 70 }], scales: { x: { range: minute } } }, this.data, place);
     this.watcher = new ResizeObserver(() => this.plot.setSize({ width: place.clientWidth, height: 220 }));
     this.watcher.observe(place);
   }
@@ -79,7 +82,7 @@ function measures(version, measure) {
 function validated({ recent, measure, sentence }) {
   at("validated").hidden = false;
   at("verdict").textContent = sentence;
-  const rows = { [`${measure} of the model`]: recent.error, [`${measure} of the best constant`]: recent.constant, Difference: recent.difference };
+  const rows = { [`${measure} of the model`]: recent.error, [`${measure} of the best constant`]: recent.constant, difference: recent.difference };
   if (recent.rate) Object.assign(rows, { "error rate of the model": recent.rate, "error rate of the best constant": recent.constant_rate });
   if (recent.auc) rows.AUC = recent.auc;
   fill(at("quality"), Object.entries(rows).map(([name, { value, low, high }]) => [name, value, interval(low, high)]));
