@@ -4,7 +4,8 @@ A block of `change` has the mean query point p_j and the mean gradient g_j of so
 answer is t = pbar - A^-1 gbar, and a block deviates from it by r_j = g_j - A (p_j - t). Then cov t = phi s A^-1 + n
 A^-2: s is the sum of omega^2 / b / W^2, from the spread of gradients, and n that of (omega z / b)^2 / W^2, from the
 noise. phi is found from all r_j by the method of moments, with a usual value as a prior, and the limits are those of
-Student's law. It spends nothing; it is an approximation, whose coverage is measured: docs/proofs/intervals.md.
+Student's law. Batches take the least A that its noise allows. It spends nothing; it is an approximation, whose coverage
+is measured: docs/proofs/intervals.md.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import scipy
 
 from streamdp.reading import change
 
-_CLEAR = 3.0  # the least eigenvalue of A over the largest of its noise
 BATCHES, WINDOWS = 4, 1
 """The fewest blocks of batches, of which the first are far from the answer, and of windows, which have rounds."""
+_CLEAR, _CLEAR_IN_BATCHES = 3.0, 5.0  # the least eigenvalue of A over the largest of its noise
 _PRIOR, _LEAST_PHI = 0.5, 0.25  # of the expected phi: its deviation before any block, and the least
 
 
@@ -54,9 +55,9 @@ def steps_of(
     `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
     noise, `expected` a usual phi, and `least` the fewest blocks.
     """
-    q, end = len(hessian), change.used(blocks)
+    q, end, in_batches = len(hessian), change.used(blocks), least > WINDOWS
     values = np.linalg.eigvalsh(hessian)
-    if end < least or values[0] < _CLEAR * floor or values[0] <= 0:
+    if end < least or values[0] < (_CLEAR_IN_BATCHES if in_batches else _CLEAR) * floor or values[0] <= 0:
         return None
     used, total = blocks[:end], blocks.sum(axis=0)
     (points, gradients), (middle, mean) = change.means(used, q, False), change.means(total, q, False)
@@ -80,6 +81,8 @@ def steps_of(
         phi = max((prior * alone + error * expected) / (prior + error), _LEAST_PHI * expected)
         error *= prior / (prior + error)
     n += floor**2 / (2 * q) * float(np.sum((middle - answer) ** 2))  # what the noise of A adds
+    if in_batches:
+        inverse = np.linalg.inv(hessian - floor * np.eye(q))  # the least A that its noise allows
     covariance = phi * s * inverse + n * inverse @ inverse
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
     return Steps(answer, covariance, np.full(q, freedom))

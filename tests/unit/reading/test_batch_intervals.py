@@ -22,7 +22,7 @@ from streamdp import (
 )
 from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.reading import change
-from streamdp.reading.batch_intervals import steps_of
+from streamdp.reading.batch_intervals import BATCHES, WINDOWS, steps_of
 from tests.support.sizes import some
 
 WEIGHTS = np.array([1.0, -1.0, 0.5])
@@ -165,3 +165,17 @@ def test_a_hessian_that_its_noise_hides_has_no_interval() -> None:
     few = blocks_of(3, 0, 1.0, 0.1)
     assert steps_of(few, np.diag([1.0, 4.0]), 0.1, 0.7) is None
     assert steps_of(few, np.diag([1.0, 4.0]), 0.1, 0.7, least=3) is not None
+    assert steps_of(blocks, np.diag([1.0, 4.0]), 0.25, 0.7) is None  # a condition that selects needs a margin
+    assert steps_of(blocks, np.diag([1.0, 4.0]), 0.25, 0.7, least=WINDOWS) is not None
+
+
+def test_batches_have_the_covariance_of_the_least_hessian_that_noise_allows() -> None:
+    """It is larger than that of A, by more in the direction that is known worse; the answer is that of A."""
+    blocks = blocks_of(20, 0, 1.0, 0.1)
+    batches, window = (steps_of(blocks, np.diag([1.0, 4.0]), 0.19, 0.7, least) for least in (BATCHES, WINDOWS))
+    assert batches is not None
+    assert window is not None
+    assert batches.answer == pytest.approx(window.answer, rel=1e-12)
+    first, second = np.diagonal(batches.covariance) / np.diagonal(window.covariance)
+    assert 1 / 0.81 <= first <= 1 / 0.81**2
+    assert 4 / 3.81 <= second <= (4 / 3.81) ** 2
