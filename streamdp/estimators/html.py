@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from streamdp.reading.doubts import unknown
+
 _MOST = 100
 """The most statistics that are shown: the last ones, so of windows of time the latest."""
 
@@ -19,13 +21,14 @@ def page(model: Any) -> str:
         inner = value.items() if isinstance(value, dict) else [(name, value)]
         prefix = f"{name}: " if isinstance(value, dict) else ""
         found += [(f"weight of {prefix}{key}", f"{weight:+.4g}") for key, weight in inner]
-    for row in [] if model.estimated is None else model.estimated.rows()[-_MOST:]:
+    shown = [] if model.estimated is None else model.estimated.rows()[-_MOST:]
+    for row in shown:
         keys = [row.get(key) for key in ("window", "statistic", "group", "item")]
         value = "not known yet" if row["value"] is None else f"{row['value']:,.6g}"
         found.append((" ".join(str(key) for key in keys if key is not None), value))
     rows = [f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in found]
     head = f"<b>{escape(type(model).__name__)}</b>: {model.n_seen:,} records learned, {escape(str(model.guarantee))}"
+    few = "" if (doubt := unknown(shown)) is None else f"<p>{escape(doubt)}</p>"
     table = f"<table><tr><th>name</th><th>value</th></tr>{''.join(rows)}</table>" if rows else ", nothing to show yet"
-    return (
-        f"<div>{head}{table}<details><summary>statement</summary><pre>{escape(model.statement())}</pre></details></div>"
-    )
+    statement = f"<details><summary>statement</summary><pre>{escape(model.statement())}</pre></details>"
+    return f"<div>{head}{table}{few}{statement}</div>"

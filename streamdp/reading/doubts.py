@@ -9,6 +9,7 @@ All is post-processing of what the learner's page in docs/proofs says is release
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 LIKELY = 10.0
@@ -60,6 +61,22 @@ def unpooled(learner: Any) -> str | None:
     return (
         "what groups have of their own (per) is not shrunk by its noise here: if groups hardly differ, the model is "
         "worse than without per; a holdout or validation shows it, and trust: process, shuffler and window shrink"
+    )
+
+
+def unknown(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the doubt about the numbers of statistics, `rows`, that are not known; None if all are.
+
+    No number of records is named: what is not known has a count below `estimates.KNOWN` times the deviation of its
+    noise, so the released numbers do not exclude that no record is in it.
+    """
+    found = sum(row["value"] is None for row in rows)
+    if not found:
+        return None
+    return (
+        f"{found} of {len(rows)} numbers are not known yet: nothing was released, or the noise hides how many records "
+        "they are about, which may be none, so how many more are needed is not known either; a larger share of the "
+        "budget or fewer groups need fewer"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
-from streamdp.reading.doubts import ON_BORDER, loose, too_few, unpooled
+from streamdp.reading.doubts import ON_BORDER, loose, too_few, unknown, unpooled
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
@@ -34,7 +34,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
         found.append(few)
     if (statistics := getattr(estimator, "estimated", None)) is not None:
-        found += _unknown(statistics.rows())
+        found += [] if (few := unknown(statistics.rows())) is None else [few]
     if counts.learned and statistics is not estimator:
         shown = weights(estimator)
         needed = needs(estimator, shown)
@@ -45,13 +45,6 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
                 " if its values are others, the model may be worse than a constant: declare the bounds of the target"
             )
     return found
-
-
-def _unknown(rows: list[dict[str, Any]]) -> list[str]:
-    """Say how many of the numbers of statistics are not known; at most one sentence."""
-    unknown = sum(row["value"] is None for row in rows)
-    need = "more records, a larger share of the budget, or fewer groups"
-    return [f"{unknown} of {len(rows)} numbers are not known yet: they need {need}"] if unknown else []
 
 
 def _begins_at_zero(estimator: Any) -> bool:

@@ -100,6 +100,16 @@ class HeldOut(Validator):
         """Whether so many held-out people are enough for a sum: otherwise noise would hide what they say."""
         return people > _LOUDEST * math.sqrt(self.scores.variance)
 
+    @property
+    def least(self) -> float:
+        """See `Validator.least`: a quarter of them, in groups of equal size, determine the constant."""
+        task, n = self.task, 1
+        while (
+            task.lacks(task.counted(self.known, np.full(task.groups, n / task.groups), n, self._counts.variance)) >= 1
+        ):
+            n += 1 + n // 8
+        return max(_LOUDEST * math.sqrt(self.scores.variance), 4.0 * n)
+
     def begin_batch(self, records: int) -> None:
         """Set the share of held-out records in the stream until the next batch has so many others."""
         assert self.plan.share is not None

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.validation.sums import ANSWERS, CELLS, COLUMNS, ERRORS, OTHERS, Estimate, interval, mean
+from streamdp.validation.sums import ANSWERS, CELLS, COLUMNS, ERRORS, FEWEST, OTHERS, Estimate, interval, mean
 from streamdp.validation.tasks import Probabilities, Task
 
 BETTER, NO_BETTER, UNKNOWN = "better", "no better", "not known yet"
 _MATTERS = 0.05
+_RAREST = 3 / 8  # of the answers to a question that the difference needs
+_MOST = 1e15
 
 _SENTENCES = {
     BETTER: "the model is better than the best constant",
@@ -51,7 +53,8 @@ class Quality:
     `measure` says what the errors are. Errors above `largest` count as this; None: not known yet. `total` is of all
     answers, `recent` of the later half of those since the last drift. The verdict is "better" than the best constant,
     if the interval of the recent difference is below 0; "no better", if it lies above -5 % of the constant's error;
-    else "not known yet": then about `missing` more answers would decide, if the difference stays; None: not known. The
+    else "not known yet": then about `missing` more answers would decide, if the difference stays; None: the difference
+    has no interval, which about `first` more answers give (None: nothing is known of their noise), or it is 0. The
     error has risen `drifts` times (see `streamdp.validation.drift`), for the last time after
     `last_drift` records, None for never.
     """
@@ -64,6 +67,7 @@ class Quality:
     drifts: int
     last_drift: int | None
     missing: int | None = None
+    first: int | None = None
 
     def sentence(self) -> str:
         """The verdict in words, with the figures that it rests on."""
@@ -76,15 +80,21 @@ class Quality:
                 figures += f"; AUC {_text(recent.auc)}"
             said += f" ({figures}; with 95 % intervals)"
         if self.verdict == UNKNOWN:
-            more = (
-                "more answers will show it"
-                if self.missing is None
-                else f"about {self.missing:,} more answers would decide"
-            )
-            said += f": {more}"
+            said += f": {self._more()}"
         if self.last_drift is not None:
             said += f"; the error has risen, as found after {self.last_drift:,} records: the stream has changed"
         return said
+
+    def _more(self) -> str:
+        if self.missing is not None:
+            return f"about {self.missing:,} more answers would decide"
+        if self.first is not None:
+            return f"about {self.first:,} more answers give a first interval, and then the number that would decide"
+        if self.total.answers:
+            return "both errors are 0, so that no number of answers would decide"
+        if self.largest is None:
+            return "records answer as soon as the centre and spread of the target are known, and then give a number"
+        return "no record has answered, and the number follows from the noise of the first answers"
 
     def scaled(self, unit: float) -> Quality:
         """The same in another unit of the errors: 1 for classes, the target's `scale` for numbers."""
@@ -111,7 +121,7 @@ def stretch(sums: np.ndarray, task: Task, known: np.ndarray, reach: float) -> St
         p, variances = task.shares(known), task.estimates(known)[1]
         least, likeliest = float(-p @ np.log(p)), int(np.argmax(p))
         spread = float(variances @ (np.log(p) + least) ** 2)
-        known_well = task.sure(known)
+        known_well = task.lacks(known) < 1
         return Stretch(
             int(sums[ANSWERS]),
             interval(least + error, spread + noise, 0.0),
@@ -141,7 +151,10 @@ def verdict(recent: Stretch) -> str:
 
 
 def missing(total: Stretch, recent: Stretch) -> int | None:
-    """Return about how many more answers would end "not known yet" if the difference stays, in one digit."""
+    """Return about how many more answers would end "not known yet" if the difference stays, in one digit.
+
+    None if it has no interval, and if it and the constant's error are 0.
+    """
     difference, constant = recent.difference, recent.constant.value
     if difference.high is None or difference.value is None or constant is None:
         return None
@@ -149,7 +162,24 @@ def missing(total: Stretch, recent: Stretch) -> int | None:
     if margin <= 0:
         return None
     more = total.answers * (((difference.high - difference.value) / margin) ** 2 - 1)
-    return int(float(f"{more:.0e}")) if 1 <= more < 1e15 else None
+    return _digit(more)
+
+
+def first(total: Stretch, recent: Stretch, lacks: float, least: float) -> int | None:
+    """Return about how many more answers give the difference an interval, in one digit; None if it has one.
+
+    The answers determine the constant `lacks` times, and the first sum of answers has the `least` number; with 0, and
+    without answers, None: nothing is known of their noise.
+    """
+    if recent.difference.low is not None and recent.constant.value is not None:
+        return None
+    if not total.answers:
+        return _digit(least) if least else None
+    return _digit(total.answers * max(lacks - 1, 0.0) + FEWEST / _RAREST)
+
+
+def _digit(more: float) -> int:
+    return int(float(f"{min(max(more, 1.0), _MOST):.0e}"))
 
 
 def _auc(sums: np.ndarray) -> Estimate:

@@ -14,7 +14,8 @@ import numpy as np
 ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS, CELLS, CELL_NOISE = range(10)
 COLUMNS = 10
 _Z = 1.959963984540054  # of 95 %
-_FEWEST = 30
+FEWEST = 30
+"""The answers from which on a mean has an interval."""
 
 
 class Rows:
@@ -103,7 +104,7 @@ def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
     if n < 1:
         return math.nan, math.nan
     found = total / n
-    return float(found), float(max(square / n - found**2, 0.0) / n) if n >= _FEWEST else math.nan
+    return float(found), float(max(square / n - found**2, 0.0) / n) if n >= FEWEST else math.nan
 
 
 def interval(value: float, variance: float, low: float = -math.inf, high: float = math.inf) -> Estimate:

@@ -81,10 +81,10 @@ class Numbers:
             return float(low + high) / 2
         return float(np.interp(self._tau * below[-1], below, np.linspace(low, high, len(below))))
 
-    def sure(self, known: np.ndarray) -> bool:
-        """Whether the counts in `known` determine the constant: noise and spread hardly move its level."""
+    def lacks(self, known: np.ndarray) -> float:
+        """How many times the answers in `known` determine the constant: below 1, noise hardly moves its level."""
         n = known[3:].sum()
-        return bool(n > 0 and (known[2] * PARTS / 2 + n / 4) < (_NEAR * n) ** 2)
+        return float((known[2] * PARTS / 2 + n / 4) / (_NEAR * n) ** 2) if n > 0 else math.inf
 
     def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
         """The groups (n,) of targets y (n,), which are counted to find the constant, by what is `known`."""
@@ -164,9 +164,9 @@ class Classes:
         variances = self.estimates(known)[1]
         return float(np.sum(variances / (2 * self.shares(known))))
 
-    def sure(self, known: np.ndarray) -> bool:
-        """See `Numbers.sure`."""
-        return self.excess(known) < _SURE
+    def lacks(self, known: np.ndarray) -> float:
+        """See `Numbers.lacks`."""
+        return self.excess(known) / _SURE
 
     def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
         """See `Numbers.group`: the classes."""

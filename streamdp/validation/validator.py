@@ -63,6 +63,11 @@ class Validator:
         self.questions = np.zeros(0, dtype=np.int64)
 
     @property
+    def least(self) -> float:
+        """About the fewest answers of the first sums that give an interval; 0 for single answers."""
+        return 0.0
+
+    @property
     def due(self) -> bool:
         """Whether the block is complete, or its beginning was interrupted: `begin` comes before the next record."""
         return not len(self.questions)
@@ -110,9 +115,13 @@ class Validator:
 
     def knows_constant(self) -> bool:
         """Whether the constant of this block is known well enough to compare errors with it."""
+        return self._lacks(self.fixed) <= 1
+
+    def _lacks(self, known: np.ndarray) -> float:
+        """How many times the answers about the constant that are `known` determine it."""
         if isinstance(self.task, Numbers) and not self.summed:
-            return bool(self.progress[INFORMATION] >= _SURE)
-        return self.task.sure(self.fixed)
+            return _SURE / max(float(self.progress[INFORMATION]), 1e-9)
+        return self.task.lacks(known)
 
     def take(self, most: int) -> np.ndarray:
         """Return what the next records of the block, at most this many, are asked, and move past them."""
@@ -202,6 +211,7 @@ class Validator:
             drifts,
             int(self.progress[DRIFT]) if drifts else None,
             quality.missing(total, recent) if verdict == quality.UNKNOWN else None,
+            quality.first(total, recent, self._lacks(self.known), self.least) if verdict == quality.UNKNOWN else None,
         )
 
     # -- state ------------------------------------------------------------------------------------------------------

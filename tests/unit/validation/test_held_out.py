@@ -126,6 +126,11 @@ def test_a_window_without_enough_people_holds_nobody_back() -> None:
     assert model.n_users == 500
     assert model.quality.total.answers == 0
     assert model.quality.verdict == UNKNOWN
+    assert f"about {model.quality.first:,} more answers give a first interval" in model.quality.sentence()
+    enough = made(WindowedClassifier)
+    enough.learn_arrays(*classes(round(1.3 * model.quality.first / SHARE["share"]), 3, 0))
+    enough.close_batch()
+    assert enough.quality.recent.difference.low is not None
 
 
 def test_people_are_held_back_whole_and_nobody_is_asked_and_learned() -> None:
@@ -324,9 +329,9 @@ def test_constants_come_from_the_first_sum() -> None:
     task = Numbers(0.5, -math.inf, math.inf)
     known = task.start(1.0, 2.5, summed=True)
     assert task.constant(known) == 1.0
-    assert not task.sure(known)
+    assert task.lacks(known) >= 1
     counts = np.bincount(task.group(y, known), minlength=task.groups) + rng.normal(0, 6, task.groups)
     known = task.counted(known, counts, len(y), 36.0)
-    assert task.sure(known)
+    assert task.lacks(known) < 1
     assert task.constant(known) == pytest.approx(math.log(2), abs=0.12)
     assert CONSTANT < ERROR
