@@ -113,10 +113,12 @@ def soak(folder: Path, minutes: float) -> tuple[np.ndarray, np.ndarray, int, flo
     assert snapshot is not None
     counts = snapshot.counts
     letters = (folder / "dead.jsonl").read_bytes().count(b"\n")
-    if counts.refused or counts.dead != letters:
-        raise SystemExit(f"{counts.refused} records were refused, and {counts.dead} bad ones have {letters} letters")
+    if counts.refused or counts.dead_letters != letters:
+        raise SystemExit(
+            f"{counts.refused} records were refused, and {counts.dead_letters} bad ones have {letters} letters"
+        )
     seconds = done.children_user + done.children_system - used.children_user - used.children_system
-    return np.array(times), np.array(samples), counts.learned + counts.dead, seconds
+    return np.array(times), np.array(samples), counts.learned + counts.dead_letters, seconds
 
 
 def slopes(times: np.ndarray, samples: np.ndarray) -> dict[str, float]:

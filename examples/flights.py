@@ -174,7 +174,7 @@ def report(console: Console, result: Result) -> None:
     console.print(
         f"\n{total(counts):,} records in {first.seconds:.1f} s ({total(counts) / first.seconds:,.0f} a second, with "
         f"{len(first.records)} commits and measurements): {counts.learned:,} learned, {counts.refused:,} refused, "
-        f"{counts.dead:,} dead letters (cancelled or diverted flights: they have no arrival)."
+        f"{counts.dead_letters:,} dead letters (cancelled or diverted flights: they have no arrival)."
     )
 
 

@@ -125,7 +125,7 @@ def main() -> None:
                 raise SystemExit(f"a command ended with {process.returncode}; see {OUTPUT.name}/late-kafka.*.log")
         model = streamdp.load_snapshot(brokers, "models", config.job)
     counts = model.snapshot.counts
-    total = counts.learned + counts.refused + counts.dead
+    total = counts.learned + counts.refused + counts.dead_letters
     holdout = Holdout(config)
     estimator: Any = model.estimator
     table = Table("accuracy in December", title="the published model, read from the topic")
@@ -142,7 +142,8 @@ def main() -> None:
     console.print(model.statement(), highlight=False)
     console.print(
         f"\n{total:,} of {rows:,} records counted in {seconds:.0f} s, the producer and the group's waiting included: "
-        f"{counts.learned:,} learned, {counts.refused:,} refused over an aircraft's cap, {counts.dead:,} dead letters."
+        f"{counts.learned:,} learned, {counts.refused:,} refused over an aircraft's cap, {counts.dead_letters:,} dead "
+        "letters."
     )
     if total != rows:
         raise SystemExit("some records were not counted, or counted twice")

@@ -49,7 +49,7 @@ def main() -> None:
     def show(snapshots: list[Snapshot]) -> None:
         nonlocal commits
         counts, commits = combined(snapshots).counts, commits + 1
-        console.print(f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead:,} dead letters")
+        console.print(f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead_letters:,} dead letters")
         if commits == 5:
             raise RuntimeError("the query dies here, after the commit")
 
@@ -80,7 +80,7 @@ def main() -> None:
     console.print(table)
     console.print(model.statement(), highlight=False)
     spark.stop()
-    total = counts.learned + counts.refused + counts.dead
+    total = counts.learned + counts.refused + counts.dead_letters
     console.print(f"\n{total:,} of {rows:,} records counted in {seconds:.0f} s.")
     if total != rows:
         raise SystemExit("some records were not counted, or counted twice")

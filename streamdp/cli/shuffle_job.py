@@ -116,7 +116,9 @@ def run_devices(
             crowd.run(stopping)
 
     reason = _patiently(source, attempt)
-    _tell("end", reason=reason, answered=remembered.answered, declined=remembered.declined, dead=remembered.dead)
+    _tell(
+        "end", reason=reason, answered=remembered.answered, declined=remembered.declined, dead_letters=remembered.dead
+    )
 
 
 def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
@@ -138,7 +140,7 @@ def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
                 mixer.run(stopping, idle_seconds)
                 if messages.kept is not None:
                     say(f"forwarded messages are still in the topic {source.messages!r}: {messages.kept}")
-                last.update(waiting=mixer.waiting, late=mixer.counts.refused, dead=mixer.counts.dead)
+                last.update(waiting=mixer.waiting, late=mixer.counts.refused, dead_letters=mixer.counts.dead_letters)
 
         last: dict[str, int] = {}
         reason = _patiently(source, attempt)

@@ -54,7 +54,7 @@ def status(
         "committed at": _shown(snapshot.committed_at),
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
-        "dead": snapshot.counts.dead,
+        "dead_letters": snapshot.counts.dead_letters,
         "waiting": snapshot.waiting,
         "position": snapshot.position,
         "guarantee": str(model.estimator.guarantee),
@@ -81,7 +81,7 @@ def status(
         return
     del rows["doubts"]
     rows.pop("sinks", None)
-    rows = {"do not fit" if name == "dead" else name: value for name, value in rows.items()}
+    rows = {"do not fit" if name == "dead_letters" else name: value for name, value in rows.items()}
     more = [("doubt", doubt) for doubt in reasons] + [("sink", _delivered(sink)) for sink in published]
     for name, value in [*rows.items(), *more]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
@@ -157,6 +157,7 @@ def stats(
 ) -> None:
     """The committed statistics, with confidence intervals."""
     from streamdp.errors import NotAvailableError
+    from streamdp.reading.doubts import unknown
     from streamdp.serving.publish import committed
 
     model = committed(*store_of(store, job))
@@ -172,6 +173,8 @@ def stats(
     for name, row in zip(names, rows, strict=True):
         value, low, high = (None if row[key] is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))
         typer.echo(f"{name:{width}}  {value or 'not known yet'}{'' if low is None else f'  [{low}, {high}]'}")
+    if (few := unknown(rows)) is not None:
+        typer.echo(few)
     typer.echo(f"{100 * level:g} % intervals: of counts and sums for noise, of the others for noise and sampling")
 
 

@@ -124,7 +124,7 @@ class CohortSimulator:
         if notes.batch is not None and notes.answered != len(self._y):
             raise SourceError(f"{notes.answered:,} people have answered before, and these records are of others")
         notes.answered, notes.declined, notes.dead = len(self._y), declined, dead
-        self._tell("people", here=len(self._y), cohort=cohort, declined=declined, dead=dead)
+        self._tell("people", here=len(self._y), cohort=cohort, declined=declined, dead_letters=dead)
 
     @property
     def finished(self) -> bool:
@@ -164,7 +164,9 @@ class CohortSimulator:
         notes.sent = notes.answered
         notes.write()
         self._outbox.unlink(missing_ok=True)
-        self._tell("answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead=notes.dead)
+        self._tell(
+            "answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead_letters=notes.dead
+        )
         return True
 
     def _noted(self, key: bytes) -> bytes:

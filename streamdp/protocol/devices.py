@@ -220,7 +220,7 @@ class DeviceSimulator:
         notes.sent += people  # after a crash before this is written, others answer in place of these people
         notes.write()
         batch_text = place_text(randomizer.batch)
-        self._tell("answered", batch=batch_text, records=people, declined=notes.declined, dead=notes.dead)
+        self._tell("answered", batch=batch_text, records=people, declined=notes.declined, dead_letters=notes.dead)
         return True
 
     def _wanted(self) -> int:

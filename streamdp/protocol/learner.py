@@ -23,9 +23,9 @@ class Learner:
     """Continues at the position in its store.
 
     After an error, such as an unavailable broker, make a new one. The estimator is new; its state comes from `store`,
-    the job's `Store`. The store counts records as learned, and as `dead` messages that are no part of a batch of this
-    job. Each function of `publish` is called with the committed snapshot, at the start and after every commit, before
-    the next announcement. Raises `StoreMismatchError` if the store was written under another agreement, `SourceError`
+    the job's `Store`. The store counts records as learned, and messages that are no part of a batch of this job as dead
+    letters. Each function of `publish` gets the committed snapshot, at the start and after every commit, before the
+    next announcement. Raises `StoreMismatchError` if the store was written under another agreement, `SourceError`
     if it has read another topic of the same name.
     """
 
@@ -107,7 +107,7 @@ class Learner:
                 )
             check_log(self._shuffled, snapshot.position)
             self.estimator.load_state_dict(snapshot.state)
-            self._dead = snapshot.counts.dead
+            self._dead = snapshot.counts.dead_letters
             offset = snapshot.position["offset"]
             for publish in self._publish:
                 publish(snapshot)
@@ -128,7 +128,7 @@ class Learner:
             batch=place_text(place),
             answered=answered,
             learned=self.estimator.n_seen,
-            dead=self._dead,
+            dead_letters=self._dead,
             guarantee=str(self.estimator.guarantee),
         )
         self._announce()

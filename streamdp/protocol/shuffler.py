@@ -29,7 +29,7 @@ class Mixer:
 
     After an error, such as an unavailable broker, make a new one. `store` is a `Store` for the shuffler alone, with the
     fingerprint `agreement.digest`. It counts as learned the messages in batches that were decided on; as refused,
-    messages that came too late for their batch; as dead, malformed messages, messages of other jobs and repetitions.
+    messages that came too late for their batch; as dead letters malformed ones, those of other jobs, and repetitions.
     After `wait_seconds` from the first message of a batch, the agreement's minimum of people suffices. A message has at
     most `part_bytes` of a mixed batch; `clock` returns seconds. Raises `SourceError` if the store is empty but batches
     were forwarded to `shuffled` before, if the store has read another topic of the same name, and if the messages of a
@@ -115,7 +115,7 @@ class Mixer:
             return
         counts, position = snapshot.counts, snapshot.position
         check_log(self._messages, position)
-        self._counts = [counts.learned, counts.refused, counts.dead]
+        self._counts = [counts.learned, counts.refused, counts.dead_letters]
         epoch, phase, step = position["batch"]
         self._place, self._offset, decided = (epoch, phase, step), position["offset"], position["decided"]
         if decided is not None:
@@ -194,7 +194,7 @@ class Mixer:
         self._commit(None)
         self._messages.forget(self._offset)
         late, dead = self._counts[1:]
-        self._tell("forwarded", batch=place_text(place), answered=answered, late=late, dead=dead)
+        self._tell("forwarded", batch=place_text(place), answered=answered, late=late, dead_letters=dead)
 
     def _commit(self, decided: int | None) -> None:
         """Commit; `decided` is the offset after the batch's last message, None if no batch is decided on.

@@ -15,8 +15,8 @@ from streamdp.store.snapshot import Counts
 
 
 def total(counts: Counts) -> int:
-    """The number of records that were counted: each is learned, refused or unusable (`dead`)."""
-    return counts.learned + counts.refused + counts.dead
+    """The number of records that were counted: each is learned, refused or unusable (dead letters)."""
+    return counts.learned + counts.refused + counts.dead_letters
 
 
 def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
@@ -39,7 +39,7 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
     return Counts(
         counts.learned + estimator.n_seen - seen,
         counts.refused + estimator.n_refused - refused,
-        counts.dead + len(batch.dead),
+        counts.dead_letters + len(batch.dead),
     )
 
 

@@ -57,7 +57,7 @@ class Runner:
         Any that follow the protocols. The estimator's `ledger` must be the store's (None for both without a cap), so
         that spends are committed with the state that was learned from them.
     commit_records, commit_seconds
-        Commit after exactly this many records (dead and refused ones included), or after this many seconds with at
+        Commit after exactly this many records (with dead letters and refused ones), or after this many seconds with at
         least one record. If the estimator is not at a boundary then, the commit waits for the next boundary. At the end
         of a run the open batch is closed; after a crash an open batch is read again. An estimator that
         `commits_at_every_boundary` is committed at every boundary.
@@ -260,7 +260,7 @@ class Runner:
                 raise
             self._position = batch.position  # it may change without a record
             if len(batch) or batch.dead:
-                note_span("poll", began, records=len(batch), dead=len(batch.dead))
+                note_span("poll", began, records=len(batch), dead_letters=len(batch.dead))
                 self._learn(batch)
             idle = self._commit_when_idle and not (len(batch) or batch.dead)
             if self._estimator.commits_at_every_boundary or idle:
@@ -291,7 +291,7 @@ class Runner:
         return total(self._counts) - total(self._committed)
 
     def _learn(self, batch: Batch) -> None:
-        with span("learn", records=len(batch), dead=len(batch.dead)):
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)):
             self._first_records.note(batch)
             counts = self._call(partial(learn, self._estimator, batch, self._counts))
         if batch.dead and self._dead_letters is not None:

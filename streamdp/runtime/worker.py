@@ -323,7 +323,7 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        with span("learn", records=len(batch), dead=len(batch.dead)):
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)):
             self._first_records.note(batch)
             counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if self._dead_letters is not None:

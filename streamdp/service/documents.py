@@ -28,7 +28,7 @@ def summary(job: Job) -> dict[str, Any]:
         "version": snapshot.seq,
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
-        "dead": snapshot.counts.dead,
+        "dead": snapshot.counts.dead_letters,
         "waiting": job.uncommitted,
         "trouble": job.trouble,
         "committed_at": snapshot.committed_at if snapshot.seq else None,

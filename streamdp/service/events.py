@@ -71,7 +71,7 @@ def _event(job: Job) -> bytes:
             "version": job.snapshot.seq,
             "learned": counts.learned,
             "refused": counts.refused,
-            "dead": counts.dead,
+            "dead": counts.dead_letters,
         }
         if job.measures is not None:
             document["measure"] = job.measures

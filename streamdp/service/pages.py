@@ -10,7 +10,6 @@ import asyncio
 import gzip
 import math
 import time
-from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -156,7 +155,9 @@ def _history(job: Job) -> list[dict[str, Any]]:
     rows = []
     for commit in Store.history(job.config.store_path, HISTORY, job.name) if job.snapshot.seq else []:
         shards[commit.shard] = commit.counts
-        rows.append({"at": commit.committed_at} | asdict(counts_sum(shards.values())))
+        counts = counts_sum(shards.values())
+        row = {"learned": counts.learned, "refused": counts.refused, "dead": counts.dead_letters}  # as in events
+        rows.append({"at": commit.committed_at} | row)
     return rows
 
 

@@ -19,7 +19,7 @@ class Summary(BaseModel):
     version: int = Field(description="The number of the commit; 0 before the first one.")
     learned: int
     refused: int
-    dead: int
+    dead: int = Field(description="Records that do not fit the schema: the dead letters.")
     waiting: int = Field(description="Records that wait for their commit, for example in an open window.")
     trouble: str | None = Field(description="Why the store or the source cannot be used now; null if they can.")
     committed_at: float | None = Field(description="In seconds since 1970 (UTC); null before the first commit.")
@@ -108,7 +108,7 @@ class Predictions(BaseModel):
     probabilities: list[dict[str, float]] | None
 
 
-class Dead(BaseModel):
+class DeadLetter(BaseModel):
     """A record that was not learned because it does not fit, and which of its columns or fields does not."""
 
     index: int
@@ -122,7 +122,7 @@ class Outcome(BaseModel):
     version: int
     learned: int
     refused: int
-    dead: list[Dead]
+    dead: list[DeadLetter]
 
 
 def _key(value: Any) -> str:

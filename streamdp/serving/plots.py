@@ -163,7 +163,7 @@ def _errors(axis: Axes, errors: dict[str, list[tuple[int, float]]]) -> None:
 def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    counts: dict[str, list[int]] = {"learned": [], "refused": [], "dead": []}
+    counts: dict[str, list[int]] = {"learned": [], "refused": [], "dead_letters": []}
     now: dict[Shard, Counts] = {}
     for commit in history:
         now[commit.shard] = commit.counts
@@ -173,7 +173,7 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     spent = f"each learned record spent {model.definition.model.budget}{own}"
     for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):
         if name == "learned" or any(values):
-            axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name)
+            axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name.replace("_", " "))
     change = model.estimator.last_change
     if change is not None and counts["learned"] and counts["learned"][0] < change:
         noticed = next((i for i, number in enumerate(counts["learned"], 1) if number >= change), len(history))
@@ -184,7 +184,7 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     axis.set_title(f"Records and spends: {spent}{cap}", fontsize=9, wrap=True)
     axis.set_xlabel("commits (the last ones)")
     axis.set_xlim(0.5, max(len(history), 1) + 0.5)
-    axis.set_ylim(0, 1.1 * max(1, *counts["learned"], *counts["refused"], *counts["dead"]))
+    axis.set_ylim(0, 1.1 * max(1, *counts["learned"], *counts["refused"], *counts["dead_letters"]))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.legend(fontsize=8)

@@ -150,7 +150,8 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
         item = json.loads(text)
         if item["format"] != 1:
             raise StoreDamagedError("the snapshot has a newer format; use a newer streamdp")
-        counts, shard = Counts(item["learned"], item["refused"], item["dead"]), Shard(item["topic"], item["partition"])
+        counts = Counts(*(item[name] for name in ("learned", "refused", "dead_letters")))
+        shard = Shard(item["topic"], item["partition"])
         plain = {name: item[name] for name in _PLAIN}
         return Snapshot(**plain, counts=counts, shard=shard, state=decode_state(item["state"]))
     except (KeyError, TypeError, ValueError):

@@ -150,11 +150,11 @@ class Driver:
         return {} if first is None else dict(first.position)
 
     @property
-    def dead(self) -> dict[str, int]:
+    def dead_letters(self) -> dict[str, int]:
         """The committed dead letters of all shards, by reason and column."""
         found = Counter[str]()
         for last in self._last.values():
-            found.update({} if last is None else last.position["dead"])
+            found.update({} if last is None else last.position["dead_letters"])
         return dict(found)
 
     def learn(self, frame: DataFrame, mark: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ class Driver:
         if not self.counts.learned:
             reasons = Counter[tuple[str, str | None]]()
             for part in parts:
-                for said, count in part.position["dead"].items():
+                for said, count in part.position["dead_letters"].items():
                     reason, _, column = said.partition(" ")
                     reasons[reason, column or None] += count
             limit = getattr(self._config.source, "max_bad_share", BAD_SHARE)
@@ -295,15 +295,15 @@ class Driver:
             if not self._stream:
                 raise TooFewUsersError(f"{said}; give a larger DataFrame", needed)
             warnings.warn(f"{said}; its records are refused. Let the trigger wait longer", WindowWarning, stacklevel=2)
-        return Counts(0, counts.refused + counts.learned, counts.dead)
+        return Counts(0, counts.refused + counts.learned, counts.dead_letters)
 
     def _part(self, shard: Shard, result: Result, mark: Mapping[str, Any]) -> Part:
         check_finite(result.state)
         last, new = self._last[shard], result.counts
         old = Counts() if last is None else last.counts
-        dead = Counter[str]({} if last is None else last.position["dead"])
+        dead = Counter[str]({} if last is None else last.position["dead_letters"])
         dead.update(result.dead)
-        return Part(result.state, {**mark, "dead": dict(dead)}, counts_sum([old, new]))
+        return Part(result.state, {**mark, "dead_letters": dict(dead)}, counts_sum([old, new]))
 
     def close(self) -> None:
         """Close the store. Idempotent."""

@@ -155,9 +155,9 @@ class StreamLearner:
         return self._driver.counts
 
     @property
-    def dead(self) -> dict[str, int]:
+    def dead_letters(self) -> dict[str, int]:
         """The committed dead letters of the job, by reason and column."""
-        return self._driver.dead
+        return self._driver.dead_letters
 
     def learn(self, frame: DataFrame, batch: int) -> None:
         """Learn a batch of the stream, unless it is committed. Spark calls it.

@@ -57,7 +57,7 @@ class Result:
             {
                 "shard": shard,
                 "state": dict(self.state),
-                "counts": [self.counts.learned, self.counts.refused, self.counts.dead],
+                "counts": [self.counts.learned, self.counts.refused, self.counts.dead_letters],
                 "dead": dict(self.dead),
                 "keys": self.keys.view(np.int64),
                 "rows": self.rows,

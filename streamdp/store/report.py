@@ -38,7 +38,7 @@ class JobStatus:
     capped: bool  # whether the ledger admits its records
     learned: int
     refused: int
-    dead: int
+    dead_letters: int
     committed_at: float  # the last commit, in seconds since 1970 (UTC); 0 before the first
     shards: dict[str, tuple[int, str]]  # by name: number of the last commit, JSON position after it
 

@@ -18,13 +18,13 @@ class Counts:
 
     learned: int = 0  # records that were learned from
     refused: int = 0  # records that the ledger refused
-    dead: int = 0  # records that could not be decoded
+    dead_letters: int = 0  # records that could not be decoded
 
 
 def counts_sum(counts: Iterable[Counts]) -> Counts:
     """Return the counts of several parts together; of no parts, zeros."""
     parts = list(counts)
-    return Counts(sum(c.learned for c in parts), sum(c.refused for c in parts), sum(c.dead for c in parts))
+    return Counts(sum(c.learned for c in parts), sum(c.refused for c in parts), sum(c.dead_letters for c in parts))
 
 
 @dataclass(frozen=True, slots=True)

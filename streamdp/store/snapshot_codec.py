@@ -35,7 +35,7 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
         position = json.dumps(part.position if part.letters is None else {**part.position, _LETTERS: part.letters})
     except (TypeError, ValueError) as error:
         raise StoreError(f"a position must be plain JSON values: {error}") from None
-    learned, refused, dead = part.counts.learned, part.counts.refused, part.counts.dead
+    learned, refused, dead = part.counts.learned, part.counts.refused, part.counts.dead_letters
     return dict(zip(NAMES, (seq, committed_at, learned, refused, dead, position), strict=True))
 
 

@@ -304,7 +304,7 @@ def check(services: Services, callers: Callers, faults: int) -> int:
     config = load_config(services.folder / "late.yaml").located(services.folder)
     shards = Store.snapshots(config.store_path, "late")
     snapshot = combined(shards)
-    learned, refused, dead = snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
+    learned, refused, dead = snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters
     told = callers.told
     with pytest.MonkeyPatch.context() as patch:
         if services.postgres is not None:

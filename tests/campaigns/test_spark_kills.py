@@ -135,7 +135,7 @@ def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folde
     for i in range(FILES):
         every = {name: every.get(name, []) + values for name, values in rows(RECORDS, i * RECORDS).items()}
     counts = [snapshot.counts for snapshot in Store.snapshots(folder / "job.db")]
-    learned, refused, dead = (sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead"))
+    learned, refused, dead = (sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead_letters"))
     print(f"{len(every['tail']):,} produced, {learned:,} learned, {refused:,} refused, {dead:,} dead; kills {done}")
     people = sorted(set(every["tail"]))
     if estimator == LDP:

@@ -130,11 +130,11 @@ class Campaign:
         snapshot = Store.snapshot(self.folder / "crash.db")
         counts = snapshot.counts
         assert counts == self.replay.counts[self.size]
-        assert counts.learned + counts.refused + counts.dead == self.size
-        assert min(counts.learned, counts.refused, counts.dead) > self.size / 100
+        assert counts.learned + counts.refused + counts.dead_letters == self.size
+        assert min(counts.learned, counts.refused, counts.dead_letters) > self.size / 100
         assert snapshot.position["row"] == self.size + 1
         letters = [json.loads(line)["position"] for line in (self.folder / "dead.jsonl").read_text().splitlines()]
-        assert len(letters) == len(set(letters)) == counts.dead
+        assert len(letters) == len(set(letters)) == counts.dead_letters
         return snapshot
 
     def check(self) -> None:
@@ -150,7 +150,7 @@ class Campaign:
             assert commit.counts == self.replay.counts[n]
         for line in (self.folder / "out.jsonl").read_text().splitlines(keepends=True):
             if line.endswith("\n") and (shown := json.loads(line))["event"] == "commit":
-                counts = Counts(shown["learned"], shown["refused"], shown["dead"])
+                counts = Counts(shown["learned"], shown["refused"], shown["dead_letters"])
                 assert counts == self.history[shown["commit"]].counts
         if (self.folder / "model.json").exists():
             shown = json.loads((self.folder / "model.json").read_text())

@@ -104,12 +104,12 @@ def test_a_worker_that_dies_between_letters_and_commit_leaves_each_letter_once(
     for dies_at in deaths:
         with pytest.raises(DiedError):
             work(tmp_path / "job.db", opened(), dies_at)
-        before += len(written()) > sum(s.counts.dead for s in Store.snapshots(tmp_path / "job.db"))
+        before += len(written()) > sum(s.counts.dead_letters for s in Store.snapshots(tmp_path / "job.db"))
     assert before >= len(deaths) / 2, "letters were written before their commit"
     work(tmp_path / "job.db", opened())
     found = sorted((item["partition"], item.get("offset", item.get("position"))) for item in written())
     assert found == [(i, at) for i in range(len(SHARDS)) for at in bad(i + 1)]
-    assert sum(snapshot.counts.dead for snapshot in Store.snapshots(tmp_path / "job.db")) == len(found)
+    assert sum(snapshot.counts.dead_letters for snapshot in Store.snapshots(tmp_path / "job.db")) == len(found)
 
 
 def test_a_broker_is_tried_again_before_messages_expire(broker: Broker, make_topic: Callable[..., str]) -> None:
@@ -153,7 +153,7 @@ def test_a_runner_that_dies_between_letters_and_commit_leaves_each_letter_once(t
     for dies_at in (1, 2, 4, 2):
         with pytest.raises(DiedError):
             run(dies_at)
-    assert run(0).dead == len(bad(1))
+    assert run(0).dead_letters == len(bad(1))
     assert [item["position"] for item in written()] == [1, *bad(1)]
 
 

@@ -210,10 +210,10 @@ def test_two_workers_share_one_store(trained: Trained) -> None:
             }
     # a busy machine may commit before the broker has told where a partition ends
     assert {shard["lag"] for shard in last.values()} <= {0, None}
-    assert sum(shard["dead"] for shard in last.values()) == DEAD
-    assert sum(shard["learned"] + shard["refused"] + shard["dead"] for shard in last.values()) == TOTAL
+    assert sum(shard["dead_letters"] for shard in last.values()) == DEAD
+    assert sum(shard["learned"] + shard["refused"] + shard["dead_letters"] for shard in last.values()) == TOTAL
     measured = [event for worker in trained.workers for event in worker.of("holdout")]
-    assert max(event["learned"] + event["refused"] + event["dead"] for event in measured) == TOTAL
+    assert max(event["learned"] + event["refused"] + event["dead_letters"] for event in measured) == TOTAL
     assert "accuracy" in measured[0]["holdout"]
     assert counts(trained.store).refused == sum(shard["refused"] for shard in last.values()) > 0
 
@@ -223,7 +223,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     out = quick.output("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
     status = json.loads(out)
     assert status["lag"] == {f"{trained.topic}/0": 0, f"{trained.topic}/1": 0}
-    assert status["learned"] + status["refused"] + status["dead"] == TOTAL
+    assert status["learned"] + status["refused"] + status["dead_letters"] == TOTAL
     assert "lag:" in quick("status", "kj.db", "--kafka", trained.bootstrap, **at)[1]
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
@@ -259,7 +259,7 @@ def test_a_published_model_is_the_stores(trained: Trained) -> None:
     assert model.snapshot.counts == ours.snapshot.counts
     published = json.loads((trained.folder / "model.json").read_text())
     assert published["statement"] == ours.statement()
-    assert published["counts"]["dead"] <= DEAD
+    assert published["counts"]["dead_letters"] <= DEAD
     assert "accuracy" in published["holdout"]
     with pytest.raises(NotAvailableError):
         load_snapshot(trained.bootstrap, trained.models, "another")
@@ -342,7 +342,7 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
     for name, labels, value in found:
         if name == "streamdp_records_total":
             by_outcome[labels["outcome"]] += int(value)
-    for outcome in ("learned", "refused", "dead"):
+    for outcome in ("learned", "refused", "dead_letters"):
         assert by_outcome[outcome] == getattr(after, outcome) - getattr(before, outcome)
     one = {name: value for name, labels, value in found if not labels}
     assert one["streamdp_commits_total"] == one["streamdp_commit_seconds_count"] == len(command.of("commit"))

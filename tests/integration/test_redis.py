@@ -100,11 +100,11 @@ def test_kills_lose_and_repeat_no_entry(client: redis.Redis, settings: dict[str,
         with Store(tmp_path / "stream.db", "stream", make_config(settings).fingerprint()) as store:
             snapshot = store.load()
         assert snapshot is not None
-        done = snapshot.counts.learned + snapshot.counts.dead
+        done = snapshot.counts.learned + snapshot.counts.dead_letters
         assert snapshot.position == {"id": f"{done}-1", "row": done}  # the state's
         assert code or done >= rows
         kills += done < rows
-    assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead) == (rows, 0, 1)
+    assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters) == (rows, 0, 1)
     letters = (tmp_path / "bad.jsonl").read_text().splitlines()
     assert [json.loads(letter)["position"] for letter in letters] == [rows + 1]
 

@@ -128,7 +128,7 @@ def held(url: str, kind: str = "TRIGGER {} BEFORE") -> Iterator[Callable[[int], 
 def counts(url: str) -> list[tuple[Shard, int, int, int]]:
     """Of each shard: learned, refused and dead records."""
     found = Store.snapshots(url, "late")
-    return [(s.shard, s.counts.learned, s.counts.refused, s.counts.dead) for s in found]
+    return [(s.shard, s.counts.learned, s.counts.refused, s.counts.dead_letters) for s in found]
 
 
 def test_three_services_learn_shards_of_their_own_and_all_show_their_average(url: str) -> None:

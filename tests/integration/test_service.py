@@ -67,7 +67,7 @@ def subjects(caller: int, call: int) -> list[dict[str, Any]]:
 def counted(folder: Path) -> tuple[int, int, int]:
     snapshot = Store.snapshot(folder / "late.db")
     assert snapshot is not None
-    return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
+    return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters
 
 
 def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:

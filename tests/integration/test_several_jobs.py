@@ -128,7 +128,7 @@ def test_two_jobs_on_one_topic_share_the_cap(
             worker.process.terminate()
         assert [worker.end() for worker in workers] == [0, 0], [worker.errors for worker in workers]
     found = {job: counts(place, job) for job in jobs}
-    assert all(count.dead == dead.total() for count in found.values())
+    assert all(count.dead_letters == dead.total() for count in found.values())
     assert all(counted(place, job) == len(rows) for job in jobs)
     learned = sum(count.learned for count in found.values())
     assert learned == sum(most(cap, of_days) for of_days in there.values())

@@ -130,9 +130,9 @@ def test_three_processes_learn_a_model(make: Callable[..., Parties]) -> None:
             learner.until(lambda: (learner.of("learned") or [{}])[-1].get("learned") == 1500)
             codes += [stop(mixer), stop(learner)]
     assert codes == [0, 0, 0], (devices.errors, mixer.errors, learner.errors)
-    assert devices.events[-1] == {"event": "end", "reason": "done", "answered": 1530, "declined": 0, "dead": 3}
+    assert devices.events[-1] == {"event": "end", "reason": "done", "answered": 1530, "declined": 0, "dead_letters": 3}
     assert mixer.events[-1].pop("waiting") <= 30
-    assert mixer.events[-1] == {"event": "end", "reason": "stopped", "forwarded": 1500, "late": 0, "dead": 0}
+    assert mixer.events[-1] == {"event": "end", "reason": "stopped", "forwarded": 1500, "late": 0, "dead_letters": 0}
     assert learner.events[-1] == {"event": "end", "reason": "stopped", "learned": 1500}
     assert learner.of("measured")[-1]["holdout"]["accuracy"] > 0.75  # the constant has 0.5
     forwarded = parties.forwarded()
@@ -265,7 +265,13 @@ def test_a_cohort_of_three_processes(make: Callable[..., Parties], quick: Quick)
     with contextlib.ExitStack() as stack:
         learner, mixer, devices = start_cohort(parties, stack)
         assert [command.end() for command in (devices, mixer, learner)] == [0, 0, 0], (mixer.errors, learner.errors)
-    assert devices.events[-1] == {"event": "end", "reason": "done", "answered": PEOPLE, "declined": 0, "dead": 2}
+    assert devices.events[-1] == {
+        "event": "end",
+        "reason": "done",
+        "answered": PEOPLE,
+        "declined": 0,
+        "dead_letters": 2,
+    }
     assert mixer.events[-1]["forwarded"] == ROUNDS * PEOPLE
     assert learner.events[-1] == {"event": "end", "reason": "done", "learned": PEOPLE}
     assert [event["batch"] for event in learner.of("learned")] == [f"0/0/{t}" for t in range(ROUNDS)]
@@ -346,7 +352,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
         codes = [devices.end(), stop(mixer), stop(learner)]
     assert codes == [0, 0, 0], (devices.errors, mixer.errors, learner.errors)
     assert mixer.events[-1]["forwarded"] == 85
-    assert mixer.events[-1]["dead"] == len(junk)
+    assert mixer.events[-1]["dead_letters"] == len(junk)
     spent = parties.agreed.params((0, 0, 0)).guarantee_for(85)
     assert learner.of("learned")[0]["guarantee"] == str(spent)
     assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in quick.output("statement", "shy.db")
@@ -360,7 +366,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
         assert code == 0, err
         ends.append(json.loads(out.splitlines()[-1]))
     mixed, learned, answered = ends
-    assert (mixed["forwarded"], mixed["late"], mixed["dead"]) == (85, 1, len(junk))
+    assert (mixed["forwarded"], mixed["late"], mixed["dead_letters"]) == (85, 1, len(junk))
     assert (learned["reason"], learned["learned"]) == ("done", 85)
     assert answered["answered"] == 85
     assert len(parties.read("messages")) == 1

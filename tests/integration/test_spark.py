@@ -78,7 +78,7 @@ def frame(spark: SparkSession, records: dict[str, list[Any]], parts: int = 1) ->
 
 def counted(store: Path | str) -> tuple[int, int, int]:
     counts = committed(str(store)).snapshot.counts
-    return counts.learned, counts.refused, counts.dead
+    return counts.learned, counts.refused, counts.dead_letters
 
 
 def spent(store: Path, records: dict[str, list[Any]]) -> float:
@@ -198,7 +198,7 @@ def test_batches_on_executors_are_those_of_one_process(
     asked = questions(monkeypatch)
     counts = learn(frame(spark, records), settings)
     assert counts.refused
-    assert counts.dead == records["origin"].count("XXX")
+    assert counts.dead_letters == records["origin"].count("XXX")
     assert len(asked) == 5  # 97 people with 3 records each, once in a batch
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
     statement = committed(settings["store"]).statement()
@@ -260,7 +260,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     monkeypatch.setattr(ClusterUsers, "curvatures", lambda self, *a: sums.append(total := real(self, *a)) or total)
     first = learn(frame(spark, records, 2), settings)
     bad = records["origin"].count("XXX")
-    assert first.dead == bad
+    assert first.dead_letters == bad
     assert first.learned + first.refused == 3000
     assert len(sums) == 4
     theirs = learned_from_a_file(settings, records, tmp_path)
@@ -271,7 +271,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     assert learn(frame(spark, records, 2), settings, name="again") == again
     with pytest.raises(TooFewUsersError, match="too small"):
         learn(frame(spark, people(30, 5000)), settings, name="few")
-    assert counted(settings["store"]) == (again.learned, again.refused, again.dead)
+    assert counted(settings["store"]) == (again.learned, again.refused, again.dead_letters)
     assert holding(SECRET, folder, tmp_path) <= before
     assert holding("SparkListenerJobEnd", folder)  # the event log can be searched
 
@@ -299,7 +299,7 @@ def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(
     assert "each batch of Spark is a window" in model.statement()
     counts = model.snapshot.counts
     assert (counts.learned, counts.refused) == (1000, 500 + 30)
-    assert counts.dead == sum(part["origin"].count("XXX") for part in parts)
+    assert counts.dead_letters == sum(part["origin"].count("XXX") for part in parts)
 
 
 def test_retries_count_once_and_nothing_is_left_in_the_clear(
@@ -312,7 +312,7 @@ def test_retries_count_once_and_nothing_is_left_in_the_clear(
     monkeypatch.setattr(Seal, "open", lambda self, sealed: opened.append(sealed) or real(self, sealed))
     monkeypatch.setattr(driver_module, "ShardTask", FailsOnce)
     first = learn(frame(spark, records, 2), job(tmp_path / "a.db"))
-    assert (first.learned, first.refused, first.dead) == admitted(records, 3.0)
+    assert (first.learned, first.refused, first.dead_letters) == admitted(records, 3.0)
     assert len(opened) == 2  # of four results, two shards
     assert learn(frame(spark, records, 2), job(tmp_path / "a.db")) == first
     assert len(opened) == 2
@@ -348,7 +348,7 @@ def test_a_stream_goes_on_where_it_was_committed_whatever_dies(spark: SparkSessi
         every = {name: every[name] + more[name] for name in every}
         learned, refused, dead = admitted(every, 3.0)
         assert learner.counts == Counts(learned, refused, dead)
-        assert learner.dead == {"unknown_category origin": dead}
+        assert learner.dead_letters == {"unknown_category origin": dead}
     assert spent(store, every) <= 3 * (1 + 1e-9)
 
 
@@ -475,7 +475,7 @@ def test_the_page_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None
     (folder := tmp_path / "page").mkdir()
     with Shell(folder, {}) as shell:
         said, _ = shell.run(block)
-    assert "Counts(learned=5000, refused=0, dead=0)" in said
+    assert "Counts(learned=5000, refused=0, dead_letters=0)" in said
     assert "prediction" in said
 
 

@@ -82,12 +82,12 @@ def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
     now, counts = Counts(), [Counts()]
     for item in stream:
         if item is BAD:
-            now = Counts(now.learned, now.refused, now.dead + 1)
+            now = Counts(now.learned, now.refused, now.dead_letters + 1)
         elif spent[item[2]] < MOST:
             spent[item[2]] += 1
-            now = Counts(now.learned + 1, now.refused, now.dead)
+            now = Counts(now.learned + 1, now.refused, now.dead_letters)
         else:
-            now = Counts(now.learned, now.refused + 1, now.dead)
+            now = Counts(now.learned, now.refused + 1, now.dead_letters)
         counts.append(now)
     return counts, spent
 

@@ -227,11 +227,11 @@ def test_a_job_that_learned_nothing_goes_on_with_a_corrected_schema(job: Path, q
     (job / "job.yaml").write_text(wrong)
     assert quick("check", "job.yaml")[0] == 0  # what may be null is no place to fill in
     assert quick("run", "job.yaml", "--max-records", "9")[0] == 3
-    assert json.loads(quick("status", "people.db", "--json")[1])["dead"] == 9
+    assert json.loads(quick("status", "people.db", "--json")[1])["dead_letters"] == 9
     (job / "job.yaml").write_text(right)
     assert quick("run", "job.yaml")[0] == 0
     status = json.loads(quick("status", "people.db", "--json")[1])
-    assert (status["learned"], status["dead"]) == (14, 0)  # the nine get another chance, and count once
+    assert (status["learned"], status["dead_letters"]) == (14, 0)  # the nine get another chance, and count once
     (job / "job.yaml").write_text(wrong)
     code, _, err = quick("run", "job.yaml")
     assert code == 4  # now something was learned

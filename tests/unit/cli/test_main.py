@@ -52,14 +52,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_run_prints_a_line_a_commit_and_a_last_one(trained: Path) -> None:
     lines = [json.loads(line) for line in (trained / "out.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["commit", "commit", "commit", "end"]
-    assert [line["learned"] + line["refused"] + line["dead"] for line in lines] == [2000, 4000, 5100, 5100]
-    assert lines[-1]["dead"] == 100
+    assert [line["learned"] + line["refused"] + line["dead_letters"] for line in lines] == [2000, 4000, 5100, 5100]
+    assert lines[-1]["dead_letters"] == 100
     assert lines[-1]["refused"] > 0
     assert lines[-1]["reason"] == "done"
     assert {"accuracy", "log_loss"} <= lines[-2]["holdout"].keys()
     assert "public" in lines[-2]["holdout"]["note"]
     published = json.loads((trained / "model.json").read_text())
-    assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead")}
+    assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead_letters")}
     assert "holdout" in published
     assert "epsilon = 1" in published["statement"]
     assert "eps=3" in published["statement"]
@@ -76,7 +76,7 @@ def test_no_file_that_a_run_leaves_shows_a_value(trained: Path) -> None:
 def test_status_statement_weights(trained: Path, quick: Quick) -> None:
     assert "do not fit:   100" in quick.output("status", "data.db", folder=trained)
     status = json.loads(quick("status", "data.db", "--json", folder=trained)[1])
-    assert status["learned"] + status["refused"] + status["dead"] == 5100
+    assert status["learned"] + status["refused"] + status["dead_letters"] == 5100
     assert status["cap"] == "eps=3"
     assert "refused once the person's total over all jobs with a cap in its database would pass eps=3" in quick.output(
         "statement", "data.db", folder=trained
@@ -170,10 +170,10 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     commits = [json.loads(line) for line in out.splitlines()][:-1]
     assert len(commits) > 2
     assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
-    assert sum(commits[-1][name] for name in ("learned", "refused", "dead")) == 4000
-    assert json.loads(quick.silent("run", "data.csv", *flags).splitlines()[-1])["dead"] == 100
+    assert sum(commits[-1][name] for name in ("learned", "refused", "dead_letters")) == 4000
+    assert json.loads(quick.silent("run", "data.csv", *flags).splitlines()[-1])["dead_letters"] == 100
     status = json.loads(quick.silent("status", "data.db", "--json"))
-    assert status["learned"] + status["refused"] + status["dead"] == 5100
+    assert status["learned"] + status["refused"] + status["dead_letters"] == 5100
     assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
     assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-08", "eps=3,delta=1e-05")
     said = quick.silent("statement", "data.db")
@@ -387,7 +387,7 @@ def test_a_run_that_learns_nothing_is_no_success(tmp_path: Path) -> None:
     for begins in (0, 500):  # also a run that goes on
         text = '{"delay": 0.25, "late": 1}\n' * 500
         code, out, err = streamdp(tmp_path, *flags, "--stdin", "new", stdin=text)
-        assert (code, json.loads(out.splitlines()[-1])["dead"]) == (3, begins + 500)
+        assert (code, json.loads(out.splitlines()[-1])["dead_letters"]) == (3, begins + 500)
         assert "warning: none of the first " in err
         assert (
             "nothing was learned in this run: 500 records do not fit the schema: missing in column 'dealy' (500)" in err
@@ -409,7 +409,7 @@ def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None
 
     def learned() -> Any:
         snapshot = Store.snapshot(tmp_path / "s.db")
-        return snapshot.counts.learned + snapshot.counts.dead
+        return snapshot.counts.learned + snapshot.counts.dead_letters
 
     assert streamdp(tmp_path, *flags, stdin=part)[0] == 0
     assert learned() == 499

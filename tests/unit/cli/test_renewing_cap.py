@@ -52,7 +52,7 @@ def test_a_job_counts_by_the_times_of_its_records(tmp_path: Path, quick: Quick, 
     _, out, _ = quick("status", "visits.db", "--json")
     found = json.loads(out)
     # ann has 9 records in 3 periods: two in each, and five in all.
-    assert (found["learned"], found["refused"], found["dead"]) == (6, 4, 3)
+    assert (found["learned"], found["refused"], found["dead_letters"]) == (6, 4, 3)
     assert found["cap"] == "eps=2 per 30 days, late 100 days, ahead 1 hour, total eps=5"
     reasons = Counter(json.loads(line)["reason"] for line in (tmp_path / "dead.jsonl").read_text().splitlines())
     assert reasons == {"too_late": 1, "too_early": 1, "not_a_time": 1}

@@ -169,9 +169,9 @@ def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
     with out.open("wb") as file:
         assert Forked(["run", "job.yaml"], cwd=folder, env=with_root(), stdout=file).wait(timeout=120) == 0
     for commit in Store.history(folder / "charges.db", HISTORY):
-        assert commit.counts.learned + commit.counts.dead == commit.position["row"] - 1
+        assert commit.counts.learned + commit.counts.dead_letters == commit.position["row"] - 1
     counts = Store.snapshot(folder / "charges.db").counts
-    assert (counts.learned, counts.refused, counts.dead) == (ROWS - 2, 0, 2)
+    assert (counts.learned, counts.refused, counts.dead_letters) == (ROWS - 2, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_job_finds_the_frequent_texts_of_an_open_domain(folder: Path, quick: Q
         "charge}\n", "charge}\n  drinks: {heavy_hitters: drink, share: 4}\n"
     )
     (folder / "job.yaml").write_text(text.replace("eps=1", "eps=6, trust: nobody, seed: 1"))
-    assert '"learned": 19997, "refused": 0, "dead": 3' in quick("run", "job.yaml")[1]
+    assert '"learned": 19997, "refused": 0, "dead_letters": 3' in quick("run", "job.yaml")[1]
     rows = json.loads(quick.output("stats", "charges.db", "--json"))
     found = {row["item"]: row for row in rows if row["statistic"] == "drinks"}
     assert found.keys() == {"tea", "coffee"}

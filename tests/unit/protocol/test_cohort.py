@@ -100,7 +100,7 @@ def test_the_same_people_answer_in_every_round(world: Callable[..., World]) -> N
         learner.estimator.absorb(None)
     one.messages.add(message_key(one.agreed.digest, (0, 0, ROUNDS)), b"x" * 100)
     one.step("shuffler")
-    assert one.parties["shuffler"].counts.dead == 1
+    assert one.parties["shuffler"].counts.dead_letters == 1
     late = next(cut(Shuffled(np.zeros((3, 1), np.uint8), 1), one.agreed.digest, (0, 0, ROUNDS), bytes(16)))
     one.shuffled.add(None, late)
     one.step("learner")

@@ -99,7 +99,7 @@ def test_everything_is_counted_once_and_agrees_with_plain_python(tmp_path: Path)
     expected, spent = replay(stream)
     assert counts == expected
     assert total(counts) == 100
-    assert min(counts.refused, counts.dead) > 0
+    assert min(counts.refused, counts.dead_letters) > 0
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
         assert {s: store.ledger.spent(s).epsilon for s in spent} == pytest.approx(spent)
 
@@ -448,7 +448,7 @@ def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: P
     letters = Letters()
 
     def publish(snapshot: Snapshot) -> None:
-        assert letters.durable == snapshot.counts.dead
+        assert letters.durable == snapshot.counts.dead_letters
 
     run(
         tmp_path / "a.db",

@@ -56,7 +56,7 @@ def test_a_run_of_a_file_has_spans_without_a_value(
         code, _, said = quick("run", "job.yaml", OTEL_TRACES_EXPORTER="otlp")
     assert code == 0, said
     found = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
-    batch = {"records": 50, "dead": 1}
+    batch = {"records": 50, "dead_letters": 1}
     assert found == {"poll": batch, "learn": batch, "commit": {"records": 51}, "publish": {"shards": 1}}
 
 
@@ -80,10 +80,14 @@ def test_a_worker_has_spans_without_a_value(tmp_path: Path, exporter: InMemorySp
 
         Worker(source, build, store, commit_records=200, publish=[publish], **source.timing).run(idle_seconds=1.0)
     spans = exporter.get_finished_spans()
-    sums = dict.fromkeys(("poll", "learn", "dead"), 0)
+    sums = dict.fromkeys(("poll", "learn", "dead_letters"), 0)
     for span in spans:
         if span.name in sums:
             sums[span.name] += int(span.attributes["records"])
-            sums["dead"] += int(span.attributes.get("dead", 0))
-    assert sums == {"poll": 1000, "learn": 1000 - sums["dead"], "dead": sum(s.count(BAD) for s in given.values())}
+            sums["dead_letters"] += int(span.attributes.get("dead_letters", 0))
+    assert sums == {
+        "poll": 1000,
+        "learn": 1000 - sums["dead_letters"],
+        "dead_letters": sum(s.count(BAD) for s in given.values()),
+    }
     assert {"commit", "publish"} <= {span.name for span in spans}

@@ -927,7 +927,7 @@ def test_records_that_never_fit_are_counted_with_warnings_and_the_run_knows_it(p
         source = ScriptedShards(given)
         worker = worker_of(source, store, on_unfit=warnings.append)
         assert worker.run(idle_seconds=1.0) == 160
-    assert sum(snapshot.counts.dead for snapshot in found(path).values()) == 160
+    assert sum(snapshot.counts.dead_letters for snapshot in found(path).values()) == 160
     (warning,) = warnings
     assert "none of the " in warning
     with pytest.raises(NothingLearnedError, match=r"160 records do not fit the schema: bad \(160\)"):

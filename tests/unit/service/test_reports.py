@@ -38,7 +38,7 @@ def url(http: httpx.Client) -> str:
 
 def committed(config: JobConfig) -> tuple[int, int, int]:
     (snapshot,) = Store.snapshots(config.store_path, config.job)
-    return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
+    return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_requests_learning_and_commits_are_spans_without_a_value(
         assert http.post(learn, json={"records": records[-1:]}).status_code == 500
     spans = exporter.get_finished_spans()
     found = {one.name: dict(one.attributes or {}) for one in spans}
-    assert found["learn"] == {"records": 21, "dead": 0}
+    assert found["learn"] == {"records": 21, "dead_letters": 0}
     assert found["commit"] == {"records": 21}
     route = "POST /v1/models/{job}/learn"
     statuses = {one.attributes["http.response.status_code"] for one in spans if one.name == route and one.attributes}

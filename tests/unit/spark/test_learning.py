@@ -48,6 +48,6 @@ def test_a_batch_is_learned_once_and_none_is_left_out() -> None:
 
 def test_a_stream_begins_after_frames() -> None:
     driver: Any = Committed()
-    driver.position = {"query": None, "batch": None, "frames": ["whole"], "dead": {}}
+    driver.position = {"query": None, "batch": None, "frames": ["whole"], "dead_letters": {}}
     StreamLearner(driver).learn(frame("a"), 0)
-    assert driver.position == {"query": "a", "batch": 0, "frames": ["whole"], "dead": {}}
+    assert driver.position == {"query": "a", "batch": 0, "frames": ["whole"], "dead_letters": {}}
