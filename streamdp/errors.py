@@ -133,6 +133,10 @@ class PrivacyWarning(UserWarning):
     """What is done with a private estimator reveals more about the records than its statement says."""
 
 
+class CostWarning(UserWarning):
+    """A promise costs more records than it needs to. No privacy is lost; Python's filter of warnings silences it."""
+
+
 def reason_of(error: BaseException) -> str:
     """Return why something failed, without values: only our own errors never show any.
 

@@ -3,7 +3,7 @@
 The caller holds the rows anyway, so by default a fit is one window of people, a row each: the model is released once,
 and the copies of the rows are overwritten. Other trust models are a parameter. A fit spends the budget of each row
 once. Bounds, categories and classes are public facts, to be declared. Statistics of the rows, such as those of a scaler
-in front, are not protected.
+in front, are not protected; a fit warns if its rows look like the output of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
-from streamdp.estimators.traps import ignore_repeats, warn_if_repeated
+from streamdp.estimators.traps import ignore_repeats, warn_if_repeated, warn_if_scaled
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -32,6 +32,7 @@ try:
 except ImportError:
     raise ConfigError("streamdp.sklearn needs the extra sklearn: pip install 'streamdp[sklearn]'") from None
 
+_NUMBERS = "expected numbers; a frame with text needs features={...}, with the categories of its columns"
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
 
@@ -172,6 +173,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:
+            warn_if_scaled(self, X, self.bounds)
             X = self._frame(X)
         self.model_.learn_many(X, y)
         self.model_.close_batch()
@@ -410,9 +412,9 @@ def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     except ValueError as error:
         *_, (frame, _) = walk_tb(error.__traceback__)
         of_sklearn = frame.f_globals.get("__name__", "").partition(".")[0] == "sklearn"
-        said = str(error) if of_sklearn else "expected numbers"
+        said = str(error) if of_sklearn else _NUMBERS
     if said.startswith("could not convert"):
-        said = "expected numbers"
+        said = _NUMBERS
     if said.startswith("Complex data not supported"):
         said = "Complex data not supported"
     raise SchemaError(re.sub(r"\narray=.*?\.\n", "\n", said, flags=re.DOTALL))

@@ -48,6 +48,7 @@ def run_worker(
     """
     from streamdp.privacy.guarantees import amount
     from streamdp.runtime.display import WorkerDisplay
+    from streamdp.runtime.expected import Expected
     from streamdp.runtime.worker import Worker
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
@@ -70,11 +71,12 @@ def run_worker(
 
         source = _patiently(connect)
         display = stack.enter_context(WorkerDisplay(source.lag))
-        observers: list[Any] = [display]
+        spend = config.build_estimator().record_budget
+        observers: list[Any] = [display, Expected(config.expected_records, spend, warn)]
         if metrics_port is not None:
             from streamdp.runtime.prometheus import Metrics
 
-            metrics = Metrics(amount(config.build_estimator().record_budget), source.lag)
+            metrics = Metrics(amount(spend), source.lag)
             try:
                 display.metrics(metrics.serve(metrics_port))
             except OSError as error:

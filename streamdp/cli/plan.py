@@ -30,7 +30,8 @@ def plan(
 
     The error is the distance of all weights, with scaled columns, from those of endless data; LDP learns them.
     """
-    from streamdp.config.prospect import alike, planned
+    from streamdp.config.prospect import planned
+    from streamdp.learners.alike import alike
     from streamdp.optim.planner import plan_records
     from streamdp.privacy.guarantees import parse_budget
 

@@ -181,6 +181,7 @@ def _run_alone(
     from streamdp.config.checking import first_block, unended
     from streamdp.config.file import FileSourceConfig
     from streamdp.data.records import WHOLE
+    from streamdp.runtime.expected import Expected
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
@@ -213,6 +214,7 @@ def _run_alone(
             display.followed(estimator)
         listeners, say_it = (display.committed,), display.published
         publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
+        expected = Expected(config.expected_records, estimator.record_budget, warn)
         runner = Runner(
             source,
             estimator,
@@ -225,6 +227,7 @@ def _run_alone(
             publish=[
                 lambda snapshot: display.judged(config.quality(estimator)),
                 lambda snapshot: display.followed(estimator),
+                lambda snapshot: expected.learned_in({WHOLE: snapshot.counts}),
                 publisher,
             ],
             on_progress=display.progress,

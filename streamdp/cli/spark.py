@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say, warn, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say, say_cheaper, warn, warn_if_not_private
 from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError, NothingLearnedError
 
@@ -62,13 +62,14 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     holdout = None if config.holdout is None else Holdout(config)
     publisher = Publisher(config.publish, holdout, config.store_path, (_measured,), warn)
     warn_if_not_private(config.build_estimator())
+    say_cheaper(config)
     spark, ours = session(config, master, conf)
     dead = Counter[str]()
 
     def note(snapshots: list[Snapshot]) -> None:
         dead.clear()
         for snapshot in snapshots:
-            dead.update(snapshot.position["dead"])
+            dead.update(snapshot.position["dead_letters"])
 
     publish = [lambda snapshots: publisher(combined(snapshots)), note]
     try:
@@ -105,7 +106,7 @@ def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: li
 
 
 def _said(counts: Counts) -> str:
-    return f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead:,} do not fit"
+    return f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead_letters:,} do not fit"
 
 
 def _measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:

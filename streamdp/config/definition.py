@@ -22,6 +22,7 @@ from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
+from streamdp.estimators.traps import say_no_cost
 from streamdp.ledger.periods import DAY, Cap, RenewingCap, allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
 
@@ -289,6 +290,7 @@ class Definition(Settings):
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: Estimator = build(budget=budget, features=features, ledger=ledger, **given)
+        say_no_cost(estimator)
         return estimator
 
     def _beside(self, declared: Mapping[str, Mapping[str, Any]]) -> Beside:

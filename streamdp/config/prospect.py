@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,23 +10,20 @@ from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.config.trust import usual_delta
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
+from streamdp.learners import alike
+from streamdp.learners.alike import USUAL
 from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
-from streamdp.optim.curvature import Curvature, has_curvature
-from streamdp.optim.losses import Logistic, Loss, loss_for
+from streamdp.optim.losses import Loss, loss_for
 from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
-from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
+from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
 from streamdp.reading.doubts import Outlook, outlook, rounded
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
-
-USUAL = 100_000
-"""The records of a comparison, if a job does not say how many it expects."""
 
 _VERDICTS: dict[Outlook, str] = {
     "likely": "The model is likely to beat the best constant.",
@@ -85,61 +81,14 @@ def planned(
     return Prospect(records, columns, error, found, rounded(enough))
 
 
-@dataclass(frozen=True)
-class Alike:
-    """How many records teach as much as a number of LDP reports, if this process may see them raw."""
-
-    process: int  # trust: process
-    window: int  # trust: window
-
-
-def alike(
-    loss: str | Loss, columns: int, budget: Budget | str, records: int, mechanism: str = "auto", delta: float = 1e-8
-) -> Alike | None:
-    """Return how many raw records teach as much as LDP reports do; None for a loss without curvature.
-
-    The arguments, with the `mechanism`, are as for `chance`; a budget without delta gets this `delta`. What teaches as
-    much has the same variance of the mean gradient: (V + N) / n for n reports with V of a gradient and N of the noise
-    of one; 1 / sum of 1 / (V/b + z^2 d/b^2) over pan-private batches b; V/m + z^2 d/(2 m^2) for a window of m, which
-    has half their noise. To that comes about what it takes to find the units of columns and target: N_0 = z^2 d/V
-    records, or a quarter.
-    """
-    loss, budget = loss_for(loss), parse_budget(budget)
-    if not has_curvature(loss):
-        return None
-    d, variance = loss.size(columns + 1), Curvature(loss, columns + 1).variance
-    noise = mechanism_for(mechanism, budget)(budget, loss.bound, loss.sensitivity).variance(d)
-    needed = records / (1 + noise / variance)
-    kind: Any = PanPrivateClassifier if isinstance(loss, Logistic) else PanPrivateRegressor
-    central = ApproxDP(budget.epsilon, delta) if isinstance(budget, PureDP) else budget
-    model = kind(loss=loss, budget=central, features=[f"x{j}" for j in range(columns)])
-    model.state_dict()  # which needs the columns
-    steps, known = model.learner.batch_steps, 0.0
-    total = float(steps.least)
-    for batch, times in steps.runs():
-        each = batch / (1 + steps.least / batch)
-        taken = min(times, max(1, math.ceil((needed - known) / each)))
-        known, total = known + taken * each, total + taken * batch
-        if known >= needed:
-            break
-    window = (needed + math.sqrt(needed**2 + 2 * needed * steps.least)) / 2 + steps.least / 4
-    return Alike(min(records, int(total)), min(records, math.ceil(window)))
-
-
 def cheaper(job: JobConfig) -> str | None:
     """Say what LDP costs a job whose raw records this process sees anyway, as a sentence; None if it is not known."""
     model = job.model
     if model.kind.learns is not LocalReports or job.schema_.budget is not None or model.mechanism == "none":
         return None
-    records = job.expected_records or USUAL
-    columns, delta = len(job.build_schema().feature_names), usual_delta(job.expected_records)
-    found = alike(_loss_of(job), columns, model.budget, records, model.mechanism or "auto", delta)
-    if found is None or found.process >= records / 2:
-        return None
-    return (
-        f"each record is randomised alone (LDP) although this process sees it raw: with {model.budget}, {records:,} "
-        f"records teach a model about as much as {rounded(found.process):,} do with trust: process, by `streamdp plan`"
-    )
+    columns, budget = len(job.build_schema().feature_names), parse_budget(model.budget)
+    records, delta = job.expected_records or USUAL, usual_delta(job.expected_records)
+    return alike.cheaper(_loss_of(job), columns, budget, records, model.mechanism or "auto", delta)
 
 
 def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Prospect | None:

@@ -43,7 +43,7 @@ from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
-from streamdp.estimators.traps import warn_if_repeated
+from streamdp.estimators.traps import warn_if_dear, warn_if_repeated
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, People, share_changes
 from streamdp.learners.linear_problem import LinearProblem
@@ -440,6 +440,8 @@ class Estimator(river_base.Estimator):
         """Check, admit, count and learn rows; return the mask (n,) of those that were learned, or None for all."""
         self.learner.check_learning()
         self._check_rows(X, y)
+        if amounts is None:
+            warn_if_dear(self)
         if amounts is None or self.learner.per_record_budgets:
             return self._learn_allowed(X, y, amounts, subjects)
         allowed = self._admission.allowed(amounts)
@@ -482,7 +484,10 @@ class Estimator(river_base.Estimator):
         if y.shape != (len(X),):
             raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
+            raise SchemaError(
+                "X, y: expected finite numbers, got NaN or an infinity: leave such records out, or declare in "
+                "features={...} what missing values mean"
+            )
         self._check_targets(y)
         self.second_use.check(X, y)
 

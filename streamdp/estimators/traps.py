@@ -7,25 +7,30 @@ import warnings
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
 
-from streamdp.errors import PrivacyWarning
+from streamdp.errors import CostWarning, PrivacyWarning
 from streamdp.estimators.parts import check_pipeline
+from streamdp.learners.local_reports import LocalReports
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 
 _LARGE_EPSILON, _LARGE_MU = 10.0, 3.0
-_PIPELINE = ("river", "compose", "pipeline.py")
+_LARGE_DELTA = 1e-3
+_PARTS = ("river.compose.", "river.preprocessing.")
+_EXACT = 1e-6  # means and deviations of columns that a scaler has made
 _given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any] | None] = WeakKeyDictionary()
+_of_jobs: WeakSet[Any] = WeakSet()
+_dear: set[type] = set()
 
 
-def _warn(message: str) -> None:
+def _warn(message: str, category: type[Warning] = PrivacyWarning) -> None:
     """Warn at the line that called this package or River."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("streamdp", "river"):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, PrivacyWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def warn_if_repeated(model: Any, *given: Any) -> None:
@@ -59,6 +64,75 @@ def ignore_repeats(model: Any) -> None:
     _given[model] = None
 
 
+def warn_if_dear(model: Any) -> None:
+    """Warn once a process and class if a model makes noise of raw records that this process holds (LDP).
+
+    Parameters
+    ----------
+    model
+        What learns rows whose budget is its own.
+    """
+    kind, learner = type(model), model.learner
+    if kind in _dear or not isinstance(learner, LocalReports) or model in _of_jobs or not model.private:
+        return
+    if learner.problem.outputs > 1:
+        return  # there is no plan for softmax
+    from streamdp.learners.alike import USUAL, cheaper
+
+    said = cheaper(model.loss, learner.p, learner.budget, USUAL, learner.mechanism)
+    if said is not None:
+        _dear.add(kind)
+        other = kind.__name__.replace("LDPASGD", "PanPrivate").replace("LDPSGD", "PanPrivate")
+        message = f'{kind.__name__}: {said}; this is {other}, or trust="process" of streamdp.sklearn'
+        _warn(message, CostWarning)
+
+
+def say_no_cost(model: Any) -> None:
+    """Let `warn_if_dear` say nothing about a model of a job: the command says it, and devices and Spark have reasons.
+
+    Parameters
+    ----------
+    model
+        What learns.
+    """
+    _of_jobs.add(model)
+
+
+def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:
+    """Warn if an array looks like the output of a scaler that was fitted to its rows.
+
+    Columns of one or two values, such as indicators, identify no scaler. The caller, who gave the rows, gets the
+    warning; the model and its statement do not depend on it.
+
+    Parameters
+    ----------
+    model
+        What learns.
+    X
+        (n, p) numbers.
+    bounds
+        The declared bounds of the columns.
+    """
+    low, high = X.min(axis=0), X.max(axis=0)
+    two_valued = (np.equal(X, low) | np.equal(X, high)).all(axis=0)
+    if two_valued.all():
+        return
+    varied = X[:, low < high]
+    centred = np.abs(varied.mean(axis=0)).max() < _EXACT and np.abs(varied.std(axis=0) - 1).max() < _EXACT
+    unit = False
+    if bounds is not None:
+        other = (np.broadcast_to(bounds, (X.shape[1], 2)) != (0, 1)).any(axis=1) & (low < high)
+        unit = bool((low[other] == 0).all() and (high[other] == 1).all() and not two_valued[other].all())
+    if not (centred or unit):
+        return
+    scaler = "StandardScaler" if centred else "MinMaxScaler"
+    _warn(
+        f"{type(model).__name__}: the columns look like the output of {scaler}, which was fitted to these records "
+        "without privacy: no statement covers what it kept of them. Leave it out, and declare public bounds of the raw "
+        "columns: bounds=[(low, high), ...], or features={...}; the model scales within its budget"
+    )
+
+
 def _places(item: Any) -> Iterator[tuple[Any, Any]]:
     """What identifies rows while they exist, with the object that must be alive: the object itself, and its memory."""
     yield id(item), item
@@ -79,26 +153,37 @@ def warn_if_large(budget: Budget) -> None:
     """
     match budget:
         case PureDP(amount) | ApproxDP(amount, _) if amount > _LARGE_EPSILON:
-            usual = "eps=1 to eps=10"
+            usual = "usual are eps=1 to eps=10"
         case GaussianDP(amount) if amount > _LARGE_MU:
-            usual = "mu=0.2 to mu=2"
+            usual = "usual are mu=0.2 to mu=2"
+        case ApproxDP(_, delta) if delta > _LARGE_DELTA:
+            usual = (
+                f"with the probability {delta:g} nothing is promised; usual is a delta below 1 / records, such as 1e-6"
+            )
         case _:
             return
-    message = f"a budget of {budget} protects a record very little: usual are {usual}"
+    message = f"a budget of {budget} protects a record very little: {usual}"
     _warn(message)
 
 
 def warn_of_pipeline() -> None:
-    """Warn of parts that learn without noise, if a pipeline of River is learning its first record."""
+    """Warn of parts that learn without noise, and of measures of raw records, if River is learning its first record."""
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_code.co_filename.replace("\\", "/").split("/")[-3:] == [*_PIPELINE]:
-            if parts := check_pipeline(frame.f_locals.get("self")):
-                message = (
-                    f"{', '.join(parts)} in this pipeline may keep values of records without noise, which every"
-                    " prediction shows, and no guarantee covers it: declare bounds or categories in features={...}"
-                    " in its place"
-                )
-                _warn(message)
+        place = frame.f_globals.get("__name__", "")
+        if place == "river.evaluate.progressive_validation":
+            message = (
+                "the measure of progressive validation is computed from raw records, and no guarantee covers it: do not"
+                " show it, and use validation={...} of the model, or a public holdout"
+            )
+            _warn(message)
+            return
+        if place.startswith(_PARTS) and (parts := check_pipeline(frame.f_locals.get("self"))):
+            message = (
+                f"{', '.join(parts)} in this pipeline may keep values of records without noise, which every"
+                " prediction shows, and no guarantee covers it: declare bounds or categories in features={...}"
+                " in its place, and bounds of the target"
+            )
+            _warn(message)
             return
         frame = frame.f_back

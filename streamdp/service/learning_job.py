@@ -34,6 +34,7 @@ from streamdp.errors import (
 )
 from streamdp.learners.local_reports import LocalReports
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
+from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Follower
@@ -361,10 +362,12 @@ class LearningJob(Job):
         def publish(mine: Snapshot) -> None:
             self._mine, self._version = mine, committing.version
             self._publisher(self._follower.add(mine))
+            expected.learned_in({shard: mine.counts})
 
         dead_letters = self._settings.build_dead_letters()
         try:
             estimator: Any = self.config.build_estimator(store.ledger)
+            expected = Expected(self.config.expected_records, estimator.record_budget, self._warn)
             Runner(
                 source,
                 estimator,
@@ -379,6 +382,9 @@ class LearningJob(Job):
         finally:
             if dead_letters is not None:
                 dead_letters.close()
+
+    def _warn(self, sentence: str) -> None:
+        _log.warning("job %r: %s", self.name, sentence)
 
     def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """Show a commit, then answer its calls: after the answer, a caller sees at least this version."""

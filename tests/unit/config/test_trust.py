@@ -8,8 +8,9 @@ import pytest
 
 from streamdp.config.definition import read_definition
 from streamdp.config.job import JobConfig, make_config
-from streamdp.config.prospect import alike, cheaper
+from streamdp.config.prospect import cheaper
 from streamdp.errors import ConfigError
+from streamdp.learners.alike import alike
 
 FILE: dict[str, Any] = {"type": "csv", "path": "data.csv"}
 KAFKA: dict[str, Any] = {"type": "kafka", "topic": "t", "brokers": "b:1"}

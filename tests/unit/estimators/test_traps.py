@@ -15,10 +15,16 @@ from river.compose import Select
 from river.preprocessing import StandardScaler
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
+from sklearn.preprocessing import StandardScaler as Standard
 
-from streamdp import LDPASGDClassifier, LDPASGDRegressor, PanPrivateRegressor, WindowedRegressor
-from streamdp.sklearn import PrivateRegressor
+from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, WindowedRegressor
+from streamdp.config.job import make_config
+from streamdp.errors import CostWarning
+from streamdp.estimators import traps
+from streamdp.learners.alike import USUAL, alike
+from streamdp.reading.doubts import rounded
+from streamdp.sklearn import PrivateClassifier, PrivateRegressor
 
 X = np.random.default_rng(7).normal(size=(400, 2))
 FRAME = pd.DataFrame(X, columns=["a", "b"])
@@ -31,6 +37,7 @@ def said(use: Callable[[], object]) -> list[str]:
     """The warnings of a use, each checked to point at this file or at scikit-learn."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", CostWarning)
         use()
     assert all(w.filename == __file__ or "sklearn" in w.filename for w in caught), [w.filename for w in caught]
     return [str(warning.message) for warning in caught]
@@ -134,3 +141,87 @@ def test_fits_of_a_search_spend_again() -> None:
     assert said(lambda: model.fit(X, TARGETS)) == []
     assert AGAIN in said(lambda: [model.fit(X, TARGETS) for _ in range(3)])[0]
     assert len(said(lambda: [PrivateRegressor(bounds=(-9, 9)).fit(X, TARGETS) for _ in range(3)])) == 0
+
+
+CLASSES = (TARGETS > 0).astype(float)
+DEAR: dict[str, tuple[Callable[[], object], str]] = {
+    "a frame": (lambda: LDPASGDRegressor(features=NAMES).learn_many(FRAME, TARGETS), "huber"),
+    "an array": (lambda: LDPSGDRegressor(features=NAMES).learn_arrays(X, TARGETS), "huber"),
+    "a schema": (lambda: LDPASGDRegressor(features={"a": (-9, 9), "b": (-9, 9)}).learn_many(FRAME, TARGETS), "huber"),
+    "classes": (lambda: LDPASGDClassifier(features=NAMES).learn_arrays(X, CLASSES), "logistic"),
+    "scikit-learn": (lambda: PrivateClassifier(classes=[0, 1], trust="nobody").fit(X, CLASSES), "logistic"),
+}
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_ldp_on_raw_records_says_once_what_trust_would_save(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traps, "_dear", set())
+    use, loss = DEAR[name]
+    with pytest.warns(CostWarning) as caught:
+        _ = [use(), use()]
+    (warning,) = caught
+    assert warning.filename == __file__
+    found = alike(loss, 2, "eps=1", USUAL)  # what `streamdp plan` prints
+    assert found is not None
+    assert f"100,000 records teach a model about as much as {rounded(found.process):,} do" in str(warning.message)
+
+
+def test_who_has_no_cheaper_way_is_not_told_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traps, "_dear", set())
+    schema = {"features": {"a": [-9, 9], "b": [-9, 9]}, "target": {"column": "y", "bounds": [-9, 9]}}
+    source = {"type": "csv", "path": "data.csv"}
+    job = make_config({"job": "j", "source": source, "schema": schema, "model": {"trust": "nobody"}})
+    own = np.full(400, 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostWarning)
+        PanPrivateRegressor(features=NAMES).learn_many(FRAME, TARGETS)
+        job.build_estimator().learn_arrays(X / 9, TARGETS / 9)  # `run` and `serve` say it, and Spark's parts do not
+        LDPASGDRegressor(features=NAMES).learn_arrays(X, TARGETS, own)
+        LDPASGDRegressor(features=NAMES, seed=1).learn_many(FRAME, TARGETS)
+        LDPASGDRegressor(features=NAMES, loss="quantile").learn_many(FRAME, TARGETS)
+        LDPASGDRegressor(features=NAMES, budget="eps=9").learn_many(FRAME, TARGETS)
+        LDPASGDClassifier(features=NAMES, classes=["a", "b", "c"]).learn_arrays(X, CLASSES)
+        device = LDPASGDRegressor(features=NAMES)
+        device.absorb(device.randomizer({"a": 0.5, "b": 1.0}, 1.0))
+
+
+FLAGS = np.random.default_rng(8).integers(0, 2, (400, 2)).astype(float)
+WIDE = [(-9, 9), (-9, 9), (0, 1), (0, 1)]
+MIXED = np.hstack([X, FLAGS])
+
+
+@pytest.mark.parametrize("declared", [None, (-9, 9), WIDE])
+@pytest.mark.parametrize("rows", [MIXED, np.hstack([MIXED, np.ones((400, 1))])], ids=["", "constant"])
+def test_a_standard_scaler_of_scikit_learn(declared: Any, rows: np.ndarray) -> None:
+    bounds = [*WIDE, (0, 1)][: rows.shape[1]] if isinstance(declared, list) else declared
+    pipeline = make_pipeline(Standard(), PrivateClassifier(bounds=bounds, classes=[0, 1]))
+    (sentence,) = said(lambda: pipeline.fit(rows, CLASSES))
+    assert "look like the output of StandardScaler, which was fitted to these records without privacy" in sentence
+    assert "declare public bounds of the raw columns" in sentence
+
+
+@pytest.mark.parametrize("trust", ["window", "nobody"])
+def test_a_min_max_scaler(trust: Any) -> None:
+    for bounds in ((-9, 9), WIDE):
+        pipeline = make_pipeline(MinMaxScaler(), PrivateRegressor(bounds=bounds, target=(-9, 9), trust=trust))
+        (sentence,) = said(lambda pipeline=pipeline: pipeline.fit(MIXED, TARGETS))
+        assert "look like the output of MinMaxScaler" in sentence
+
+
+@pytest.mark.parametrize(
+    ("rows", "bounds"),
+    [
+        (MIXED, WIDE),
+        (MIXED, None),
+        (FLAGS, (0, 1)),
+        (FLAGS, (0, 9)),
+        (FLAGS, None),
+        (2 * FLAGS - 1, (-1, 1)),
+        (np.ones((400, 2)), (0, 9)),
+        (np.clip(X, 0, 1), (0, 1)),  # shares
+        (np.hstack([np.clip(X, 0, 1), FLAGS]), (0, 1)),
+        (np.hstack([X, FLAGS]), (-9, 9)),
+    ],
+)
+def test_columns_that_no_scaler_made(rows: np.ndarray, bounds: Any) -> None:
+    assert said(lambda: PrivateRegressor(bounds=bounds, target=(-9, 9)).fit(rows, TARGETS)) == []
