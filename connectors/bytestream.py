@@ -77,6 +77,8 @@ class ByteStream:
         if kind is None:
             if head.startswith(_ZIP):
                 self.close()
+                if self._path.lower().endswith((".xlsx", ".ods")):
+                    raise SourceError(f"{self.name} is a workbook: save its sheet as CSV")
                 raise SourceError(f"{self.name} is a zip file: unpack it first, or pack it by gzip or Zstandard")
             self._first = head
         else:

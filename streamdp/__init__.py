@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamdp.errors import PrivacyWarning
+from streamdp.errors import PrivacyWarning, suggestion
 
 if TYPE_CHECKING:
     from streamdp.estimators import (
@@ -86,13 +86,16 @@ _HOMES = {
     "streamdp.serving.snapshots": ("load_snapshot",),
     "streamdp.store.store": ("Store",),
 }
+_MODULES = ("client", "datasets", "preprocessing", "records", "sklearn", "spark", "stats")
 _LATE = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return globals().setdefault(name, getattr(import_module(_LATE[name]), name))
-    raise AttributeError(f"module 'streamdp' has no attribute {name!r}")
+    if name in _MODULES:
+        return import_module(f"streamdp.{name}")
+    raise AttributeError(f"module 'streamdp' has no attribute {name!r}{suggestion(name, __all__)}", name=name)
 
 
 def __dir__() -> list[str]:

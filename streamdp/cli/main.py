@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -77,6 +78,18 @@ def run_command() -> int:
         return _unexpected(error)
 
 
+_COMMANDS = dict.fromkeys(("train", "fit", "learn", "partial_fit"), "run")
+_OPTIONS = dict.fromkeys(("epsilon", "eps", "delta", "mu"), "--budget eps=1, or --budget eps=1,delta=1e-6")
+
+
+def _meant(text: str) -> str:
+    """What may be meant by a usage error, from names that other programs have."""
+    name = "" if (found := re.search(r"No such (?:command '|option: --)(\w+)", text)) is None else found[1]
+    if name in _COMMANDS:
+        return f"Use streamdp {_COMMANDS[name]}."
+    return f"Use {_OPTIONS[name]}." if name in _OPTIONS else "Try --help."
+
+
 def _unexpected(error: Exception) -> int:
     # The classes of Typer's usage errors depend on its version; all of them can format themselves.
     if hasattr(error, "format_message"):
@@ -84,7 +97,7 @@ def _unexpected(error: Exception) -> int:
         if "\n" in text:  # the help, for a command that needs more
             typer.echo(text, err=True)
             return 2
-        return _fail(f"{text.rstrip('.')}. Try --help.", 2)
+        return _fail(f"{text.rstrip('.')}. {_meant(text)}", 2)
     if os.environ.get("STREAMDP_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and error.filename is None and error.strerror:  # errors of files have a name

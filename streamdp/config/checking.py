@@ -15,7 +15,7 @@ from streamdp.config.redis import RedisSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
-from streamdp.runtime.bad_records import by_reason, in_words, too_many
+from streamdp.runtime.bad_records import by_reason, fixes, in_words, too_many
 
 BLOCK = 65_536
 """How many records `first_block` looks at, and how many messages of a topic `inspect`."""
@@ -93,8 +93,8 @@ def hopeless(inspection: Inspection) -> str | None:
     if not inspection.rows:
         return "there are no records"
     return (
-        f"none of the first {inspection.rows:,} records fits the schema: {by_reason(inspection.reasons)}; fix the"
-        " schema or the data; `streamdp check` shows all counts"
+        f"none of the first {inspection.rows:,} records fits the schema: {by_reason(inspection.reasons)}; "
+        f"{'; '.join([*fixes(inspection.reasons), 'fix the schema or the data'])}; `streamdp check` shows all counts"
     )
 
 

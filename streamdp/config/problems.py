@@ -50,6 +50,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
             message = f"expected a mapping of settings{_required(problem['ctx']['class_name'])}"
         case "literal_error" if choices := re.findall(r"'([^']*)'", problem["ctx"]["expected"]):
             message = f"expected one of {', '.join(choices)}{suggestion(str(problem['input']), choices)}"
+        case "dict_type" if place[-1:] == ("features",):
+            message = "expected bounds or categories by name, as {age: [18, 100], city: [Lyon, Paris]}"
         case _:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)
@@ -67,8 +69,19 @@ def _required(kind: str) -> str:
     return f", as {{{', '.join(f'{name}: ...' for name in needed)}}}" if needed else ""
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("epsilon", "eps", "delta", "mu"), "model: {budget: 'eps=1'}"),
+    "budget": "model: {budget: 'eps=1'}",
+    "trust": "model: {trust: process}",
+    **dict.fromkeys(("subject", "features", "target"), "schema: {features: ..., target: ..., subject: ...}"),
+}
+"""Settings under other names, or in other places, and where they are."""
+
+
 def _hint(name: str, known: Iterable[str]) -> str:
-    """The setting that is most like an unknown one; "" for one that exists elsewhere, but for its plural."""
+    """Where a setting is, or the one that is most like it; "" for one that exists elsewhere, but for its plural."""
+    if name in _ELSEWHERE:
+        return f"; it is in {_ELSEWHERE[name]}"
     known = set(known)
     if name in known:
         known &= {f"{name}s"}

@@ -55,7 +55,9 @@ def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
-        raise ConfigError(f"{name}{place}: {error.problem or 'not YAML'}") from None
+        problem = error.problem or "not YAML"
+        hint = ": indent by blanks" if "'\\t'" in problem else ""
+        raise ConfigError(f"{name}{place}: {problem}{hint}") from None
     except (yaml.YAMLError, ValueError, RecursionError):  # Python refuses integers of thousands of digits
         raise ConfigError(f"{name}: not YAML text") from None
 

@@ -207,7 +207,10 @@ class SQLiteFile:
     def _opened(self, form: Header) -> Iterator[tuple[sqlite3.Connection, LastCommit | None]]:
         """The driver's connection for readers, and the last commit by the file beside the database."""
         if not os.path.exists(self.name):
-            raise StoreError(f"cannot read {self.name}: No such file or directory")
+            raise StoreError(
+                f"cannot read {self.name}: there is no such store: `streamdp run` makes that of a job; its name ends "
+                "in .db, if the job gives none"
+            )
         self._check_file()
         with self.errors():
             last = self._last()  # before the database, because it is written after each commit

@@ -71,5 +71,7 @@ def store_errors(name: str) -> Iterator[None]:
         if code is not None and code & 0xFF in _ENVIRONMENT:
             raise StoreError(f"cannot use {name}: {cause}; committed data are unchanged") from None
         if code == sqlite3.SQLITE_NOTADB:
-            raise StoreDamagedError(f"{name} is not an SQLite database") from None
+            raise StoreDamagedError(
+                f"{name} is not an SQLite database: expected a store, such as late.db, or its job"
+            ) from None
         raise StoreDamagedError(f"{name} is damaged: {cause}; restore the newest copy") from None

@@ -137,7 +137,9 @@ class Features:
                     if is_numeric(given):  # a column of polars shows its kind only as an array
                         out[:, j] = given
                         continue
-            raise SchemaError(f"feature {name!r}: expected numbers")
+            raise SchemaError(
+                f"feature {name!r}: expected numbers; text needs categories: features={{{name!r}: [...]}}"
+            )
         return out
 
     def _warn_missing(self, names: Iterable[Any]) -> None:

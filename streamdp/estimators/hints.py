@@ -10,8 +10,9 @@ from typing import Any
 from streamdp.errors import ConfigError, suggestion
 
 NO_WEIGHTS = (
-    "w, sample_weight: records have no weights, because a heavier one would need more noise than its budget allows:"
-    " leave it out; for a rare class, declare it and read the probabilities"
+    "w, sample_weight: records have no weights, because a heavier one would need more noise than its budget allows, and"
+    " a lighter one has the noise of all: leave it out. For a rare class, read the probabilities; if weights are public"
+    " learn each record with this probability. The argument is in docs/explanations/limits.md"
 )
 _PARAMETERS = {
     **dict.fromkeys(("epsilon", "eps"), 'budget=PureDP(1), or budget="eps=1"'),
@@ -23,6 +24,15 @@ _PARAMETERS = {
     **dict.fromkeys(("learning_rate", "lr", "eta0", "optimizer"), "eta, a factor of planned steps, and mostly nothing"),
     **dict.fromkeys(("bounds", "bounds_X", "data_norm"), 'features={"age": (18, 100)}, with bounds for each column'),
     **dict.fromkeys(("bounds_y", "target_bounds"), "target=(low, high)"),
+    "cap": 'ledger=Ledger("eps=3")',
+}
+_NEEDLESS = {
+    **dict.fromkeys(
+        ("max_iter", "n_iter", "epochs", "n_epochs", "tol", "early_stopping"), "each record is learned once"
+    ),
+    **dict.fromkeys(
+        ("class_weight", "sample_weight"), "records have no weights; read the probabilities of a rare class"
+    ),
 }
 _SKLEARN = "or streamdp.sklearn, which has scikit-learn's interface"
 _ATTRIBUTES = {
@@ -47,6 +57,8 @@ def check_parameters(kind: type, given: dict[str, Any]) -> None:
     `kind`: a public estimator. `given`: the keywords.
     """
     for name in given.keys() - _known(kind):
+        if name in _NEEDLESS:
+            raise ConfigError(f"{kind.__name__} has no parameter {name!r}: {_NEEDLESS[name]}")
         meant = _PARAMETERS.get(name, "")
         there = re.split(r"\W", meant)[0] in _known(kind)
         hint = f": use {meant}" if there else suggestion(name, _known(kind))

@@ -41,21 +41,21 @@ def by_reason(reasons: Counter[tuple[str, str | None]]) -> str:
 
 def dropped(counts: Counts) -> str | None:
     """Return a sentence about the records of a job or of shards that do not fit the schema, if these are many."""
-    met = counts.learned + counts.refused + counts.dead
-    if counts.dead <= _DROPPED * met:
+    met = counts.learned + counts.refused + counts.dead_letters
+    if counts.dead_letters <= _DROPPED * met:
         return None
     rest = "the model knows only others" if counts.learned else "nothing was learned"
     return (
-        f"{counts.dead:,} of {met:,} rows ({100 * counts.dead / met:.0f} %) were dropped because they do not fit the "
-        f"schema: {rest}; dead letters, answers of the service or `streamdp check` of a file say why"
+        f"{counts.dead_letters:,} of {met:,} rows ({100 * counts.dead_letters / met:.0f} %) were dropped because they "
+        f"do not fit the schema: {rest}; dead letters, answers of the service or `streamdp check` of a file say why"
     )
 
 
 _CHANGES = {
     "unknown_category": "declare its other values, or other: true",
-    "unknown_class": "declare all its classes",
+    "unknown_class": "declare all its classes, written as in the data",
     "missing": "say what a gap means by missing: and schema.missing_values",
-    "not_a_number": "declare categories, or name its gaps in schema.missing_values",
+    "not_a_number": "declare categories (a target: classes), or name its gaps in schema.missing_values",
     "not_finite": "say what a gap means by missing:",
     "not_a_date": "declare its format",
     "not_a_time": "declare its unit in schema.time",
@@ -75,16 +75,20 @@ def too_many(name: str, rows: int, reasons: Counter[tuple[str, str | None]], lim
     bad = reasons.total()
     if limit is None or bad <= limit * max(rows, LEAST):
         return None
-    fixes = [
+    return (
+        f"{name}: {bad:,} of the first {rows:,} records ({100 * bad / rows:.0f} %) do not fit the schema:"
+        f" {by_reason(reasons)}; nothing was learned or spent;"
+        f" {'; '.join([*fixes(reasons), 'if these may be left out'])}, raise source.max_bad_share ({limit:g})"
+    )
+
+
+def fixes(reasons: Counter[tuple[str, str | None]]) -> list[str]:
+    """What to change in the schema, by the most frequent reasons and columns of dead letters."""
+    return [
         _CHANGES[reason] if column is None else f"{column!r}: {_CHANGES[reason]}"
         for (reason, column), _ in reasons.most_common(_SHOWN)
         if reason in _CHANGES
     ]
-    return (
-        f"{name}: {bad:,} of the first {rows:,} records ({100 * bad / rows:.0f} %) do not fit the schema:"
-        f" {by_reason(reasons)}; nothing was learned or spent; {'; '.join([*fixes, 'if these may be left out'])}, raise"
-        f" source.max_bad_share ({limit:g})"
-    )
 
 
 @dataclass(slots=True)

@@ -53,7 +53,10 @@ def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, lis
     X, flaws = reader.read(call.records)
     for index, flaw in sorted(flaws.items()):
         column = "" if flaw.column is None else f", in column {flaw.column!r}"
-        raise ProblemError(422, "bad-record", f"the record does not fit the schema: {flaw.reason}{column}", index=index)
+        wrapped = call.records[index].keys() == {"x"}
+        hint = "; here the features are the record: leave out x" if wrapped else ""
+        said = f"the record does not fit the schema: {flaw.reason}{column}{hint}"
+        raise ProblemError(422, "bad-record", said, index=index)
     if (first := reader.unknown(call.records)) is not None:
         known = "expected the features of the schema and nothing else; ids are beside the records"
         raise ProblemError(422, "bad-record", known, index=first)

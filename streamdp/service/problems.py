@@ -65,7 +65,11 @@ def add_handlers(app: FastAPI) -> None:
 
     def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        kinds = {404: ("not-found", "there is no such path"), 405: ("method", "the path does not have this method")}
+        allowed = (error.headers or {}).get("Allow", "another one")
+        kinds = {
+            404: ("not-found", "there is no such path; /docs lists all"),
+            405: ("method", f"the path does not have this method: use {allowed}"),
+        }
         kind, detail = kinds.get(error.status_code, ("refused", HTTPStatus(error.status_code).phrase))
         return ProblemError(error.status_code, kind, detail, headers=error.headers).response()
 

@@ -38,6 +38,7 @@ SAID = {
     "operate": ['"reason": "done"', "unknown_category"],
     "transforms": ["log(income) x city=Lyon", "age above 50"],
     "export": ["wrote people.json"],
+    "limits": ["of 1,000 records were learned"],
     "coming_from": ["Accuracy: ", "GaussianDpEvent"],
 }
 

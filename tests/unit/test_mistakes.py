@@ -1,4 +1,4 @@
-"""Sixty natural mistakes, typed: each has one sentence that says what to do, or is no mistake any more.
+"""Ninety and more natural mistakes, typed: each has one sentence that says what to do, or is no mistake any more.
 
 `tests/unit/cli/test_wrong_inputs.py` has the malformed jobs, files and options.
 """
@@ -19,15 +19,17 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from river import linear_model, optim
-from river.preprocessing import OneHotEncoder, StandardScaler
+from river import evaluate, linear_model, metrics, optim
+from river.preprocessing import OneHotEncoder, StandardScaler, TargetStandardScaler
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.preprocessing import StandardScaler as Standard
 
 import streamdp
 from streamdp import Ledger, PureDP
 from streamdp.client.calls import _dumped
 from streamdp.sklearn import PrivateClassifier, PrivateRegressor
 from tests.support.commands import Quick
+from tests.support.service import client, job
 
 ROWS = [(f"p{i}", i % 50, "Köln" if i % 3 else "Paris", i % 100 * 12.5, i % 4 == 0, i % 3) for i in range(300)]
 HEADER = ["person", "age", "city", "wage", "late", "kind"]
@@ -227,6 +229,74 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
     ),
     "plan with the old option": ({}, "plan --loss huber --d 5 --budget eps=1 --error 1", 2, "No such option: --d"),
     "a mistyped command": ({}, "strat job.yaml", 2, "No such command 'strat'"),
+    "a job that was not run": ({}, "weights job.yaml", 4, "there is no such store: `streamdp run` makes that of a job"),
+    "data in place of a store": ({}, "status people.csv", 4, "expected a store, such as late.db, or its job"),
+    "train": ({}, "train people.csv", 2, "No such command 'train'. Use streamdp run."),
+    "--epsilon": ({}, "run job.yaml --epsilon 1", 2, "Use --budget eps=1, or --budget eps=1,delta=1e-6."),
+    "epsilon in a job": (
+        {"job.yaml": changed("budget: eps=1", "epsilon: 1")},
+        "run job.yaml",
+        2,
+        "model.epsilon: unknown setting; it is in model: {budget: 'eps=1'}",
+    ),
+    "a budget without eps": (
+        {"job.yaml": changed("budget: eps=1", "budget: 1.0")},
+        "run job.yaml",
+        2,
+        "model.budget: expected eps=E, eps=E,delta=D or mu=M, got float",
+    ),
+    "a budget at the top": (
+        {"job.yaml": JOB + "budget: eps=1\n"},
+        "run job.yaml",
+        2,
+        "it is in model: {budget: 'eps=1'}",
+    ),
+    "a subject at the top": ({"job.yaml": JOB + "subject: person\n"}, "run job.yaml", 2, "it is in schema: {features"),
+    "tabs": ({"job.yaml": JOB.replace("  features", "\tfeatures")}, "run job.yaml", 2, "any token: indent by blanks"),
+    "features as a list": (
+        {"job.yaml": changed("{age: [0, 50], city: [Paris, Köln], wage: [0, 2000]}", "[age, city]")},
+        "run job.yaml",
+        2,
+        "schema.features: expected bounds or categories by name, as {age: [18, 100], city: [Lyon, Paris]}",
+    ),
+    "a target without classes": (
+        {"job.yaml": changed(", classes: [false, true]", "")},
+        "run job.yaml",
+        3,
+        "'late': declare categories (a target: classes), or name its gaps",
+    ),
+    "classes by other words": (
+        {"job.yaml": changed("[false, true]", "[late, early]")},
+        "run job.yaml",
+        3,
+        "'late': declare all its classes, written as in the data",
+    ),
+    "a column in capitals": (
+        {"job.yaml": changed("age: [0, 50]", "Age: [0, 50]")},
+        "run job.yaml",
+        3,
+        "lacks the declared 'Age'; did you mean 'age'?",
+    ),
+    "a store in no folder": ({"job.yaml": JOB + "store: no/x.db\n"}, "run job.yaml", 4, "make its folder first"),
+    "a workbook": (
+        {"people.xlsx": b"PK\x03\x04", "job.yaml": changed("people.csv", "people.xlsx")},
+        "run job.yaml",
+        3,
+        "is a workbook: save its sheet as CSV",
+    ),
+    "a file without a header": (
+        {"people.csv": PLAIN.partition("\n")[2]},
+        "run job.yaml",
+        3,
+        "does the data begin with a line of column names?",
+    ),
+    "more records than were declared": (
+        {"job.yaml": JOB + "expected_records: 100\n"},
+        "run job.yaml",
+        0,
+        "300 records were learned, and expected_records is 100. If the same records come again, each pass spends",
+    ),
+    "a cap without people": ({"job.yaml": JOB + "cap: eps=3\n"}, "run job.yaml", 2, "cap: needs schema.subject"),
     "a budget that protects little": (
         {"job.yaml": changed("eps=1", "eps=100")},
         "run job.yaml",
@@ -255,6 +325,7 @@ def test_a_mistake_at_the_command_line(tmp_path: Path, quick: Quick, name: str) 
 FRAME = pd.DataFrame({"a": [0.5, 1.0] * 50, "b": [0.0, 2.0] * 50})
 TARGETS = np.tile([1.0, 2.0], 50)
 X = FRAME.to_numpy()
+NORMAL = np.random.default_rng(5).normal(size=(400, 2))
 
 
 def model(**given: Any) -> streamdp.LDPASGDRegressor:
@@ -336,6 +407,42 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
     ),
     "no classes": (lambda: PrivateClassifier().fit(X, TARGETS > 1), "declare classes=[...]"),
     "bounds of one column": (lambda: PrivateRegressor(bounds=[(0, 1)]).fit(X, TARGETS), "a list of 2 such pairs"),
+    "max_iter=100": (lambda: PrivateClassifier(max_iter=100), "no parameter 'max_iter': each record is learned once"),
+    "class_weight='balanced'": (lambda: PrivateClassifier(class_weight="balanced"), "records have no weights; read"),
+    "cap='eps=3'": (lambda: model(cap="eps=3"), "no parameter 'cap': use ledger=Ledger"),
+    "LDPClassifier": (lambda: streamdp.LDPClassifier, "did you mean 'LDPSGDClassifier'?"),
+    "a large delta": (
+        lambda: model(budget="eps=1,delta=0.1").learn_one(ONE, 1.0),
+        "with the probability 0.1 nothing is promised; usual is a delta below 1 / records",
+    ),
+    "a column of text": (
+        lambda: model().learn_many(pd.DataFrame({"a": ["x"] * 100, "b": 1.0}), TARGETS),
+        "feature 'a': expected numbers; text needs categories: features={'a': [...]}",
+    ),
+    "a column of NaN": (
+        lambda: model().learn_many(pd.DataFrame({"a": [math.nan] * 100, "b": 1.0}), TARGETS),
+        "leave such records out, or declare in features={...} what missing values mean",
+    ),
+    "text in scikit-learn": (
+        lambda: PrivateRegressor().fit(pd.DataFrame({"a": ["x"] * 100}), TARGETS),
+        "a frame with text needs features={...}",
+    ),
+    "StandardScaler of scikit-learn": (
+        lambda: PrivateRegressor(trust="process").fit(Standard().fit_transform(NORMAL), NORMAL[:, 0]),
+        "look like the output of StandardScaler",
+    ),
+    "a scaler of the target": (
+        lambda: TargetStandardScaler(model()).learn_one(ONE, 1.0),
+        "TargetStandardScaler, Var in this pipeline may keep values of records",
+    ),
+    "progressive validation": (
+        lambda: evaluate.progressive_val_score([(ONE, 1.0), (ONE, 2.0)], model(), metrics.MAE()),
+        "the measure of progressive validation is computed from raw records",
+    ),
+    "a float as a subject": (
+        lambda: model(ledger=Ledger("eps=2")).learn_one(ONE, 1.0, subject=1.5),
+        "store the ids as integers or text",
+    ),
     "an object in a client's record": (lambda: _dumped([{"x": {"a": linear_model}}]), "values of JSON or numpy"),
 }
 
@@ -354,13 +461,55 @@ def test_a_mistake_in_a_program(name: str) -> None:
     assert sum(said in sentence for sentence in told) == 1, told
 
 
-def test_there_are_more_than_sixty() -> None:
-    assert len(COMMANDS) + len(LIBRARY) > 60
+FLIGHT = {"dep_delay": 1, "origin": "JFK"}
+CALLS: dict[str, tuple[str, str, Any, int, str]] = {  # the method, the path, the document, the status and what is said
+    "a list": ("POST", "learn", [FLIGHT], 400, 'expected a JSON object {"records": [{"x": {...}'),
+    "a record alone": ("POST", "learn", {"x": FLIGHT, "y": "True"}, 400, 'expected a JSON object {"records": ['),
+    "features without x": (
+        "POST",
+        "learn",
+        {"records": [FLIGHT | {"late": "True"}]},
+        422,
+        'expected {"records": [{"x"',
+    ),
+    "a label that is missing": ("POST", "learn", {"records": [{"x": FLIGHT}]}, 422, "y: Field required"),
+    "a person that is missing": (
+        "POST",
+        "learn",
+        {"records": [{"x": FLIGHT, "y": "True"}]},
+        200,
+        '"reason":"missing","column":"subject"',
+    ),
+    "GET learn": ("GET", "learn", None, 405, "the path does not have this method: use POST"),
+    "x in a prediction": (
+        "POST",
+        "predict",
+        {"records": [{"x": FLIGHT}]},
+        422,
+        "here the features are the record: leave",
+    ),
+    "another path": ("GET", "wieghts", None, 404, "there is no such path; /docs lists all"),
+    "statistics of a model": ("GET", "statistics", None, 404, "this job has a model: GET /v1/models/late/weights"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_mistake_in_a_call(tmp_path: Path, name: str) -> None:
+    method, path, document, status, said = CALLS[name]
+    with client(job(tmp_path)) as http:
+        answer = http.request(method, f"/v1/models/late/{path}", json=document)
+    assert answer.status_code == status
+    assert said in answer.text.replace('\\"', '"')
+
+
+def test_there_are_more_than_ninety() -> None:
+    assert len(COMMANDS) + len(LIBRARY) + len(CALLS) > 90
 
 
 def test_what_is_right_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", streamdp.errors.CostWarning)
         one = model(budget=PureDP(1))
         one.learn_many(FRAME, TARGETS)
         one.learn_one(ONE, 1.0)

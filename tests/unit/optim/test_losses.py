@@ -202,7 +202,7 @@ def test_no_two_gradients_are_further_apart_than_the_sensitivity_and_some_are_as
         assert found == pytest.approx(supremum_of_bounded_squares(case.loss), rel=5e-3)
         share = 0.65
     assert share * case.loss.sensitivity <= found <= case.loss.sensitivity * (1 + SLACK)
-    assert case.loss.sensitivity <= 2 * case.loss.bound * (1 + SLACK)
+    assert case.loss.bound <= case.loss.sensitivity <= 2 * case.loss.bound * (1 + SLACK)
 
 
 def supremum_of_bounded_squares(loss: Squared) -> float:

@@ -63,7 +63,7 @@ def test_an_unexpected_error_is_said_and_does_not_end_following(
     unexpected, next_look = asyncio.run(troubles())
     assert unexpected == "the store cannot be read: unexpected RuntimeError"
     assert next_look is not None
-    assert "late.db: No such file" in next_look
+    assert "late.db: there is no such store" in next_look
 
 
 def test_a_bad_configuration_stops_its_own_job_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
