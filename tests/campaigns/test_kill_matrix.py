@@ -431,7 +431,7 @@ class Cell:
             assert found == expected
         else:
             good = expected.learned + expected.refused
-            assert (found.learned + found.refused, found.dead) == (good, expected.dead)
+            assert (found.learned + found.refused, found.dead_letters) == (good, expected.dead_letters)
 
     def finish(self) -> None:
         """Run to the end without a fault, and check everything."""

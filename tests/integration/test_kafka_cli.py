@@ -357,7 +357,7 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
 
 
 def _sum(found: Counts) -> int:
-    return found.learned + found.refused + found.dead
+    return found.learned + found.refused + found.dead_letters
 
 
 def _learned(store: str | Path, job: str | None = None) -> int:

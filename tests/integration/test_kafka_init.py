@@ -62,7 +62,7 @@ def test_a_topic_is_drafted_as_a_file_of_its_records_is_and_learned(
     (tmp_path / "job.yaml").write_text(text)
     quick.output("run", "job.yaml", "--max-records", str(N + len(others)))
     found = counts(tmp_path / f"{topic}.db")
-    assert (found.learned, found.dead) == (N, len(others))
+    assert (found.learned, found.dead_letters) == (N, len(others))
 
 
 JOB = """job: clicks

@@ -63,7 +63,7 @@ def written(days: int) -> str:
 
 def counted(place: str, job: str) -> int:
     found = counts(place, job)
-    return found.learned + found.refused + found.dead
+    return found.learned + found.refused + found.dead_letters
 
 
 @pytest.mark.parametrize(

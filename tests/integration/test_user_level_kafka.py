@@ -57,7 +57,7 @@ def test_a_topic_is_learned_by_users(
         second.end(180)
     snapshots = Store.snapshots(tmp_path / "people.db")
     found = counts(tmp_path / "people.db")
-    assert (found.learned + found.refused + found.dead, found.dead) == (TOTAL, DEAD)
+    assert (found.learned + found.refused + found.dead_letters, found.dead_letters) == (TOTAL, DEAD)
     models = [restore(snapshot).estimator for snapshot in snapshots]
     assert {type(model).__name__ for model in models} == {estimator}
     assert all(model.n_users > 100 for model in models)
