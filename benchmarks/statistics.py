@@ -3,7 +3,7 @@
 Run with `python -m benchmarks.statistics [--write]`; `--only windows cells covered` does those of windows alone, in
 three minutes. Charges of the simulated insurance data (`streamdp.datasets`) by
 region. Noise of streamdp comes from seeded generators, which are for measuring only. Needs the extra
-`bench`. Ten minutes on one core.
+`bench`. Twelve minutes on one core.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from benchmarks.shared.pages import command, table
 from streamdp import stats
@@ -37,6 +39,10 @@ SIZES, DRAWS, COVERED, GROWTH_DRAWS = (10_000, 100_000), 20, 200, 10
 PERIODS, A_PERIOD = (10, 30, 100, 300), 1000
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.16)
 WINDOWS, WINDOW_DRAWS = (1000, 10_000, 100_000), 12
+FREQUENT, LENGTH, TEXT_DRAWS = 16, 8, 12
+START, FRAGMENT = 4, 4
+"""Bits of PEM: as `start_length` and `fragment_length` of pure-ldp."""
+FUNCTIONS = 10_000
 
 
 @cache
@@ -228,6 +234,84 @@ def text_rows() -> Iterator[Sequence[str]]:
             yield [f"{n:,}", str(epsilon), *cells]
 
 
+def texts_of(n: int, rng: np.random.Generator) -> tuple[np.ndarray, dict[str, float]]:
+    """Texts of 8 letters (n, 8), and the shares of 16 of them: as 1 / rank, 80 % in all. The others are random."""
+    rows = rng.integers(97, 123, (n, LENGTH))
+    shares = 0.8 / np.arange(1, FREQUENT + 1) / np.sum(1 / np.arange(1, FREQUENT + 1))
+    ends = np.cumsum(np.rint(shares * n)).astype(int)
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        rows[begin:end] = rows[begin]
+    named = {bytes(rows[end - 1].tolist()).decode(): share for end, share in zip(ends, shares, strict=True)}
+    return rows, named
+
+
+def prefix_extending(rows: np.ndarray, epsilon: float, rng: np.random.Generator) -> dict[str, float]:
+    """The texts and shares that the prefix extending method finds, with fast local hashing: PEM and FLH.
+
+    Source: Wang, Li, Jha 2021 and Cormode, Maddock, Maple 2021. As in pure-ldp 1.2.0, which has a loop over people:
+    each person reports a prefix of one length by one of `FUNCTIONS` hash functions, and the `FREQUENT` best prefixes of
+    a length are extended to the next one.
+    """
+    whole = rows.astype(np.uint8).view(">u8").ravel().astype(np.uint64)
+    cells = round(np.exp(epsilon)) + 1
+    keep = np.exp(epsilon) / (np.exp(epsilon) + cells - 1)
+    groups = (8 * LENGTH - START) // FRAGMENT
+    group_of = rng.integers(groups, size=len(rows))
+
+    def short(prefixes: np.ndarray) -> np.ndarray:
+        return ((prefixes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)).astype(np.uint32)
+
+    def cell(mixed: Any, seeds: np.ndarray) -> np.ndarray:
+        mixed = (seeds ^ mixed) * np.uint32(0x85EBCA6B)
+        mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        found: np.ndarray = ((mixed >> np.uint32(16)) * np.uint32(cells)) >> np.uint32(16)
+        return found
+
+    best, shares = np.zeros(1, np.uint64), np.zeros(1)
+    for group in range(groups):
+        length = START + (group + 1) * FRAGMENT
+        mine = whole[group_of == group] >> np.uint64(64 - length)
+        seeds = rng.integers(2**32, size=FUNCTIONS, dtype=np.uint32)
+        function = rng.integers(FUNCTIONS, size=len(mine))
+        others = rng.integers(1, cells, size=len(mine), dtype=np.uint32)
+        reports = cell(short(mine), seeds[function])
+        reports = np.where(rng.random(len(mine)) < keep, reports, (reports + others) % np.uint32(cells))
+        more = START + FRAGMENT if group == 0 else FRAGMENT
+        candidates = ((best[:, None] << np.uint64(more)) + np.arange(2**more, dtype=np.uint64)).ravel()
+        reported = np.bincount(function * cells + reports, minlength=FUNCTIONS * cells).reshape(FUNCTIONS, cells)
+        counts = np.array([reported[np.arange(FUNCTIONS), cell(one, seeds)].sum() for one in short(candidates)])
+        found = (counts / len(mine) - 1 / cells) / (keep - 1 / cells)
+        order = np.argsort(-found)[:FREQUENT]
+        best, shares = candidates[order], found[order]
+    texts = [int(one).to_bytes(LENGTH, "big").decode("latin-1") for one in best]
+    return dict(zip(texts, shares.tolist(), strict=True))
+
+
+def hitter_rows() -> Iterator[Sequence[str]]:
+    """One row for each number of records and epsilon: what is found of 16 frequent texts, beside PEM."""
+    for n in (10_000, 100_000, 1_000_000):
+        for epsilon in (1, 4):
+            keep = (np.exp(epsilon) - 1) / (np.exp(epsilon) + 1)
+            least = 2 * np.sqrt(4 * LENGTH * np.log(512 * LENGTH / 0.05) / n) / keep
+            cells = [f"{least:.1%}" if least < 1 else "-"]
+            runs: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {"ours": [], "PEM": []}
+            for seed in range(TEXT_DRAWS):
+                rng = np.random.default_rng(seed)
+                rows, true = texts_of(n, rng)
+                hitters = stats.HeavyHitters(LENGTH, f"eps={epsilon}", seed=seed)
+                hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+                runs["ours"].append(({text: count / n for text, count in hitters.get().items()}, true))
+                runs["PEM"].append((prefix_extending(rows, epsilon, rng), true))
+            for draws in runs.values():
+                right = [[(found[text], true[text]) for text in found.keys() & true.keys()] for found, true in draws]
+                shown = sum(len(found) for found, _ in draws)
+                hits = [pair for each in right for pair in each]
+                cells.append(f"{len(hits) / TEXT_DRAWS / FREQUENT:.0%}")
+                cells.append(f"{len(hits) / shown:.0%}" if shown else "-")
+                cells.append(f"{np.sqrt(np.mean([(a - b) ** 2 for a, b in hits])):.2%}" if hits else "-")
+            yield [f"{n:,}", str(epsilon), *cells]
+
+
 def growth_rows() -> Iterator[Sequence[str]]:
     """One row for each trust and number of periods: errors of people by region, of a period and of all of them."""
     features = {"region": REGIONS}
@@ -252,6 +336,28 @@ def growth_rows() -> Iterator[Sequence[str]]:
                 total.close_batch()
                 whole.append(values(total.get()["people"]) - true.sum(axis=0))
             yield [trust, str(periods), spread(each), spread(added), spread(whole)]
+
+
+def total_rows() -> Iterator[Sequence[str]]:
+    """One row for each number of periods: the deviation of the last running total of a count, by formulas.
+
+    At eps=1 and delta=1e-6, neighbours replace one record. One noise that covers all that is ever shown of a number has
+    the deviation sqrt(2) / mu; the batches of "process" have two. Sources: of the tree, Chan, Shi, Song 2011; of the
+    square root, Henzinger, Upadhyay, Upadhyay 2023, as `toeplitz` of jax_privacy.
+    """
+    mu = brentq(lambda m: norm.cdf(m / 2 - 1 / m) - np.e * norm.cdf(-m / 2 - 1 / m) - 1e-6, 0.05, 5)
+    noise = np.sqrt(2) / mu
+    for periods in PERIODS:
+        records = batches = 0
+        while records < periods * A_PERIOD:  # the last one is open or closed early
+            records += max(1000, records // 4)
+            batches += 1
+        levels = periods.bit_length()
+        squares = np.append(1.0, np.cumprod(1 - 0.5 / np.arange(1, periods)) ** 2).sum()
+        every, grown = noise * np.sqrt(2 * periods), noise * np.sqrt(2 * batches)
+        tree = noise * np.sqrt(levels * np.mean([t.bit_count() for t in range(1, periods + 1)]))
+        root = noise * squares
+        yield [str(periods), *(f"{value:.3g}" for value in (every, grown, tree, root, grown / root))]
 
 
 def coverage_rows() -> Iterator[Sequence[str]]:
@@ -286,7 +392,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "cells": lambda: table(windowed, window_rows(["mean by region", "people by region", "histogram"])),
         "covered": lambda: table(["statistic", "covered, eps=1", "covered, eps=4"], covered_rows()),
         "texts": lambda: table(["records", "eps", *(f"share {share:.0%}" for share in SHARES)], text_rows()),
+        "hitters": lambda: table(
+            [
+                "records",
+                "eps",
+                "bound",
+                *(f"{name}{of}" for of in ("", ", PEM") for name in ("recall", "precision", "error")),
+            ],
+            hitter_rows(),
+        ),
         "growth": lambda: table(["trust", "periods", "a period", "periods added up", "no `every`"], growth_rows()),
+        "totals": lambda: table(
+            ["periods", "a batch a period", "batches that grow", "tree", "square root", "grow / root"], total_rows()
+        ),
         "coverage": lambda: table(
             ["statistic", "trust", "covered, eps=1", "given, eps=1", "covered, eps=4", "given, eps=4"], coverage_rows()
         ),
