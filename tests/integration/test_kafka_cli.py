@@ -399,6 +399,27 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     assert "not the subject key" in err
 
 
+def test_two_workers_learn_groups_with_effects_of_their_own(trained: Trained, quick: Quick) -> None:
+    """Each has a model of its partition, with all groups; the answer is their average."""
+    text = JOB.replace("  publish_topic: MODELS\n", "").replace("publish: model.json\nholdout: data.csv\n", "")
+    text = text.replace("[EWR, JFK]", "{categories: [EWR, JFK], per: true}").replace("  budget: eps\n", "", 1)
+    text = (
+        text.replace("estimator: LDPASGDClassifier", "trust: process")
+        .replace("eps=3", "eps=160")
+        .replace("eps=1\n", "eps=8\n")
+    )
+    trained.write("groups.yaml", "groups", "groups.db", text)
+    store, at = trained.folder / "groups.db", {"folder": trained.folder}
+    expected = len(messages(trained.bootstrap, trained.topic))
+    workers = trained.run_two("groups.yaml", store, "groups", expected)
+    assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
+    assert len(Store.snapshots(store)) == 2
+    found = {row["name"]: row["value"] for row in json.loads(quick.output("weights", str(store), "--json", **at))}
+    assert {"origin=EWR", "origin=JFK", "origin=EWR x delay", "origin=JFK x delay"} <= found.keys()
+    chances = committed(str(store)).estimator.predict_proba_one({"delay": 60, "origin": "JFK"})
+    assert chances["True"] > 0.5
+
+
 def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
     tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], make_topic: Callable[..., str]
 ) -> None:

@@ -12,7 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import streamdp
-from streamdp import LDPASGDRegressor, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
+from streamdp import (
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleRegressor,
+    UserLevelLDPRegressor,
+    WindowedRegressor,
+)
 from streamdp.cli.main import app
 from streamdp.data.schema import Schema
 from streamdp.errors import NotAvailableError, SchemaError
@@ -113,6 +120,20 @@ def test_groups_differ_and_an_unknown_group_has_the_shared_model(kind: Any, more
         assert at[1] - at[0] == pytest.approx(slope, abs=1)
     assert model.weights["x"] == pytest.approx(1, abs=1)
     assert ("not shrunk" in model.statement()) is (kind is LDPASGDRegressor)
+
+
+@pytest.mark.parametrize("kind", [UserLevelLDPRegressor, WindowedRegressor])
+def test_groups_of_people_with_several_records_differ(kind: Any) -> None:
+    X, y = frame(8_000)
+    window = {"window": 8_000} if kind is WindowedRegressor else {}
+    model = kind(features=PLAIN, target=(0, 10), seed=1, items_per_user=4, budget="eps=8,delta=1e-6", **window)
+    rows = model.encoder.encode_features(X)
+    model.learn_arrays(rows, y, subjects=[i // 4 for i in range(len(y))])
+    model.close_batch()
+    assert model.n_seen == 8_000
+    for group, slope in SLOPES.items():
+        at = [model.predict_one({"x": x, "region": group}) for x in (0.0, 1.0)]
+        assert at[1] - at[0] == pytest.approx(slope, abs=1.5)
 
 
 def test_the_groups_of_a_classifier_differ() -> None:
