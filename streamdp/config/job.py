@@ -36,6 +36,7 @@ from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.periods import RenewingCap
+from streamdp.privacy.guarantees import PureDP, parse_budget
 from streamdp.runtime.defaults import COMMIT_RECORDS
 
 if TYPE_CHECKING:
@@ -178,8 +179,18 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _on_spark(self) -> Self:
         if isinstance(self.source, SparkSourceConfig):
-            if self.statistics is not None:
-                raise MisfitError("statistics", "a source of type: spark learns models only; use another source")
+            if self.statistics is not None and self.has_model and issubclass(self.model.kind.learns, Batches):
+                need = "on Spark, statistics beside a model need trust: nobody; or let two jobs share a store and a cap"
+                raise MisfitError("statistics", need)
+            if (
+                not self.has_model
+                and self.model.trust == "window"
+                and isinstance(parse_budget(self.model.budget), PureDP)
+            ):
+                need = (
+                    "statistics of a window on Spark need a budget with a delta, or trust: process, shuffler or nobody"
+                )
+                raise MisfitError("model", need)
             if issubclass(self.model.kind.learns, Windows):
                 need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
                 learner: Any = self.build_estimator()

@@ -149,7 +149,7 @@ def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, An
     if model.setdefault("estimator", STATISTICS) != STATISTICS:
         return job
     if model.get("trust") is None:
-        model["trust"] = "process" if _mapping(job, "source").get("type") in ("kafka", "http") else "window"
+        model["trust"] = "process" if _mapping(job, "source").get("type") in ("kafka", "http", "spark") else "window"
     if model["trust"] in ("process", "shuffler"):
         _add_delta(job, model, estimators.Statistics, model["trust"])
     return job

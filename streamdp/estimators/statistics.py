@@ -38,6 +38,7 @@ from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
+from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, Part
 from streamdp.learners.held import HeldSums
 from streamdp.learners.hitters import Hitters
@@ -423,6 +424,52 @@ class Statistics(Estimator):
             raise SchemaError(
                 "X: expected the columns of the schema: numbers in [-1, 1], and one 1 at most by category"
             )
+
+    def part_of(self, of: int) -> None:
+        """From now on add up one of several parts of each batch, for `take_sums`, and release nothing.
+
+        Parameters
+        ----------
+        of
+            How many parts there are. Each person's records are in one of them.
+        """
+        if isinstance(self.learner, Series):
+            self.learner.remake(lambda whole: SumsPart(whole, of))
+        else:
+            self.learner = SumsPart(self._learner(Sums, "part_of"), of)
+
+    def take_sums(self) -> dict[str, np.ndarray]:
+        """Return what was added up since `part_of`: the windows (k,), rows (k,) and sums (k, size) of batches.
+
+        The sums have no noise. Only the process that calls `add_sums` may read them.
+        """
+        parts: Any = self.learner.windows if isinstance(self.learner, Series) else {0: self.learner}
+        found = [(window, rows, total) for window, part in parts.items() for rows, total in part.sums]
+        names = ("windows", "rows", "sums")
+        return {name: np.array([batch[i] for batch in found], np.int64) for i, name in enumerate(names)}
+
+    def add_sums(self, parts: Sequence[Mapping[str, np.ndarray]], records: int) -> None:
+        """Learn the records of other processes.
+
+        Parameters
+        ----------
+        parts
+            What `take_sums` returned in each of them; sums are overwritten when they are added.
+        records
+            How many records there are in all of them.
+
+        Raises `ConfigError` for a batch with more records than planned. After an error, load a state.
+        """
+        learner: Any = self.learner
+        with self.learner.rng.lock:
+            if records:
+                self._count_batch()
+            if isinstance(learner, Series):
+                learner.seen[0] += records
+            for window in sorted({window for part in parts for window in part["windows"].tolist()}):
+                rows = [zip(part["windows"], part["rows"].tolist(), part["sums"], strict=True) for part in parts]
+                sums: Any = learner.at(window) if isinstance(learner, Series) else learner
+                sums.add_parts([[batch for at, *batch in each if at == window] for each in rows])
 
     # -- what was released -------------------------------------------------------------------------------------------
 

@@ -8,11 +8,16 @@ not depend on how the records are divided or on the order of additions, so the r
     Batches.part   a process that holds records of the next batch returns their sum
     learn_parts    one process adds these sums, adds what protects the total, and makes the step
 
+Statistics need no query point, so a process adds up all its batches at once:
+
+    SumsPart        a process takes its part of the records of each batch, admits them and adds them up, without noise
+    Sums.add_parts  one process adds these sums, and what protects the totals
+
 Which records are in which batch. Batches have the sizes that they have in one process. Of `of` processes, number i gets
 the places i, i + of, i + 2 of, ... of the sequence. So each knows its share of each batch without a word from another
 one, and admits its records batch by batch, as in one process: with a ledger, a subject's second record within a batch
 is refused. That needs all records of a subject in one process. When one process has no more records, the last batches
-have fewer records than planned.
+have fewer records than planned. A batch of statistics has up to `of` more records, so that all shares are equal.
 
 Neighbours and claim: those of the learner.
 
@@ -31,6 +36,7 @@ from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Learner, OpenBatch
 from streamdp.learners.linear_problem import Columns
+from streamdp.learners.sums import Sums
 from streamdp.optim.growing import Growing
 from streamdp.privacy.guarantees import Budget
 
@@ -165,3 +171,35 @@ def learn_parts(
         if isinstance(learner.batch_steps, Growing):  # `GatheredPart` counts batches as full
             learner.batch_steps.records -= missing
     learner.begin_planned()
+
+
+class SumsPart(Sums):
+    """The part of a process in each batch of statistics: sums without noise. A copy or pickle has none of them.
+
+    `whole`: the learner, at a boundary. `of`: how many processes there are.
+    """
+
+    def __init__(self, whole: Sums, of: int) -> None:
+        vars(self).update(vars(whole))
+        self._of, self._planned = of, int(whole.seen[0])
+        self.sums: list[tuple[int, np.ndarray]] = []
+        """The rows and the sum (size,) of each batch."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"sums": []}
+
+    @property
+    def full(self) -> int:
+        """See `Learner.full`: the share of this process."""
+        return -(-self.size_after(self._planned) // self._of)
+
+    def _open(self, size: int) -> None:
+        super()._open(size * self._of)
+        self._sum.total[:] = 0  # the process that adds the sums adds the noise
+
+    def close(self) -> None:
+        """See `Learner.close`: the next batch has the size that it has after full ones, as in all processes."""
+        if rows := self.open.taken:
+            self.sums.append((rows, self._sum.total.copy()))
+            self._planned += self.full * self._of
+            self.discard()

@@ -74,7 +74,7 @@ class HeldPure:
                 for piece in pieces:
                     piece[:] = 0
 
-    def close(self, rng: Any) -> np.ndarray:
+    def close(self, rng: Any, rows: int) -> np.ndarray:
         """See `BatchSum.close`."""
         found = []
         for block, _ in self.parts:

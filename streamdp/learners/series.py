@@ -107,12 +107,19 @@ class Series(Learner):
             windows = self._numbers(y[:taken])
             for window in np.unique(windows).tolist():
                 rows = windows == window
-                self._at(window).learn(X[:taken][rows], y[:taken][rows], budget, None)
+                self.at(window).learn(X[:taken][rows], y[:taken][rows], budget, None)
             X, y = X[taken:], y[taken:]
         if self.open is not None:
             self.room  # noqa: B018 - full batches end now
 
-    def _at(self, window: int) -> Sums | Drawn:
+    def remake(self, kind: Callable[[Any], Any]) -> None:
+        """Let all learners of windows, present and future ones, be what `kind` makes of them."""
+        make = self._make
+        self._make, self._any = (lambda: kind(make())), kind(self._any)
+        self.windows = {window: kind(learner) for window, learner in self.windows.items()}
+
+    def at(self, window: int) -> Sums | Drawn:
+        """The learner of a window, which is begun if there is none."""
         if window not in self.windows:
             assert self.columns is not None, "begun before"
             learner = self._make()
@@ -175,7 +182,7 @@ class Series(Learner):
             raise ConfigError("state: expected ascending windows, each with a number of records")
         self.windows = {}
         for window, n in zip(windows.tolist(), records.tolist(), strict=True):
-            learner = self._at(window)
+            learner = self.at(window)
             learner.read({name: state[f"{window} {name}"] for name in learner.learned()})
             learner.seen[0] = int(n)
 
@@ -183,6 +190,6 @@ class Series(Learner):
         """See `Learner.merge`."""
         for window in sorted({window for part in parts for window in part.windows})[-KEPT:]:
             several: list[Any] = [part.windows[window] for part in parts if window in part.windows]
-            learner: Any = self._at(window)
+            learner: Any = self.at(window)
             learner.merge(several, average)
             learner.seen[0] = sum(int(one.weight) for one in several)

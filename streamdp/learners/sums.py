@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -70,14 +71,18 @@ class BatchSum(Protocol):
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         """Prepare the sum."""
 
+    @property
+    def total(self) -> np.ndarray:
+        """What the open batch adds up to, as whole numbers: an array that changes in place."""
+
     def open(self, rng: Any, batch: int) -> None:
         """Begin a batch of so many rows, with words of `rng`."""
 
     def add(self, X: np.ndarray, rng: Any) -> None:
         """Add rows X (n, p), with words of `rng`."""
 
-    def close(self, rng: Any) -> np.ndarray:
-        """The noisy sum of the batch, as a new array, with words of `rng`."""
+    def close(self, rng: Any, rows: int) -> np.ndarray:
+        """The noisy sum of the batch, which has so many rows, as a new array, with words of `rng`."""
 
     def wipe(self) -> None:
         """Forget the batch."""
@@ -112,6 +117,11 @@ class Pan:
         self.sum = GridSum(budget, 1.0, distance, size)
         self.variance = 2 * self.sum.variance
 
+    @property
+    def total(self) -> np.ndarray:
+        """See `BatchSum.total`."""
+        return self.sum.total
+
     def open(self, rng: Any, batch: int) -> None:
         """See `BatchSum.open`."""
         self.sum.add_noise(rng)
@@ -120,7 +130,7 @@ class Pan:
         """See `BatchSum.add`."""
         self.sum.total += np.concatenate([block.total(X, factor * self.sum.cells) for block, factor in self.parts])
 
-    def close(self, rng: Any) -> np.ndarray:
+    def close(self, rng: Any, rows: int) -> np.ndarray:
         """See `BatchSum.close`."""
         self.sum.add_noise(rng)
         total: np.ndarray = self.sum.total / self.sum.cells
@@ -176,7 +186,7 @@ class Mixed:
         self.wipe()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ones": np.zeros_like(self._ones), "_users": 0}
+        return self.__dict__ | {"total": np.zeros_like(self.total)}
 
     def open(self, rng: Any, batch: int) -> None:
         """See `BatchSum.open`."""
@@ -188,21 +198,18 @@ class Mixed:
         for at in range(0, len(X), _ROWS):
             rows = X[at : at + _ROWS]
             vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in self.parts])
-            self._ones += local.counts(vectors).sum(axis=0)
-            self._users += len(rows)
+            self.total += local.counts(vectors).sum(axis=0)
 
-    def close(self, rng: Any) -> np.ndarray:
+    def close(self, rng: Any, rows: int) -> np.ndarray:
         """See `BatchSum.close`: the noise of absent people is added."""
         local = LocalRandomizer(self._params, rng)
-        while absent := self._params.users - self._users:
-            people = min(_ROWS, absent)
-            self._ones += local.counts(np.zeros((people, self._size))).sum(axis=0)
-            self._users += people
-        return Analyzer(self._params).sum_of_counts(self._ones, self._users)
+        for at in range(rows, users := self._params.users, _ROWS):
+            self.total += local.counts(np.zeros((min(_ROWS, users - at), self._size))).sum(axis=0)
+        return Analyzer(self._params).sum_of_counts(self.total, users)
 
     def wipe(self) -> None:
         """See `BatchSum.wipe`."""
-        self._ones, self._users = np.zeros(self._size, dtype=np.int64), 0
+        self.total = np.zeros(self._size, dtype=np.int64)
 
 
 class Sums(Learner):
@@ -258,8 +265,11 @@ class Sums(Learner):
     @property
     def full(self) -> int:
         """See `Learner.full`."""
-        before = int(self.seen[0]) - self.open.taken
-        return self.batch_of_model or self._batch_size or max(FIRST_BATCH, before // GROWTH)
+        return self.batch_of_model or self.size_after(int(self.seen[0]) - self.open.taken)
+
+    def size_after(self, records: int) -> int:
+        """How many rows the batch after so many `records` has."""
+        return self._batch_size or max(FIRST_BATCH, records // GROWTH)
 
     @property
     def to_boundary(self) -> int:
@@ -274,7 +284,7 @@ class Sums(Learner):
             return records
         while True:
             before += size
-            size = self._batch_size or max(FIRST_BATCH, before // GROWTH)
+            size = self.size_after(before)
             if left + size > records:
                 return left
             left += size
@@ -283,8 +293,7 @@ class Sums(Learner):
         """See `Learner.learn`; all rows spend the learner's budget."""
         while len(X) and (room := self.room):
             if self.open.taken == 0:
-                self.discard()  # what an exception left
-                self._sum.open(self.rng, self.full)
+                self._open(self.full)
             taken = min(len(X), room, _MOST_ROWS)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self.open.take(taken)
@@ -292,10 +301,36 @@ class Sums(Learner):
             X = X[taken:]
         self.room  # noqa: B018 - a full batch ends now
 
+    def _open(self, size: int) -> None:
+        """Begin a batch of so many rows."""
+        self.discard()  # what an exception left
+        self._sum.open(self.rng, size)
+
+    def add_parts(self, parts: Sequence[Sequence[tuple[int, np.ndarray]]]) -> None:
+        """Take the next batches, whose records are counted and in several other processes. See `divided.SumsPart`.
+
+        `parts`: of each process the rows and the sum (size,) of each of its batches; sums are overwritten. Raises
+        `ConfigError` for a batch with more records than planned.
+        """
+        planned = int(self.seen[0])
+        for batch in zip_longest(*parts):
+            size = -(-self.size_after(planned) // len(parts)) * len(parts)
+            planned += size
+            self._open(size)
+            for rows, total in filter(None, batch):
+                self.seen[0] += rows
+                self.open.take(rows)
+                self._sum.total[:] += total
+                total[:] = 0
+            if (records := self.open.taken) > size:
+                self.discard()
+                raise ConfigError(f"a batch of {size} records cannot have {records}")
+            self.close()
+
     def close(self) -> None:
         """See `Learner.close`."""
         if self.open.taken:
-            total, variance = self._sum.close(self.rng), self._sum.variance
+            total, variance = self._sum.close(self.rng, self.open.taken), self._sum.variance
             self.discard()
             self._state = self._state + np.append(total, variance)
 

@@ -15,6 +15,7 @@ from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError, check_texts
 from streamdp.learners.batches import Batches
+from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
@@ -70,13 +71,13 @@ def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:
             f"{trusted}. There, each batch of Spark is a window. The machines return sums over users that the driver "
             f"alone can open, and the driver adds the noise, once to each sum; {repeated}"
         ]
-    if isinstance(estimator.learner, Batches):
-        roles = (
-            ". The machines act as the devices, and the driver as the shuffler" if estimator.learner.shuffled else ""
-        )
+    if issubclass(estimator.learns, Batches | Sums):
+        mixed = estimator.learner.shuffled or getattr(estimator, "trust", "") == "shuffler"
+        roles = ". The machines act as the devices, and the driver as the shuffler" if mixed else ""
+        opened = "it opens a sum over the records of each machine, adds it and forgets it"
+        points = f"; {repeated}" if issubclass(estimator.learns, Batches) else ""
         return [
-            f"{trusted}{roles}. While a batch is learned, people must trust the driver's memory, too: it opens a sum "
-            f"over the records of each machine, adds it and forgets it; {repeated}"
+            f"{trusted}{roles}. While a batch is learned, people must trust the driver's memory, too: {opened}{points}"
         ]
     return [
         f"{trusted}. Each machine draws its noise from its operating system; if Spark runs a task twice, one of the "

@@ -2,7 +2,8 @@
 
 LDP* and UserLevelLDP* learn in shards: each shard has a model of its own, and an executor learns its records. For
 PanPrivate*, Shuffle* and Windowed* (`streamdp.spark.gathering`) a shard is a part of the records, and there is one
-model, which the driver learns.
+model, which the driver learns. Statistics are learned like LDP* if nobody is trusted; else executors return sums, to
+which the driver adds noise.
 
 One batch, in this order: the driver draws keys for this attempt; with a cap, it reads which people are in the batch and
 what they have spent; the executors learn; the driver opens one result of each shard, checks it, and commits all shards,
@@ -58,6 +59,7 @@ from streamdp.errors import (
 )
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Collector
+from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.bad_records import too_many
@@ -66,7 +68,7 @@ from streamdp.runtime.learning import check_finite, total
 from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, encode_load
+from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, SumTask, encode_load
 from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot, counts_sum
 from streamdp.store.store import Store
 
@@ -115,7 +117,8 @@ class Driver:
         self._spark = spark
         self._config = config
         self._stream = stream
-        self._one_model = issubclass(config.model.kind.learns, Windows | Batches)
+        self._learns = config.build_estimator().learns
+        self._one_model = issubclass(self._learns, Windows | Batches | Sums)
         self._publish = tuple(publish)
         self._store = _patiently(lambda: config.open_store(accepted, shared=True))
         try:
@@ -202,19 +205,22 @@ class Driver:
     def _parts(self, frame: DataFrame, mark: Mapping[str, Any]) -> dict[Shard, Part]:
         with _spark_errors():
             batch = self._batch(frame)
-            if self._one_model:
+            if issubclass(self._learns, Windows | Batches):
                 return {self.shards[0]: self._learned(batch, mark)}
-            task = ShardTask(self._config.text(), batch.seal.public, batch.key)
+            given = self._config.text(), batch.seal.public, batch.key
+            task = SumTask(*given, self._lanes) if self._one_model else ShardTask(*given)
             returned = batch.rows.mapInArrow(task, RESULT)
             results = self._results(batch, returned)
             _remove_shuffle_files(returned.rdd)
         _settle(batch, results)
+        if self._one_model:
+            return {self.shards[0]: self._summed(results, mark)}
         return {shard: self._part(shard, results[shard.partition], mark) for shard in self.shards}
 
     def _batch(self, frame: DataFrame) -> _Batch:
         """Place the records of each lane behind its load."""
         ledger, schema = self._store.ledger, self._config.build_schema()
-        collects = issubclass(self._config.model.kind.learns, Collector) and self._config.schema_.subject is not None
+        collects = issubclass(self._learns, Collector) and self._config.schema_.subject is not None
         key = secrets.token_bytes(32) if ledger is not None or collects else None
         records = prepared(frame, schema, self._lanes, key, secrets.randbits(62))
         loan, homes = None, np.empty(0, np.int64)
@@ -236,7 +242,7 @@ class Driver:
     def _state_for(self, lane: int) -> Mapping[str, Any] | None:
         """The committed state that an executor begins with; gathering the users of a window needs none."""
         last = self._last[self.shards[0 if self._one_model else lane]]
-        return None if last is None or issubclass(self._config.model.kind.learns, Windows) else last.state
+        return None if last is None or issubclass(self._learns, Windows) else last.state
 
     def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
         """The subjects of the records, and the shard of each."""
@@ -256,18 +262,30 @@ class Driver:
             raise SourceError("Spark did not return one result of each shard")
         return [Result.decode(batch.seal.open(found[lane]), lane) for lane in range(self._lanes)]
 
+    def _learner(self) -> Any:
+        """The estimator of the one model, after the last commit."""
+        learner: Any = self._config.build_estimator(self._store.ledger)
+        if (last := self._last[self.shards[0]]) is not None:
+            learner.load_state_dict(last.state)
+        return learner
+
+    def _summed(self, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
+        """Add the noise to the sums of statistics."""
+        learner, counts = self._learner(), counts_sum(result.counts for result in results)
+        learner.add_sums([result.state for result in results], counts.learned)
+        learner.n_refused += counts.refused
+        return self._one_part(learner, counts, results, mark)
+
     def _learned(self, batch: _Batch, mark: Mapping[str, Any]) -> Part:
         """Gather the records of a batch of Spark, and learn the one model."""
-        shard, text = self.shards[0], self._config.text()
+        text = self._config.text()
         task = Gather.of(self._config, batch.seal.public, batch.key, self._lanes)
         gathered = batch.rows.mapInArrow(task, BLOCKS).persist(StorageLevel.MEMORY_AND_DISK)
         computed = None
         try:
             results = self._results(batch, gathered.where(f"{SEALED} is not null").select(SHARD, SEALED))
             computed = gathered.rdd
-            learner: Any = self._config.build_estimator(self._store.ledger)
-            if (last := self._last[shard]) is not None:
-                learner.load_state_dict(last.state)
+            learner = self._learner()
             records = GatheredRecords(gathered, text, batch.seal, results)
             counts = counts_sum(result.counts for result in results)
             if isinstance(learner.learner, Batches):
@@ -284,9 +302,13 @@ class Driver:
             gathered.unpersist(blocking=True)
             if computed is not None:
                 _remove_shuffle_files(computed)
+        return self._one_part(learner, counts, results, mark)
+
+    def _one_part(self, learner: Any, counts: Counts, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
+        """What to commit of the one model."""
         dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
-        return self._part(shard, Result(learner.state_dict(), counts, dead, *nobody), mark)
+        return self._part(self.shards[0], Result(learner.state_dict(), counts, dead, *nobody), mark)
 
     def _too_small(self, n: int, needed: int, counts: Counts) -> Counts:
         """What to count for a window with too few users, of which nothing is spent."""

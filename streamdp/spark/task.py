@@ -1,6 +1,7 @@
 """What an executor does: it learns the records of its shards, one shard after another, from the state of each.
 
-`LDP*` and `UserLevelLDP*` are learned so. Windows and other batches have their sums at the driver
+`LDP*`, `UserLevelLDP*` and statistics that trust nobody are learned so. Of other statistics the driver adds up sums
+without noise, and the noise (`SumTask`). Windows and other batches have their sums at the driver
 (`streamdp.spark.gathering`). `UserLevelLDP*` close their open batch at the end of a batch of Spark, because only then
 may their state leave memory.
 
@@ -142,11 +143,34 @@ class ShardTask(Task):
         """Return a shard before its first record, with its `load`."""
         return Lane(shard, load, self.definition, self.key)
 
+    def state(self, lane: Lane) -> dict[str, Any]:
+        """Return what a shard has learned."""
+        state: dict[str, Any] = lane.estimator.state_dict()
+        return state
+
     def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
         """Yield what goes to the driver of a shard whose records are learned."""
         lane.estimator.close_batch()
-        sealed = seal(lane.result(lane.estimator.state_dict()).encode(lane.shard), self.public)
+        sealed = seal(lane.result(self.state(lane)).encode(lane.shard), self.public)
         yield pa.RecordBatch.from_pydict({SHARD: pa.array([lane.shard], pa.int64()), SEALED: pa.array([sealed])})
+
+
+@dataclass(frozen=True)
+class SumTask(ShardTask):
+    """Adds up the records of the shards of a partition, for statistics whose noise the driver adds."""
+
+    shards: int
+
+    def lane(self, shard: int, load: bytes | None) -> Lane:
+        """As `ShardTask.lane`: it has its part of each batch."""
+        lane = super().lane(shard, load)
+        lane.estimator.part_of(self.shards)
+        return lane
+
+    def state(self, lane: Lane) -> dict[str, Any]:
+        """As `ShardTask.state`: the sums, without noise."""
+        found: dict[str, Any] = lane.estimator.take_sums()
+        return found
 
 
 @lru_cache(maxsize=4)

@@ -1,8 +1,8 @@
 """A cluster of two executors with speculation, whose driver, executors and Python workers are killed at random.
 
 One run for each kind of learner: it learns each record by itself (LDP), or batches that are sums over all executors,
-pan-private or shuffled. `tests/integration/test_spark.py` has the small form: tasks that fail after they have learned,
-and a driver that dies between its commit and the note of Spark.
+pan-private or shuffled; and for statistics of each trust. `tests/integration/test_spark.py` has the small form: tasks
+that fail after they have learned, and a driver that dies between its commit and the note of Spark.
 
 `STREAMDP_SPARK_FOLDER` names a folder in which the kills go on where they ended, in a folder for each estimator;
 `STREAMDP_SPARK_SECONDS` ends a part of them, with one more kill of the driver, and the next run goes on.
@@ -34,7 +34,7 @@ from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.paths import ROOT
 from tests.support.schemas import in_schema
-from tests.support.spark import BATCHED_CAP, admitted, batched_job, job, rows, start
+from tests.support.spark import BATCHED_CAP, admitted, job, job_of, rows, start
 from tests.support.spark_data import write_csv
 
 pytestmark = pytest.mark.campaign
@@ -121,7 +121,9 @@ def run(folder: Path, estimator: str, done: dict[str, int], until: float) -> boo
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("estimator", [LDP, "PanPrivateClassifier", "ShuffleClassifier"])
+@pytest.mark.parametrize(
+    "estimator", [LDP, "PanPrivateClassifier", "ShuffleClassifier", "nobody", "process", "shuffler"]
+)
 def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folder: Path, estimator: str) -> None:
     until = time.monotonic() + SECONDS
     note = folder / "kills.json"
@@ -138,11 +140,10 @@ def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folde
     learned, refused, dead = (sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead_letters"))
     print(f"{len(every['tail']):,} produced, {learned:,} learned, {refused:,} refused, {dead:,} dead; kills {done}")
     people = sorted(set(every["tail"]))
+    config, cap = make_config(job_of(folder / "job.db", estimator)), 3 if estimator == LDP else BATCHED_CAP
     if estimator == LDP:
-        config, cap = make_config(job(folder / "job.db")), 3
         assert (learned, refused, dead) == admitted(every, cap)
     else:
-        config, cap = make_config(batched_job(folder / "job.db", estimator)), BATCHED_CAP
         assert (learned, dead) == (cap * len(people), every["origin"].count("XXX"))
         assert learned + refused + dead == len(every["tail"])
     model = restore(combined(Store.snapshots(folder / "job.db"))).estimator

@@ -45,14 +45,17 @@ from tests.support.commands import Quick
 from tests.support.documents import Shell, blocks
 from tests.support.paths import ROOT
 from tests.support.spark import (
+    PEOPLE,
     SECRET,
     FailsOnce,
     GatherFailsOnce,
     QuestionFailsOnce,
+    SumFailsOnce,
     admitted,
     job,
     rows,
     start,
+    statistics_job,
 )
 from tests.support.spark_data import write_csv
 from tests.support.states import assert_same_states
@@ -182,11 +185,13 @@ def test_batches_on_executors_are_those_of_one_process(
 ) -> None:
     """With a cap, dead letters, tasks that fail and workers that are killed: all numbers are the file runner's.
 
-    First the driver's call ends in the middle of a batch of Spark: nothing of it is kept. The batch is repeated with
-    another number of partitions.
+    Each origin is a group with effects of its own. First the driver's call ends in the middle of a batch of Spark:
+    nothing of it is kept. The batch is repeated with another number of partitions.
     """
     records = rows(1500)
     settings = batched(tmp_path / "spark.db", "PanPrivateClassifier", 1, batch_size=60) | {"cap": "eps=3,delta=1e-4"}
+    groups = NO_BUDGETS["features"] | {"origin": {"categories": ["EWR", "JFK"], "per": True}}
+    settings["schema"] = NO_BUDGETS | {"features": groups}
     with monkeypatch.context() as broken:
         opened = iter(range(4))
         real = Seal.open
@@ -201,8 +206,9 @@ def test_batches_on_executors_are_those_of_one_process(
     assert counts.dead_letters == records["origin"].count("XXX")
     assert len(asked) == 5  # 97 people with 3 records each, once in a batch
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
-    statement = committed(settings["store"]).statement()
-    assert "people must trust the driver's memory, too" in statement
+    model = committed(settings["store"])
+    assert {"origin=EWR x delay", "origin=JFK x delay"} <= model.estimator.weights.keys()
+    assert "people must trust the driver's memory, too" in model.statement()
 
 
 @pytest.mark.campaign  # tests/unit/spark/test_gathering.py has the shards without Spark
@@ -226,6 +232,47 @@ def test_a_batch_is_one_sum_over_all_shards(spark: SparkSession, tmp_path: Path,
         assert ours.counts == theirs.counts == Counts(len(good))
         assert ours.state["place"] == theirs.state["place"]
         np.testing.assert_allclose(ours.state["state"][:3], theirs.state["state"][:3], atol=0.3)
+
+
+def dies(snapshots: object) -> None:
+    raise OSError("the driver is killed here")
+
+
+@pytest.mark.parametrize(
+    "trust", ["process", *(pytest.param(t, marks=pytest.mark.campaign) for t in ("nobody", "shuffler"))]
+)
+def test_statistics_of_a_stream_count_each_record_once_whatever_dies(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: Quick, trust: str
+) -> None:
+    """Every task fails once, and the driver dies between a commit and the note of Spark; then the command goes on."""
+    data, store, before = tmp_path / "data", tmp_path / "a.db", holding(SECRET, folder)
+    data.mkdir()
+    monkeypatch.setattr(driver_module, "ShardTask", FailsOnce)
+    monkeypatch.setattr(driver_module, "SumTask", SumFailsOnce)
+    delta = ("", "") if trust == "nobody" else (",delta=1e-6", ",delta=1e-3")
+    source = job("")["source"] | {"format": "csv", "path": str(data), "stream": True, "options": {"header": True}}
+    source |= {"checkpoint": str(tmp_path / "checkpoint"), "trigger": {"available_now": True}}
+    settings = statistics_job(store, trust, cap=f"eps=64{delta[1]}", source=source)
+    settings["model"]["budget"] = f"eps=8{delta[0]}"
+    config = make_config(settings)
+    write_csv(data / "1.csv", rows(600))
+    learner = learn_stream(reading.read(spark, config), config, publish=[dies])
+    with learner, pytest.raises(SourceError, match="OSError"):
+        learner.wait()
+    write_csv(data / "2.csv", rows(600, first=600))
+    run_spark(config, None, {}, "whole", NOTHING)
+    learned, dead = 8 * PEOPLE, 24  # each person has 12 or more records, of which the cap admits 8
+    assert counted(store) == (learned, 1200 - learned, dead)
+    model = committed(str(store))
+    assert model.estimator.n_seen == learned
+    found = {
+        (row["statistic"], row["group"] or row["item"]): row
+        for row in json.loads(quick.output("stats", str(store), "--json"))
+    }
+    assert found["origins", "EWR"]["value"] + found["origins", "JFK"]["value"] == pytest.approx(learned, abs=150)
+    assert found["delay", "EWR"]["low"] < 15 < found["delay", "EWR"]["high"]
+    assert ("it opens a sum over the records of each machine" in model.statement()) == (trust != "nobody")
+    assert holding(SECRET, folder, tmp_path) <= before
 
 
 def windowed(store: Path | str, **more: Any) -> dict[str, Any]:
@@ -332,10 +379,6 @@ def test_a_stream_goes_on_where_it_was_committed_whatever_dies(spark: SparkSessi
     source = spark.readStream.schema("delay string, origin string, late string, tail string, eps string")
     stream = source.option("header", True).option("maxFilesPerTrigger", 1).csv(str(data))
     now = {"availableNow": True}
-
-    def dies(snapshots: object) -> None:
-        raise OSError("the driver is killed here")
-
     learner = learn_stream(stream, job(store), checkpoint=notes, trigger=now, publish=[dies])
     with learner, pytest.raises(SourceError, match="OSError"):
         learner.wait()

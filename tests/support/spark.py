@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from servers.jars import SPARK_KAFKA, jars
 from streamdp.spark.gathering import Gather, Question
-from streamdp.spark.task import ShardTask
+from streamdp.spark.task import ShardTask, SumTask
 from tests.support.paths import ROOT
 
 SECRET = "4711.25"
@@ -90,6 +90,22 @@ def batched_job(store: Path | str, estimator: str) -> dict[str, Any]:
     return job(store, schema=schema, model=model, cap=f"eps={BATCHED_CAP},delta=1e-2")
 
 
+def statistics_job(store: Path | str, trust: str, **more: Any) -> dict[str, Any]:
+    """The settings of a job with statistics, and the same cap."""
+    given = batched_job(store, "PanPrivateClassifier")
+    schema = {name: value for name, value in given["schema"].items() if name != "target"}
+    model = {"trust": trust, "budget": given["model"]["budget"]} | ({} if trust == "nobody" else {"batch_size": 60})
+    declared = {"delay": {"mean": "delay", "by": "origin"}, "origins": {"count": "origin"}}
+    return given | {"schema": schema, "model": model, "statistics": declared} | more
+
+
+def job_of(store: Path | str, name: str) -> dict[str, Any]:
+    """The settings of a job of an estimator, or with statistics of a trust: `nobody`, `process` or `shuffler`."""
+    if name == "LDPASGDClassifier":
+        return job(store)
+    return statistics_job(store, name) if name.islower() else batched_job(store, name)
+
+
 def rows(n: int, first: int = 0) -> dict[str, list[Any]]:
     """n good records by column, with a bad one after every 50th; deterministic."""
     rng = np.random.default_rng(first)
@@ -133,6 +149,12 @@ def failed_once(results: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class FailsOnce(ShardTask):
+    def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return failed_once(list(super().results(batches)))
+
+
+@dataclass(frozen=True)
+class SumFailsOnce(SumTask):
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return failed_once(list(super().results(batches)))
 

@@ -1,25 +1,23 @@
 """The driver of a stream on a small cluster, as a process that a test may kill: `python -m tests.support.spark_driver`.
 
-Arguments: the folder of the job, whose CSV files are in `data`, the master, and the estimator. It ends when all files
-are learned.
+Arguments: the folder of the job, whose CSV files are in `data`, the master, and the name for `job_of`. It ends when
+all files are learned.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 from streamdp.spark import learn_stream
-from tests.support.spark import batched_job, job, start
+from tests.support.spark import job_of, start
 
 COLUMNS = "delay string, origin string, late string, tail string, eps string"
 
 
 def main() -> None:
     folder, master, estimator = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    make = job if estimator == "LDPASGDClassifier" else partial(batched_job, estimator=estimator)
     speculation = {
         "spark_speculation": "true",
         "spark_speculation_multiplier": "1.01",
@@ -38,7 +36,7 @@ def main() -> None:
     now = {"availableNow": True}
     with learn_stream(
         stream,
-        make(folder / "job.db"),
+        job_of(folder / "job.db", estimator),
         checkpoint=str(folder / "checkpoint"),
         trigger=now,
         publish=[lambda snapshots: print(f"batch {snapshots[0].position['batch']}", flush=True)],

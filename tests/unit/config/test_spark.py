@@ -35,6 +35,14 @@ def source(**settings: Any) -> dict[str, Any]:
             job(model={"estimator": "PanPrivateRegressor"}, validation={"share": 0.1}),
             "validation: on Spark, LDP* estimators only",
         ),
+        (
+            job(model={"trust": "process"}, statistics={"m": {"mean": "a"}}),
+            "statistics: on Spark, statistics beside a model need trust: nobody",
+        ),
+        (
+            job(schema={"features": SCHEMA["features"]}, model={"trust": "window"}, statistics={"m": {"mean": "a"}}),
+            "model: statistics of a window on Spark need a budget with a delta",
+        ),
         (job(cap="eps=8 per 30 days"), "cap: a job on Spark counts over all time"),
         (job(commit={"records": 5}), "commit: each batch of Spark is one commit"),
         (source(stream=True), "a stream needs checkpoint"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from streamdp.spark import gathering
 from streamdp.spark.gathering import ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import SEALED, Result, encode_load
+from streamdp.spark.task import SEALED, Result, ShardTask, SumTask, encode_load
+from streamdp.stats import Statistics
 from streamdp.windows.records import WindowRecords
 
 ITEMS, USERS = 3, 400
@@ -41,11 +42,13 @@ def records(seed: int = 0) -> list[dict[str, Any]]:
     return [{"a": rng.uniform(-1, 1), "b": rng.uniform(0, 9), "y": rng.uniform(-1, 1), "who": f"u{i}"} for i in people]
 
 
-def partition(shard: int, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """The load and the records of a shard, as Spark sends them."""
-    names = config().build_schema().columns
+def partition(
+    shard: int, rows: list[dict[str, Any]], state: Any = None, chosen: Sequence[int] = range(4)
+) -> pa.RecordBatch:
+    """The load and the records of a shard, as Spark sends them: with the chosen of all columns."""
+    names = [config().build_schema().columns[i] for i in chosen]
     values = {f"c{i}": [None, *(row[name] for row in rows)] for i, name in enumerate(names)}
-    load = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)), "")
+    load = encode_load(state, np.empty((0, 2), np.uint64), np.empty((0, ROW)), "")
     place = pa.array(range(-1, len(rows)), pa.int64())
     loads = pa.array([load] + [None] * len(rows), pa.binary())
     return pa.RecordBatch.from_pydict(
@@ -188,6 +191,67 @@ def test_batches_on_executors_are_those_of_one_process(shards: int, small_blocks
     assert driver.n_seen == len(rows) == sum(result.counts.learned for result in results)
     for name, value in theirs.items():
         np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+DECLARED = {"m": {"mean": "b"}, "h": {"histogram": "a", "edges": [-1, 0, 0.5, 1]}}
+
+
+@pytest.mark.parametrize(
+    ("shards", "every", "trust"),
+    [(1, None, "process"), (3, None, "process"), (1, "1 day", "process"), (3, "1 day", "process"), (3, None, "window")],
+)
+def test_sums_of_statistics_on_executors_are_those_of_one_process(shards: int, every: str | None, trust: str) -> None:
+    """All numbers of the state, with the noise of a seed, after two batches of Spark; rows are dealt in turn."""
+    schema: dict[str, Any] = {"features": {"a": [-1, 1], "b": [0, 9]}, "subject": "who"}
+    model: dict[str, Any] = {"trust": trust, "budget": "eps=1,delta=1e-6", "batch_size": 300, "seed": 1}
+    model |= {"every": every} if every else {}
+    given = {"job": "j", "schema": schema, "model": model, "statistics": DECLARED, "source": {"type": "spark"}}
+    if every:
+        schema["time"] = {"column": "y", "unit": "seconds"}
+    job, rows, seal = make_config(given), records(), Seal()
+    for i, row in enumerate(rows):
+        row["y"] = str(1e9 + 200 * i)  # about three days
+    names = [0, 1, 3] if not every else [0, 1, 3, 2]
+    driver, one = job.build_estimator(), job.build_estimator()
+    for part in (rows[:700], rows[700:]):
+        results = []
+        for i in range(shards):
+            state = driver.state_dict() if part[0] is not rows[0] else None
+            sent = partition(i, part[i::shards], state, names)
+            (row,) = SumTask(job.text(), seal.public, None, shards)(iter([sent]))
+            results.append(Result.decode(seal.open(row.column(SEALED)[0].as_py()), i))
+        driver.add_sums([result.state for result in results], sum(result.counts.learned for result in results))
+        assert not any(result.state["sums"].any() for result in results)  # overwritten
+        X = np.array([[row["a"], row["b"] / 4.5 - 1] for row in part])
+        one.learn_arrays(X, np.array([float(row["y"]) for row in part]))
+        one.close_batch()
+    ours, theirs = driver.state_dict(), one.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+def test_a_model_and_statistics_that_trust_nobody_are_learned_in_shards() -> None:
+    """Each record is learned by one of both, and the shards add up."""
+    schema = {"features": {"a": [-1, 1], "b": [0, 9]}, "target": {"column": "y", "bounds": [-1, 1]}, "subject": "who"}
+    given = {"job": "j", "schema": schema, "model": {"trust": "nobody", "budget": "eps=4", "seed": 1}}
+    job, rows, seal = make_config(given | {"statistics": DECLARED, "source": {"type": "spark"}}), records(), Seal()
+    shards: list[Any] = []
+    for i in range(2):
+        (row,) = ShardTask(job.text(), seal.public, None)(iter([partition(i, rows[i::2])]))
+        shards.append(job.build_estimator())
+        shards[-1].load_state_dict(Result.decode(seal.open(row.column(SEALED)[0].as_py()), i).state)
+    model = shards[0].merged(shards[1])
+    assert model.n_seen == len(rows)
+    assert model.estimated.get()["m"] == pytest.approx(4.5, abs=1)
+
+
+def test_a_batch_of_sums_has_at_most_the_records_that_were_planned() -> None:
+    """Its noise is calibrated for them."""
+    learner = Statistics({"m": {"mean": "a"}}, {"a": (-1, 1)}, trust="shuffler")
+    part = {"windows": np.zeros(1, int), "rows": np.array([1001]), "sums": np.ones((1, 2), int)}
+    with pytest.raises(ConfigError, match="1000 records cannot have 1001"):
+        learner.add_sums([part], 1001)
 
 
 def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:
