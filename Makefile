@@ -133,7 +133,7 @@ newcomer: $(SPARK) $(R_DATA)
 
 # The parts of benchmarks/drift.md that take a few minutes of a processor; without --only, all of it, which takes hours.
 drift: $(STAMP)
-	$(BIN)/python -m benchmarks.drift --write --only flip told losses river weekdays
+	$(BIN)/python -m benchmarks.drift --write --only flip told losses river weekdays claims
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

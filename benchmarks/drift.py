@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -561,6 +562,82 @@ def weekdays(quick: bool) -> str:
     return table(["weekday", "change=", "absolute error, second half", "changes noticed"], rows)
 
 
+def _rows(part: str) -> list[list[str]]:
+    """The cells of a part of the page as it stands."""
+    text = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    text = text.partition(f"<!-- {part}: begin -->")[2].partition(f"<!-- {part}: end -->")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.strip().splitlines()[2:]]
+
+
+def _number(cell: str) -> float:
+    return float(cell.split(" ")[0].replace(",", "").strip("%"))
+
+
+def _followed(part: str, name: int, choice: int, column: int) -> dict[str, float]:
+    """The figure of each row that follows, over that of the row before it, which ignores changes."""
+    found, rows = {}, _rows(part)
+    for before, row in pairwise(rows):
+        if row[choice] == "follow":
+            found[row[name]] = _number(row[column]) / _number(before[column])
+    return found
+
+
+def _worst(ratios: dict[str, float]) -> str:
+    name, ratio = max(ratios.items(), key=lambda pair: pair[1])
+    return f"{ratio:.2f}: {name}"
+
+
+def claims(quick: bool) -> str:
+    """What learners that follow should reach, with the worst figure of the tables on the page as they stand."""
+    parts = {
+        f"{kind}, eps={eps}": f"{kind.lower().replace('-', '_')}_{eps}"
+        for kind in ("LDP-ASGD", "LDP-SGD")
+        for eps in "14"
+    }
+    parts |= {"PanPrivate": "pan", "Shuffle": "shuffle", "Windowed": "windowed"}
+    calm = {name: _followed(part, 0, 1, 2)["no change"] for name, part in parts.items()}
+    told = {f"{row[0].split(',')[0]}, {row[1]} columns": _number(row[6]) for row in _rows("told") if row[6]}
+    gradual = {}
+    for eps in "14":
+        paths = [{tuple(r[:2]): _number(r[2]) for r in _rows(f"ldp_{kind}_{eps}")} for kind in ("asgd", "sgd")]
+        for kind in ("gradual, 20 %", "gradual, all"):
+            gradual[f"{kind}, eps={eps}"] = paths[0][kind, "follow"] / min(path[kind, "ignore"] for path in paths)
+    quiet = [row[2].split(" of ") for part in ("alarms", "pan_alarms") for row in _rows(part) if row[0] != "all"]
+    found, streams = np.array(quiet, dtype=int).sum(axis=0).tolist()
+    of_river = {r[0]: max(_number(r[i + 1]) / _number(r[i]) for i in (2, 4) if r[i]) for r in _rows("river")}
+    on_the_way, december = (_followed("flights", 0, 1, column) for column in (2, 3))
+    two = _followed("streams", 2, 3, 4)
+    held = [_number(row[2]) for part in ("intervals", "pan_intervals") for row in _rows(part)]
+    shown = [
+        ("no change: the path at most 5 % worse", max(calm.values()) <= 1.05, _worst(calm), " ".join(parts.values())),
+        ("a change: back within twice the records of one that is told", max(told.values()) <= 2, _worst(told), "told"),
+        (
+            "gradual: LDP-ASGD at least as good as the better of SGD and ASGD that ignore",
+            max(gradual.values()) <= 1,
+            _worst(gradual),
+            "ldp_asgd_1 ldp_sgd_1 ldp_asgd_4 ldp_sgd_4",
+        ),
+        (
+            "at most 1 of 100 streams of 1,000,000 records alarms",
+            found <= streams / 100,
+            f"{found} of {streams}",
+            "alarms pan_alarms",
+        ),
+        ("River's streams: not worse by 1 %", max(of_river.values()) <= 1.01, _worst(of_river), "river"),
+        ("flights: on the way not worse by 1 %", max(on_the_way.values()) <= 1.01, _worst(on_the_way), "flights"),
+        ("flights: December not worse by 1 %", max(december.values()) <= 1.01, _worst(december), "flights"),
+        ("weather and baseball: not worse by 1 %", max(two.values()) <= 1.01, _worst(two), "streams"),
+        (
+            "93 to 97 % of intervals hold the truth, before and after a change",
+            min(held) >= 93 and max(held) <= 97,
+            f"{min(held):.1f} to {max(held):.1f} %",
+            "intervals pan_intervals",
+        ),
+    ]
+    rows = [[claim, "yes" if kept else "**no**", worst, f"`--only {names}`"] for claim, kept, worst, names in shown]
+    return table(["claim", "held", "worst, following over ignoring or told", "tables below, of"], rows)
+
+
 PARTS: dict[str, Callable[[bool], str]] = {
     "flip": flip,
     "told": told,
@@ -580,6 +657,7 @@ PARTS: dict[str, Callable[[bool], str]] = {
     "windowed": partial(changes, "Windowed, 5,000 records"),
     "flights": lambda quick: real(2 if quick else RUNS),
     "streams": streams,
+    "claims": claims,
 }
 
 

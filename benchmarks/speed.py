@@ -274,7 +274,17 @@ def in_arrays() -> list[Row]:
         found[f"noise alone, {name}"] = Work(run, 20_000)
         found[f"`learn_arrays`, {name}"] = arrays_of(model, X, y, None, floor, 0.6, 5e6)
         found[f"`learn_arrays`, {name}, a budget for each"] = arrays_of(model, X, y, budgets, floor, 0.6, 5e6)
-    found["`learn_arrays`, PanPrivateRegressor"] = arrays_of(PanPrivateRegressor(features=FEATURES), X, y, least=5e6)
+    for name, kind, budget in (
+        ("LDPASGDRegressor, eps=1", LDPASGDRegressor, "eps=1"),
+        ("LDPASGDRegressor, eps=4", LDPASGDRegressor, "eps=4"),
+        ("PanPrivateRegressor", PanPrivateRegressor, None),
+    ):
+        ignores = f'`learn_arrays`, {name}, change="ignore"'
+        found[ignores] = arrays_of(kind(features=FEATURES, budget=budget, change="ignore"), X, y)
+        least = 5e6 if kind is PanPrivateRegressor else None
+        found[f"`learn_arrays`, {name}"] = arrays_of(
+            kind(features=FEATURES, budget=budget), X, y, None, ignores, 0.95, least
+        )
     found["`learn_arrays`, ShuffleRegressor"] = arrays_of(ShuffleRegressor(features=FEATURES), X, y)
     model, w = LDPASGDRegressor(budget="mu=1", features=FEATURES), np.linspace(-1, 1, 10)
     model.learn_arrays(X, y)

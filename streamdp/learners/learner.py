@@ -288,6 +288,11 @@ class Learner(ABC):
         return 0 if self.batch_steps is None else self.batch_steps.changes
 
     @property
+    def renewals(self) -> int:
+        """How often it dropped what it had learned before: at each change, at a large one several times on its way."""
+        return self.n_changes if self.batch_steps is None else self.batch_steps.renewals
+
+    @property
     def last_change(self) -> int | None:
         """The records that were learned when the last change was noticed; None if there was none, or it is not known.
 
@@ -374,8 +379,8 @@ class Collector(Learner):
 
 def share_changes(learners: Sequence[Learner]) -> None:
     """Let learners of disjoint records of one stream forget what was before a change that only others noticed."""
-    most = max(learner.n_changes for learner in learners)
-    share = min(learner.latest for learner in learners if learner.n_changes == most)
+    most = max(learner.renewals for learner in learners)
+    share = min(learner.latest for learner in learners if learner.renewals == most)
     for learner in learners:
-        if learner.n_changes < most:
+        if learner.renewals < most:
             learner.keep_latest(share)

@@ -232,7 +232,7 @@ class Windows(Collector):
         if not np.array_equal(table, self._unit_table):  # sums of columns with other scales do not add up
             # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
             theta = self._units_at(table).inward(self.point[0]) if self.counts["n_windows"] else self._inner
-            state[: self._kept] = np.append(theta, np.zeros(self._kept - self._d))
+            state[: self._kept] = self.method.in_other_units(self._task(1), state[: self._kept], theta)
         state[self._kept :] = np.append(table, final)
         return plan, state
 
@@ -410,6 +410,11 @@ class Windows(Collector):
         return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
 
     @property
+    def renewals(self) -> int:
+        """See `Learner.renewals`."""
+        return 0 if self.columns is None else self.method.renewals(self._task(1), self._state[: self._kept])
+
+    @property
     def latest(self) -> float:
         """See `Learner.latest`."""
         return 1.0 if self.columns is None else self.method.latest(self._task(self.n_users), self._state[: self._kept])
@@ -495,10 +500,7 @@ class Windows(Collector):
         states = [part._state for part in parts]  # noqa: SLF001 - the same class
         scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]
         theta = self._units_at(scales.reshape(3, -1)[:2]).inward(original)
-        memory = np.zeros(self._kept - self._d)
-        k = 2 * len(self.scales)
-        if all(np.array_equal(state[self._kept :][:k], scales[:k]) for state in states):  # else sums do not add up
-            kept = [state[: self._kept] for state in states]
-            whole = self.method.merge(self._task(1), kept, theta, self.region.project)
-            theta, memory = whole[: self._d], whole[self._d :]
-        self._state = np.concatenate([theta, memory, scales])
+        kept, k, task = [state[: self._kept] for state in states], 2 * len(self.scales), self._task(1)
+        if not all(np.array_equal(state[self._kept :][:k], scales[:k]) for state in states):
+            kept = [self.method.in_other_units(task, state, theta) for state in kept]
+        self._state = np.append(self.method.merge(task, kept, theta, self.region.project), scales)

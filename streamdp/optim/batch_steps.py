@@ -29,10 +29,10 @@ class Probes:
         (d,) what the open probe adds to the sum of the batch, to be the noisy sum of its own records, in cells.
     end
         The records of the batch at the end of the open probe; 0: it is not open.
-    latest
-        The noisy sums of the latest probes, the newest first.
+    sums
+        The noisy sums (d,) of the probes, the newest last.
     blocks
-        All of them, as the blocks of `change`.
+        Those that were looked at more closely, all but the last `waiting` of them, as the blocks of `change`.
     found
         The change of the stream that they show, and where.
     """
@@ -41,8 +41,8 @@ class Probes:
         self.point, self.each, self.louder, self.scale, d = point, each, louder, scale, len(point)
         self.deviation = math.sqrt(2) * scale / cells
         self.open, self.end = np.zeros(d, dtype=np.int64), 0
-        self.latest = np.empty((0, d))
-        self.blocks = np.zeros((change.BLOCKS, change.width(d)))
+        self.sums: list[np.ndarray] = []
+        self.blocks, self.waiting = np.zeros((change.BLOCKS, change.width(d))), 0
         self.found: change.Change | None = None
 
 
@@ -68,6 +68,11 @@ class BatchSteps(ABC):
     def changes(self) -> int:
         """How many changes of the stream were noticed."""
         return 0
+
+    @property
+    def renewals(self) -> int:
+        """See `Learner.renewals`."""
+        return self.changes
 
     @property
     def last_change(self) -> int | None:

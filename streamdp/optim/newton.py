@@ -27,15 +27,18 @@ value.
 Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
 max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
 before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
-scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records.
+scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records. A division that the blocks
+since the last notice do not show alone, beside the way of the query point, is no further change: it is not counted.
 
 Probes. A change would be noticed at the end of a batch only. So within a batch of at least two of them, sums of
 gradients alone are released (docs/proofs/pan_private.md), each of max(512, b_0's 10 d, 10 sqrt(N_0 / s)) records. They
 spend the share s of mu^2, and the batch the rest; the noise of the batch makes the variance of its mean gradient at
 most 4 % larger for that: s / (1 - s) = .04 (1 + b / N_0), s <= 1/2. The same test looks at them, after the blocks, and
-the last ones need N_0 records: with fewer, models that were released at once were poor on real streams. At a change the
-batch ends. If it began before the change its sum is not used, and the probes since are the only blocks.
-Their weight is a fiftieth: they move the query point, and the next ones, which are nearer, count.
+the last ones need N_0 records: with fewer, models that were released at once were poor on real streams. Whether changes
+last is learned from the stream: once three of them came within 16 N_0 records of the one before, probes need 8 N_0, as
+batches do, so that what ends soon is not followed. At a change the batch ends. If it began before the change its sum is
+not used, and the probes since are the only blocks. Their weight is a fiftieth: they move the query point, and the next
+ones, which are nearer, count.
 
 Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
 of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
@@ -60,6 +63,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -85,7 +89,9 @@ _CALM, _LARGE = (16, 8), (16, 64)  # without and with following: a change is not
 _SURE, _SURE_BY_PROBES = 8, 1  # the last blocks of a change have this many N_0 records
 _COST, _MOST = 0.04, 0.5  # the share by which probes may raise the variance of a mean gradient; their most of mu^2
 _PROBE, _LEAST_PROBE = 10.0, 512.0  # records of a probe, over the root of N_0 / share; fewer take longer than learning
+_SOON, _BRIEF = 16, 3  # with so many changes within that many N_0 of the one before, changes do not last
 _LATEST = 16  # so many probes are added up before it is worth looking for a change
+_SHARES = 1 / np.arange(1.0, _LATEST + 1)
 _FAINT = 0.02  # the weight of the batch or probes that showed a change: their query point is far from the next ones
 _AFTER = 0.25  # after a change the first batch has this many N_0
 _PRIOR = 0.5
@@ -95,7 +101,7 @@ _FLOOR = (1.0, 0.3)  # of nu, in rounds about the same records, for logistic and
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
-_SUMS = 5  # the numbers between the curvature and the blocks
+_SUMS = 8  # the numbers between the curvature and the blocks
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
@@ -149,8 +155,8 @@ class Newton(Growing):
         more = SPREADS + 2 if wide and len(scaled) else 0
         super().__init__(np.zeros(self._whole + more), batch)
         """The query point (d,); the weighted mean of what follows the gradient in vectors (size - d,), its weight and v
-        times its square; the records before the last change and how many changes there were; the blocks; the centres
-        (p,) and slopes (p,) of the columns; if `wide`, the numbers of the search, zeros after it."""
+        times its square; `_sums`; the blocks; the centres (p,) and slopes (p,) of the columns; if `wide`, the numbers
+        of the search, zeros after it."""
         self.curvature = curvature
         self._scaled = scaled
         self._project = project
@@ -176,7 +182,12 @@ class Newton(Growing):
     @staticmethod
     def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
         """Return `changes` of steps whose `state` is numbers (size,)."""
-        return int(numbers[curvature.size + 4])
+        return int(numbers[curvature.size + 6])
+
+    @property
+    def renewals(self) -> int:
+        """See `Learner.renewals`."""
+        return int(self._sums[4])
 
     @staticmethod
     def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
@@ -214,8 +225,16 @@ class Newton(Growing):
 
     @property
     def _sums(self) -> np.ndarray:
-        """(5,) the curvature's weight, v times its square, `since`, where sizes of batches began, `changes`: a view."""
-        return self.state[self.curvature.size : self.curvature.size + _SUMS]
+        """The curvature's weight and v times its square, and of changes of the stream: a view (8,).
+
+        The records when the last one was noticed, and those when sizes of batches began anew; `renewals`; the records
+        of blocks since the last one was noticed; `changes`, and how many of them came soon after the one before.
+        """
+        return self._sums_of(self.state)
+
+    def _sums_of(self, state: np.ndarray) -> np.ndarray:
+        """The sums in an array like `state`: a view."""
+        return state[self.curvature.size : self.curvature.size + _SUMS]
 
     @property
     def _blocks(self) -> np.ndarray:
@@ -297,8 +316,8 @@ class Newton(Growing):
         point = Units(self.units).inward(self.estimate)
         return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
 
-    def _begin_anew(self) -> None:
-        """Forget the averages; the query point and the places of changes stay."""
+    def begin_anew(self) -> None:
+        """Forget the averages, whose units are no longer those of the query point; that and the changes stay."""
         d, size = self.curvature.parameters, self.curvature.size
         state = self.state.copy()
         state[d : size + 2] = state[size + _SUMS : self._size] = 0
@@ -332,7 +351,7 @@ class Newton(Growing):
         finally:
             self._replans = before
             if before:
-                self._sums[3] = self._sums[2]
+                self._sums[3] = max(self._sums[2:4])
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -351,10 +370,10 @@ class Newton(Growing):
             if probes.found is not None:
                 before = change.used(self._blocks)
                 if probes.found.block > before:
-                    self._begin_with(probes, probes.found.block - before)
+                    self._begin_with(probes, probes.found.block - before, probes.found.new)
                     return
                 faint, state = _FAINT, self.state.copy()
-                self._forget(state, probes.found.block)
+                self._forget(state, probes.found.block, probes.found.new)
                 self.state[:] = state
         deviation = self.deviation * louder
         tau = self._information(size, deviation)
@@ -365,7 +384,7 @@ class Newton(Growing):
         weight, noise = self._sums[:2].tolist()
         units = narrowed(self.units, self._scaled, self._hessian(self._curved), noise / weight**2)
         if units is not None:
-            self._begin_anew()
+            self.begin_anew()
             self.units[:] = units
 
     @property
@@ -432,9 +451,9 @@ class Newton(Growing):
         if len(rounds) > 1:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], deviations.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
-        curved, sums = state[d : curvature.size], state[curvature.size : curvature.size + 2]
+        curved, sums = state[d : curvature.size], self._sums_of(state)
         curved += ((weights * per_entry) @ means[:, d:] - weight * curved) / (sums[0] + weight)
-        sums += weight, np.sum((weights * per_entry * deviations) ** 2)
+        sums[[0, 1, 5]] += weight, np.sum((weights * per_entry * deviations) ** 2), size
         numbers = weight, weight, information, weight**2 / size, np.sum((weights * deviations) ** 2), size, 0.0
         change.add(self._blocks_of(state), np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
         state[:d] = self._next(points[-1], state)
@@ -460,28 +479,33 @@ class Newton(Growing):
 
     def looks(self, probes: Probes, total: np.ndarray) -> bool:
         """See `BatchSteps.looks`."""
-        d, size, deviation = self.curvature.parameters, probes.each, probes.deviation
+        probes.sums.append(total)
+        probes.waiting += 1
+        d, size, deviation = len(total), probes.each, probes.deviation
         tau = self._information(size, deviation)
-        numbers = tau, tau, tau, tau**2 / size, (tau * deviation / size) ** 2, size, 0.0
-        change.add(probes.blocks, np.concatenate([tau * probes.point, tau / size * total, numbers]))
-        probes.latest = np.concatenate([total[None], probes.latest[: _LATEST - 1]])
-        sums = np.cumsum(probes.latest, axis=0)
-        squares = np.einsum("ij,ij->i", sums, sums) / np.arange(1, len(sums) + 1)
-        if squares.max() * tau * d < change.least_sum(d) / 2 * size**2:  # `find` takes ten times as long
+        latest = np.add.accumulate(probes.sums[: -_LATEST - 1 : -1])
+        largest = (np.einsum("ij,ij->i", latest, latest) * _SHARES[: len(latest)]).max()
+        if largest * tau * d < change.least_sum(d) / 2 * size**2:  # what follows takes ten times as long
             return False
+        numbers = tau, tau, tau, tau**2 / size, (tau * deviation / size) ** 2, size, 0.0
+        for each in probes.sums[-probes.waiting :]:
+            change.add(probes.blocks, np.concatenate([tau * probes.point, tau / size * each, numbers]))
+        probes.waiting = 0
         known, new = (change.used(blocks) for blocks in (self._blocks, probes.blocks))
-        found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), _SURE_BY_PROBES)
+        sure = _SURE if self._sums[7] >= _BRIEF else _SURE_BY_PROBES
+        found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), sure)
         probes.found = found if found is None or not found.scale_alone else None
         return probes.found is not None
 
-    def _begin_with(self, probes: Probes, first: int) -> None:
+    def _begin_with(self, probes: Probes, first: int, new: bool) -> None:
         """Forget all blocks; begin with the probes from the first one on."""
         state, blocks = self.state.copy(), probes.blocks[first : change.used(probes.blocks)]
         share, d = _FAINT * self._kept(float(blocks[:, change.INFORMATION].sum())), self.curvature.parameters
         powers = np.zeros(blocks.shape[1])
         powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
         powers[[change.SQUARES, change.NOISE]] = 2
-        self._forget(state, change.used(self._blocks))
+        self._forget(state, change.used(self._blocks), new)
+        self._sums_of(state)[5] += 0 if new else blocks[:, change.RECORDS].sum()
         self._blocks_of(state)[: len(blocks)] = blocks * share**powers
         state[:d] = self._next(Units(self.units).inward(state[:d]), state)
         self.state[:] = state
@@ -499,7 +523,7 @@ class Newton(Growing):
         if found.scale_alone:
             change.forget_scale(blocks, d, found.block)
         else:
-            self._forget(state, found.block)
+            self._forget(state, found.block, found.new)
         state[:d] = self._next(point, state)
         self.state[:] = state
 
@@ -513,23 +537,33 @@ class Newton(Growing):
         variances = np.maximum(variances, _VARIANCES[huber])
         if huber:
             carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        least = sure * self.noise / curvature.variance
-        return change.find(blocks, carries, variances, float(point[-1]) if huber else None, self.changes == 0, least)
+        find = partial(change.find, hessian=carries, variances=variances, scale=float(point[-1]) if huber else None)
+        find = partial(find, least=sure * self.noise / curvature.variance)
+        found = find(blocks, curved=self.renewals == 0)
+        if found is None or not self.changes:
+            return found
+        records = blocks[:, change.RECORDS]
+        later = blocks[np.cumsum(records[::-1])[::-1] - records / 2 <= self._sums[5]]
+        return found._replace(new=find(later, curved=True) is not None)
 
-    def _forget(self, state: np.ndarray, before: int) -> None:
-        """Forget the first blocks, `before` many, of an array like `state`, as after a change of the stream."""
-        curvature, blocks = self.curvature, self._blocks_of(state)
-        sums, whole = state[curvature.size : curvature.size + _SUMS], float(blocks[:, change.WEIGHT].sum())
+    def _forget(self, state: np.ndarray, before: int, new: bool) -> None:
+        """Forget the first blocks, `before` many, of an array like `state`, as after a change, a `new` one or not."""
+        blocks = self._blocks_of(state)
+        sums, whole = self._sums_of(state), float(blocks[:, change.WEIGHT].sum())
         change.forget(blocks, before)
         kept = float(blocks[:, change.WEIGHT].sum()) / whole
         share = kept + _PRIOR * (1 - kept)
         sums[:2] *= share, share**2
-        sums[2:] = self.records, self.records if self._replans else sums[3], sums[4] + 1
+        sums[3:5] = self.records if self._replans else sums[3], sums[4] + 1
+        if new:
+            sums[7] += sums[6] > 0 and sums[5] * self.curvature.variance < _SOON * self.noise
+            sums[2], sums[5], sums[6] = self.records, 0, sums[6] + 1
 
     @property
     def latest(self) -> float:
         """See `Learner.latest`."""
-        return float(self._blocks[:, change.RECORDS].sum()) / self.records if self.changes and self.records else 1.0
+        records = float(self._blocks[:, change.RECORDS].sum())  # 0: not known, because the averages began anew
+        return records / self.records if self.renewals and self.records and records else 1.0
 
     def keep_latest(self, share: float) -> None:
         """See `Learner.keep_latest`."""
@@ -537,7 +571,7 @@ class Newton(Growing):
         last = np.cumsum(records[::-1])[::-1]  # in the blocks from each one on
         if (before := min(int(np.count_nonzero(last > share * self.records)), len(records) - 1)) > 0:
             state = self.state.copy()
-            self._forget(state, before)
+            self._forget(state, before, new=False)  # the others count it
             d = self.curvature.parameters
             state[:d] = self._next(Units(self.units).inward(state[:d]), state)
             self.state[:] = state
@@ -599,19 +633,22 @@ class Newton(Growing):
         """
         self.records = min(MOST_RECORDS, sum(part.records for part in parts))
         found = [part for part in parts if not part.searching]
+        changes, renewals = max(part.changes for part in parts), max(part.renewals for part in parts)
         if not found:
             self.state[:] = max(parts, key=lambda part: part.records).state
+            self._sums[[4, 6, 7]] = renewals, changes, max(part._sums[7] for part in parts)  # noqa: SLF001
             return
         if len(found) < len(parts):
             average = np.average([part.estimate for part in found], axis=0, weights=[part.records for part in found])
             parts = found
         self.state[self._whole :] = 0
-        self._begin_anew()
+        self.begin_anew()
         d, size = self.curvature.parameters, self.curvature.size
         self.state[:d] = average
         first = max(parts, key=lambda part: float(part._blocks[:, change.INFORMATION].sum()))  # noqa: SLF001
         self.units[:] = first.units
-        self._sums[2:] = 0, 0, max(part.changes for part in parts)
+        later, soon = np.array([part._sums[[5, 7]] for part in parts]).T  # noqa: SLF001
+        self._sums[2:] = 0, 0, renewals, later.sum(), changes, soon.max()
         same = all(np.array_equal(part.units, self.units) for part in parts)
         weights = np.array([part._sums[0] for part in parts])  # noqa: SLF001
         if weights.sum() > 0 and same:

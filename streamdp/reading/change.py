@@ -26,10 +26,14 @@ b)^2 and of records; and the level of the block, 0 if it is not in use."""
 
 
 class Change(NamedTuple):
-    """The first block after a change of the stream, and whether only Huber's scale changed."""
+    """The first block after a change of the stream, and whether only Huber's scale changed.
+
+    `new`: it is not the change that was noticed last, on which the blocks are divided anew.
+    """
 
     block: int
     scale_alone: bool
+    new: bool = True
 
 
 def about(changes: int, record: int | None) -> str | None:

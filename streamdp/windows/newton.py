@@ -133,6 +133,10 @@ class NewtonSteps(Method):
         """As `Method.changes`."""
         return Newton.changes_in(_curvature(task), state)
 
+    def renewals(self, task: Task, state: np.ndarray) -> int:
+        """As `Method.renewals`."""
+        return _steps(task, state).renewals
+
     def latest(self, task: Task, state: np.ndarray) -> float:
         """As `Method.latest`."""
         return _steps(task, state).latest
@@ -141,6 +145,13 @@ class NewtonSteps(Method):
         """As `Method.keep_latest`."""
         steps = _steps(task, state)
         steps.keep_latest(share)
+        return steps.state
+
+    def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """As `Method.in_other_units`; how many changes were noticed stays known."""
+        steps = _steps(task, state)
+        steps.estimate[:] = theta
+        steps.begin_anew()
         return steps.state
 
     def answer(self, task: Task, state: np.ndarray) -> Steps | None:

@@ -124,6 +124,10 @@ class Method(Protocol):
         """Return how many changes of the stream the method noticed, by the state of the last run; 0 by default."""
         return 0
 
+    def renewals(self, task: Task, state: np.ndarray) -> int:
+        """Return how often the method dropped what came before, by `state`: see `Learner.renewals`; 0 by default."""
+        return 0
+
     def latest(self, task: Task, state: np.ndarray) -> float:
         """Return which share of the users of all windows, `task.users`, counts by `state`: see `Learner.latest`."""
         return 1.0
@@ -131,6 +135,13 @@ class Method(Protocol):
     def keep_latest(self, task: Task, state: np.ndarray, share: float) -> np.ndarray:
         """Return the `state` with about the latest `share` of the users of all windows: see `Learner.keep_latest`."""
         return state
+
+    def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Return a state (d + k,) that goes on at `theta` (d,), in other units than those of `state`.
+
+        Sums in several units do not add up, so they begin anew; zeros by default.
+        """
+        return np.append(theta, np.zeros(len(state) - task.d))
 
     def answer(self, task: Task, state: np.ndarray) -> Steps | None:
         """Return the answer of the state of the last run, with its covariance; None if the latter is not known yet.

@@ -112,3 +112,28 @@ def test_only_batches_that_grow_and_follow_in_one_process_have_probes() -> None:
     found.close_batch()
     with found.learner.batch_steps.planned():
         assert found.learner.batch_steps.probing == (0, 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_changes_that_end_soon_are_followed_at_first_and_a_change_that_lasts_is_followed_later(seed: int) -> None:
+    """Days of 12,000 records and disturbances of 2,000, less than two N_0: once each of them was followed, twice."""
+    rng, theta = np.random.default_rng(seed), np.array([0.5, -0.5, 0.5, 0.5])
+    model = PanPrivateRegressor(features=["a", "b", "c", "d"], budget="eps=1,delta=1e-6", seed=seed)
+
+    def learn(records: int, sign: float) -> float:
+        away = []
+        for _ in range(0, records, 1000):
+            away.append(float(np.sum((model.theta[:4] - sign * theta) ** 2)))
+            X = rng.normal(size=(1000, 4))
+            model.learn_arrays(X, sign * X @ theta + rng.normal(size=1000))
+        return float(np.mean(away))
+
+    days = []
+    for _ in range(20):
+        days.append(learn(12_000, 1.0))
+        learn(2000, -1.0)
+    assert 3 <= model.n_changes <= 8
+    assert np.mean(days[8:]) < 0.1
+    learn(40_000, -1.0)
+    assert np.linalg.norm(model.theta[:4] + theta) < 0.1
