@@ -26,7 +26,7 @@ def averages(walk: Newton) -> Averages:
     """The averages of a walk."""
     curvature, (state, _) = walk.curvature, walk.learned().values()
     d, size = curvature.parameters, curvature.size
-    blocks = state[size + 5 : Newton.size(curvature)].reshape(change.BLOCKS, -1)
+    blocks = state[size + 8 : Newton.size(curvature)].reshape(change.BLOCKS, -1)
     point, gradient = change.means(blocks.sum(axis=0), d, isinstance(curvature.loss, Huber))
     information = float(blocks[:, change.INFORMATION].sum())
     return Averages(point, gradient, state[d:size], information, float(state[size]), float(state[size + 1]))
@@ -38,5 +38,5 @@ def with_averages(walk: Newton, gradient: np.ndarray, curved: np.ndarray, varian
     d, size = curvature.parameters, curvature.size
     state[d:size], state[size : size + 2] = curved, (1.0, variance)
     block = np.concatenate([state[:d], gradient, [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
-    change.add(state[size + 5 : Newton.size(curvature)].reshape(change.BLOCKS, -1), block)
+    change.add(state[size + 8 : Newton.size(curvature)].reshape(change.BLOCKS, -1), block)
     return np.asarray(state)
