@@ -21,7 +21,7 @@ NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 ALL_SHARDS = "SELECT * FROM shards WHERE job = :job ORDER BY topic, partition"
 """Reads all shards of a job."""
 
-_LETTERS = "dead_letters"
+_LETTERS = "letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
 
 

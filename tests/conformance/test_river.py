@@ -113,7 +113,7 @@ def numbers(model: Any) -> np.ndarray:
     """What the model has learned up to the last boundary."""
     state: np.ndarray = (
         model.learner.batch_steps.learned()["state"]
-        if hasattr(model.learner, "batch_steps")
+        if model.learner.batch_steps is not None
         else model.learner.arrays.state
     )
     return state

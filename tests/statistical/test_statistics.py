@@ -205,7 +205,7 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
             held.wipe()
             held.open(rng, 3)
             held.add(np.vstack([REST, record]), rng)
-            released = held.close(rng)
+            released = held.close(rng, 3)
             away = [np.abs(released - mean) for mean in means]
             runs[i] = np.sum(away[1] - away[0] if kind is HeldPure else away[1] ** 2 - away[0] ** 2)
         found.append(runs)

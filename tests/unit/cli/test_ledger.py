@@ -125,7 +125,7 @@ def test_caps_of_people_come_from_standard_input(
 def test_mistakes_with_a_ledger(quick: Quick, tmp_path: Path, data: str) -> None:
     for arguments in (["status", "none.db"], ["set-cap", "none.db", "eps=1"], ["export", "none.db"]):
         code, out, err = quick("ledger", *arguments)
-        assert (code, out, "none.db: No such file" in err) == (4, "", True)
+        assert (code, out, "none.db: there is no such store" in err) == (4, "", True)
     assert not list(tmp_path.glob("none.db*"))
     quick("run", write(tmp_path, "late"))
     for arguments, code, said in (
