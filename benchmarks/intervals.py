@@ -2,7 +2,7 @@
 
 `python -m benchmarks.intervals --write` writes intervals.md. Records have three normal columns with the weights 1, -1
 and 1/2, and an intercept for which a class has a given share. A 95 % interval that is given counts for a coefficient;
-one that has an infinite limit or none is not given. No figure is a time.
+one that has an infinite limit or none is not given. No figure is a time. Half an hour on one core.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ def shown(sizes: Sequence[int], draws: int) -> str:
 
 
 PARTS = {
-    "short": lambda quick: shown([10_000], 5 if quick else 40),
-    "long": lambda quick: shown([100_000], 2 if quick else 6),
+    "short": lambda quick: shown([10_000], 5 if quick else 200),
+    "long": lambda quick: shown([100_000], 2 if quick else 40),
+    "million": lambda quick: shown([1_000_000], 1 if quick else 12),
 }
 
 
