@@ -181,7 +181,7 @@ campaign-kills: $(STAMP)
 
 # Takes out lines that privacy rests on, one after another, in a copy of the tree; the tests must notice each.
 mutations: programs $(SPARK)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check cython setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cython 'setuptools>=77'
 	$(BIN)/python -m tests.campaigns.mutations
 
 # A Kafka broker to try things on, until Ctrl-C. Needs Java >= 17 and Maven.
