@@ -70,8 +70,7 @@ def _required(kind: str) -> str:
 
 
 _ELSEWHERE = {
-    **dict.fromkeys(("epsilon", "eps", "delta", "mu"), "model: {budget: 'eps=1'}"),
-    "budget": "model: {budget: 'eps=1'}",
+    **dict.fromkeys(("budget", "epsilon", "eps", "delta", "mu"), "model: {budget: 'eps=1'}"),
     "trust": "model: {trust: process}",
     **dict.fromkeys(("subject", "features", "target"), "schema: {features: ..., target: ..., subject: ...}"),
 }

@@ -310,7 +310,8 @@ class Statistics(Estimator):
             raise ConfigError("features: expected bounds or categories by feature")
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
-        pure = trust == "window" and (budget is None or isinstance(parse_budget(budget), PureDP))
+        spend = HeldSums.default_budget if budget is None else budget
+        pure = trust == "window" and isinstance(parse_budget(spend), PureDP)
         reader = _Reader(SchemaFeatures(features, type(self).__name__), pure)
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in their order."""

@@ -28,8 +28,8 @@ BINS = 1 << 16
 COUNTED, VALUE = 1 / 8, 1 / 2
 """The share of epsilon that the sizes of groups spend, and of a quantile's part that of its value; the rest: limits."""
 REACH = float(ndtri(0.975))
-_FIRST, _RANK, _FACTOR = 1 << 44, 1 << 30, 53
-_CELLS = _MOST = 1 << 20
+_FIRST, _MOST, _FACTOR = 1 << 44, 1 << 20, 53  # the largest weight, the most of them, digits of their factor
+_RANK, _CELLS = 1 << 30, 1 << 20  # units of a rank, and of the noise of a size
 
 
 @lru_cache(maxsize=16)

@@ -31,8 +31,6 @@ FIRST_BATCH = 1000
 GROWTH = 4
 """A batch has at least this part of the records before it."""
 _ROWS, _MOST_ROWS = 1024, 65_536
-
-
 _CAREFUL = 1 - 1e-12  # a norm that rounding does not bring above 1
 
 HELD = (
@@ -40,8 +38,6 @@ HELD = (
     "overwrites them; nobody who sees statistics, a checkpoint or a statement"
 )
 HELD_CAVEATS = ("after a crash the open window is read again; nothing of it has left memory",)
-
-
 _SEVERAL = (
     "spends of a person's records add up so over different batches only; with a ledger the second record of a person "
     "within a batch is refused"

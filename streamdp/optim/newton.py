@@ -101,7 +101,9 @@ _FLOOR = (1.0, 0.3)  # of nu, in rounds about the same records, for logistic and
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
 _NO_COLUMNS = np.zeros(0, dtype=bool)
-_SUMS = 8  # the numbers between the curvature and the blocks
+_WEIGHT, _NOISE, _NOTICED, _REPLANNED, _RENEWALS, _SINCE, _CHANGES, _SOON_AFTER = range(8)
+_SUMS = 8
+"""The numbers between the curvature and the blocks: see `Newton._sums`."""
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
@@ -180,16 +182,6 @@ class Newton(Growing):
         return curvature.size + _SUMS + change.BLOCKS * change.width(curvature.parameters)
 
     @staticmethod
-    def changes_in(curvature: Curvature, numbers: np.ndarray) -> int:
-        """Return `changes` of steps whose `state` is numbers (size,)."""
-        return int(numbers[curvature.size + 6])
-
-    @property
-    def renewals(self) -> int:
-        """See `Learner.renewals`."""
-        return int(self._sums[4])
-
-    @staticmethod
     def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """Check finite numbers (size,) that are to become `state`. Raises `ConfigError` for numbers out of range.
 
@@ -201,10 +193,10 @@ class Newton(Growing):
             raise ConfigError("state: its sums are out of range")
         change.check(blocks, _LARGEST_SUM)
         total = blocks.sum(axis=0)
-        if (total[change.WEIGHT] > 0) != (sums[0] > 0):
+        if (total[change.WEIGHT] > 0) != (sums[_WEIGHT] > 0):
             raise ConfigError("state: its sums are out of range")
         check(numbers[:d])
-        if sums[0] > 0:
+        if sums[_WEIGHT] > 0:
             check(change.means(total, d, isinstance(curvature.loss, Huber))[0])
 
     @property
@@ -227,8 +219,9 @@ class Newton(Growing):
     def _sums(self) -> np.ndarray:
         """The curvature's weight and v times its square, and of changes of the stream: a view (8,).
 
-        The records when the last one was noticed, and those when sizes of batches began anew; `renewals`; the records
-        of blocks since the last one was noticed; `changes`, and how many of them came soon after the one before.
+        The records when the last one was noticed, and those when sizes of batches began anew (`_REPLANNED`);
+        `renewals`; the records of blocks since the last one was noticed; `changes`, and how many of them came soon
+        after the one before.
         """
         return self._sums_of(self.state)
 
@@ -248,12 +241,17 @@ class Newton(Growing):
     @property
     def changes(self) -> int:
         """How many changes of the stream were noticed."""
-        return self.changes_in(self.curvature, self.state)
+        return int(self._sums[_CHANGES])
+
+    @property
+    def renewals(self) -> int:
+        """See `Learner.renewals`."""
+        return int(self._sums[_RENEWALS])
 
     @property
     def last_change(self) -> int | None:
         """See `BatchSteps.last_change`."""
-        return int(self._sums[2]) or None
+        return int(self._sums[_NOTICED]) or None
 
     def answer(self, least: int = BATCHES) -> Steps | None:
         """The answer (d,) without shrinkage, with its covariance; None if it is not known. NaN: not that of the scale.
@@ -264,7 +262,7 @@ class Newton(Growing):
         normal residuals.
         """
         curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
-        weight, noise = self._sums[:2].tolist()
+        weight, noise = self._sums[:_NOTICED].tolist()
         if self.searching or not weight:
             return None
         units, entries = Units(self.units), noise / weight**2
@@ -335,7 +333,7 @@ class Newton(Growing):
     def _size_after(self, records: int) -> int:
         balance = self.noise / self.curvature.variance
         first = max(self._least_batch, 4 * math.sqrt(balance))
-        since = int(self._sums[3])
+        since = int(self._sums[_REPLANNED])
         if since:
             first = max(first, _AFTER * balance)
         later = max(0, records - since)
@@ -351,7 +349,7 @@ class Newton(Growing):
         finally:
             self._replans = before
             if before:
-                self._sums[3] = max(self._sums[2:4])
+                self._sums[_REPLANNED] = max(self._sums[[_NOTICED, _REPLANNED]])
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -381,7 +379,7 @@ class Newton(Growing):
         self.learn([Round(self.estimate, total, deviation)], size, tau, omega)
         if self._follow and faint == 1:
             self.follow(_SURE)
-        weight, noise = self._sums[:2].tolist()
+        weight, noise = self._sums[:_NOTICED].tolist()
         units = narrowed(self.units, self._scaled, self._hessian(self._curved), noise / weight**2)
         if units is not None:
             self.begin_anew()
@@ -408,7 +406,7 @@ class Newton(Growing):
         state = np.zeros_like(self.state)
         state[d - 2 : d], state[self._whole :] = search.place, search.numbers
         state[:d] = self._project(state[:d])
-        state[self.curvature.size + 2 : self.curvature.size + _SUMS] = self._sums[2:]
+        self._sums_of(state)[_NOTICED:] = self._sums[_NOTICED:]
         self.state[:] = state
 
     def _search(self, total: np.ndarray, size: int) -> None:
@@ -427,7 +425,7 @@ class Newton(Growing):
         state = np.zeros_like(self.state)
         state[d - 2 : d] = search.place
         state[:d] = self._project(state[:d])
-        state[self.curvature.size + 2 : self.curvature.size + _SUMS] = self._sums[2:]
+        self._sums_of(state)[_NOTICED:] = self._sums[_NOTICED:]
         if search.clear:
             state[self._size : self._whole] = self._seen_units.ravel()
         else:
@@ -452,8 +450,8 @@ class Newton(Growing):
             for point, mean, deviation in zip(points[:, :q], means[:, :q], deviations.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
         curved, sums = state[d : curvature.size], self._sums_of(state)
-        curved += ((weights * per_entry) @ means[:, d:] - weight * curved) / (sums[0] + weight)
-        sums[[0, 1, 5]] += weight, np.sum((weights * per_entry * deviations) ** 2), size
+        curved += ((weights * per_entry) @ means[:, d:] - weight * curved) / (sums[_WEIGHT] + weight)
+        sums[[_WEIGHT, _NOISE, _SINCE]] += weight, np.sum((weights * per_entry * deviations) ** 2), size
         numbers = weight, weight, information, weight**2 / size, np.sum((weights * deviations) ** 2), size, 0.0
         change.add(self._blocks_of(state), np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
         state[:d] = self._next(points[-1], state)
@@ -492,7 +490,7 @@ class Newton(Growing):
             change.add(probes.blocks, np.concatenate([tau * probes.point, tau / size * each, numbers]))
         probes.waiting = 0
         known, new = (change.used(blocks) for blocks in (self._blocks, probes.blocks))
-        sure = _SURE if self._sums[7] >= _BRIEF else _SURE_BY_PROBES
+        sure = _SURE if self._sums[_SOON_AFTER] >= _BRIEF else _SURE_BY_PROBES
         found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), sure)
         probes.found = found if found is None or not found.scale_alone else None
         return probes.found is not None
@@ -505,7 +503,7 @@ class Newton(Growing):
         powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
         powers[[change.SQUARES, change.NOISE]] = 2
         self._forget(state, change.used(self._blocks), new)
-        self._sums_of(state)[5] += 0 if new else blocks[:, change.RECORDS].sum()
+        self._sums_of(state)[_SINCE] += 0 if new else blocks[:, change.RECORDS].sum()
         self._blocks_of(state)[: len(blocks)] = blocks * share**powers
         state[:d] = self._next(Units(self.units).inward(state[:d]), state)
         self.state[:] = state
@@ -537,13 +535,13 @@ class Newton(Growing):
         variances = np.maximum(variances, _VARIANCES[huber])
         if huber:
             carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        find = partial(change.find, hessian=carries, variances=variances, scale=float(point[-1]) if huber else None)
-        find = partial(find, least=sure * self.noise / curvature.variance)
+        scale, least = float(point[-1]) if huber else None, sure * self.noise / curvature.variance
+        find = partial(change.find, hessian=carries, variances=variances, scale=scale, least=least)
         found = find(blocks, curved=self.renewals == 0)
         if found is None or not self.changes:
             return found
         records = blocks[:, change.RECORDS]
-        later = blocks[np.cumsum(records[::-1])[::-1] - records / 2 <= self._sums[5]]
+        later = blocks[np.cumsum(records[::-1])[::-1] - records / 2 <= self._sums[_SINCE]]
         return found._replace(new=find(later, curved=True) is not None)
 
     def _forget(self, state: np.ndarray, before: int, new: bool) -> None:
@@ -553,11 +551,14 @@ class Newton(Growing):
         change.forget(blocks, before)
         kept = float(blocks[:, change.WEIGHT].sum()) / whole
         share = kept + _PRIOR * (1 - kept)
-        sums[:2] *= share, share**2
-        sums[3:5] = self.records if self._replans else sums[3], sums[4] + 1
+        sums[[_WEIGHT, _NOISE]] *= share, share**2
+        sums[_RENEWALS] += 1
+        if self._replans:
+            sums[_REPLANNED] = self.records
         if new:
-            sums[7] += sums[6] > 0 and sums[5] * self.curvature.variance < _SOON * self.noise
-            sums[2], sums[5], sums[6] = self.records, 0, sums[6] + 1
+            sums[_SOON_AFTER] += sums[_CHANGES] > 0 and sums[_SINCE] * self.curvature.variance < _SOON * self.noise
+            sums[_CHANGES] += 1
+            sums[_NOTICED], sums[_SINCE] = self.records, 0
 
     @property
     def latest(self) -> float:
@@ -636,7 +637,8 @@ class Newton(Growing):
         changes, renewals = max(part.changes for part in parts), max(part.renewals for part in parts)
         if not found:
             self.state[:] = max(parts, key=lambda part: part.records).state
-            self._sums[[4, 6, 7]] = renewals, changes, max(part._sums[7] for part in parts)  # noqa: SLF001
+            soon = max(part._sums[_SOON_AFTER] for part in parts)  # noqa: SLF001
+            self._sums[[_RENEWALS, _CHANGES, _SOON_AFTER]] = renewals, changes, soon
             return
         if len(found) < len(parts):
             average = np.average([part.estimate for part in found], axis=0, weights=[part.records for part in found])
@@ -647,14 +649,14 @@ class Newton(Growing):
         self.state[:d] = average
         first = max(parts, key=lambda part: float(part._blocks[:, change.INFORMATION].sum()))  # noqa: SLF001
         self.units[:] = first.units
-        later, soon = np.array([part._sums[[5, 7]] for part in parts]).T  # noqa: SLF001
-        self._sums[2:] = 0, 0, renewals, later.sum(), changes, soon.max()
+        since, soon = np.array([part._sums[[_SINCE, _SOON_AFTER]] for part in parts]).T  # noqa: SLF001
+        self._sums[_NOTICED:] = 0, 0, renewals, since.sum(), changes, soon.max()
         same = all(np.array_equal(part.units, self.units) for part in parts)
-        weights = np.array([part._sums[0] for part in parts])  # noqa: SLF001
+        weights = np.array([part._sums[_WEIGHT] for part in parts])  # noqa: SLF001
         if weights.sum() > 0 and same:
             state = self.state.copy()
             state[d:size] = np.average([part._curved for part in parts], axis=0, weights=weights)  # noqa: SLF001
-            state[size : size + 2] = np.sum([part._sums[:2] for part in parts], axis=0)  # noqa: SLF001
+            self._sums_of(state)[:_NOTICED] = np.sum([part._sums[:_NOTICED] for part in parts], axis=0)  # noqa: SLF001
             blocks = self._blocks_of(state)
             blocks[0] = np.sum([part._blocks.sum(axis=0) for part in parts], axis=0)  # noqa: SLF001
             blocks[0, change.LEVEL] = max(part._blocks[:, change.LEVEL].max() for part in parts)  # noqa: SLF001

@@ -131,7 +131,7 @@ class NewtonSteps(Method):
 
     def changes(self, task: Task, state: np.ndarray) -> int:
         """As `Method.changes`."""
-        return Newton.changes_in(_curvature(task), state)
+        return _steps(task, state).changes
 
     def renewals(self, task: Task, state: np.ndarray) -> int:
         """As `Method.renewals`."""

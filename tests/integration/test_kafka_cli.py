@@ -403,11 +403,8 @@ def test_two_workers_learn_groups_with_effects_of_their_own(trained: Trained, qu
     """Each has a model of its partition, with all groups; the answer is their average."""
     text = JOB.replace("  publish_topic: MODELS\n", "").replace("publish: model.json\nholdout: data.csv\n", "")
     text = text.replace("[EWR, JFK]", "{categories: [EWR, JFK], per: true}").replace("  budget: eps\n", "", 1)
-    text = (
-        text.replace("estimator: LDPASGDClassifier", "trust: process")
-        .replace("eps=3", "eps=160")
-        .replace("eps=1\n", "eps=8\n  batch_size: 20\n")  # a partition has some 50 people
-    )
+    text = text.replace("estimator: LDPASGDClassifier", "trust: process").replace("eps=3", "eps=160")
+    text = text.replace("eps=1\n", "eps=8\n  batch_size: 20\n")  # a partition has some 50 people
     trained.write("groups.yaml", "groups", "groups.db", text)
     store, at = trained.folder / "groups.db", {"folder": trained.folder}
     expected = len(messages(trained.bootstrap, trained.topic))
