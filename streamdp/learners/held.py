@@ -22,7 +22,6 @@ from streamdp.privacy.mechanisms.base import ARITHMETIC
 
 WHOLE = 2**20
 """A window has this many records, if nothing ends it before."""
-_PIECES = 256
 _CAREFUL = 1 - 1e-12  # more than the error of a sum of shares
 
 
@@ -35,6 +34,10 @@ class HeldPure:
     trust = HELD
     caveats: Sequence[str] = HELD_CAVEATS
     repeats = True
+    _totals: dict[Any, np.ndarray]
+    _places: np.ndarray
+    """The bins of the rows, for each of `_ranks`, in an array that is longer than there are rows."""
+    _rows: int
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks, float]]) -> None:
         assert isinstance(budget, PureDP), "the caller chooses by the budget"
@@ -49,39 +52,44 @@ class HeldPure:
         share = sum(share for _, share in summed) or 1.0
         self._scale = (self._cells * ARITHMETIC + moved / share) / epsilon
         self.variance = 2 * (self._scale / self._cells) ** 2
-        self._totals = self._nothing()
-        self._places: dict[Any, list[np.ndarray]] = {}  # the bins of each row, in pieces
+        self._ranks = [block for block, _ in blocks if isinstance(block, Ranks)]
+        vars(self).update(self._nothing())
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_places": {}, "_totals": self._nothing()}
+        return self.__dict__ | self._nothing()
 
-    def _nothing(self) -> dict[Any, np.ndarray]:
-        return {block: np.zeros(block.size, dtype=np.int64) for block, _ in self.parts if not isinstance(block, Ranks)}
+    def _nothing(self) -> dict[str, Any]:
+        summed = [block for block, _ in self.parts if not isinstance(block, Ranks)]
+        totals = {block: np.zeros(block.size, dtype=np.int64) for block in summed}
+        return {"_totals": totals, "_places": np.zeros((len(self._ranks), 0), dtype=np.int64), "_rows": 0}
 
     def open(self, rng: Any, batch: int) -> None:
         """See `BatchSum.open`."""
 
     def add(self, X: np.ndarray, rng: Any) -> None:
         """See `BatchSum.add`."""
+        rows = self._rows + len(X)
+        if rows > self._places.shape[1]:
+            longer = np.zeros((len(self._ranks), 2 * rows), dtype=np.int64)
+            longer[:, : self._rows] = self._places[:, : self._rows]
+            shorter, self._places = self._places, longer
+            shorter[:] = 0
         for block, factor in self.parts:
-            if not isinstance(block, Ranks):
+            if isinstance(block, Ranks):
+                bins = block.of(X)
+                self._places[self._ranks.index(block), self._rows : rows] = bins
+                bins[:] = 0
+            else:
                 self._totals[block] += block.total(X, factor * self._cells)
-                continue
-            pieces = self._places.setdefault(block, [])
-            pieces.append(block.of(X))
-            if len(pieces) > _PIECES:
-                self._places[block] = [np.concatenate(pieces)]
-                for piece in pieces:
-                    piece[:] = 0
+        self._rows = rows
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
         """See `BatchSum.close`."""
         found = []
         for block, _ in self.parts:
             if isinstance(block, Ranks):
-                places = np.concatenate(self._places[block])
+                places = self._places[self._ranks.index(block), : self._rows]
                 found.append(block.released(places, self._epsilons[block], rng))
-                places[:] = 0
             else:
                 noise = grid_laplace(rng, self._scale, block.size)
                 found.append((self._totals[block] + noise) / self._cells)
@@ -90,9 +98,9 @@ class HeldPure:
 
     def wipe(self) -> None:
         """See `BatchSum.wipe`."""
-        for array in (*self._totals.values(), *(piece for pieces in self._places.values() for piece in pieces)):
+        for array in (*self._totals.values(), self._places):
             array[:] = 0
-        self._places = {}
+        self._rows = 0
 
 
 class HeldSums(Sums):

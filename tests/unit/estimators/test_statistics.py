@@ -653,9 +653,9 @@ def test_nothing_of_an_open_window_is_in_a_state_or_copy() -> None:
     copied = model.clone(include_attributes=True)
     held = copied.learner._sum
     assert not any(total.any() for total in held._totals.values())
-    assert not held._places
+    assert not held._places.any()
     model.learner.discard()
-    assert not model.learner._sum._places
+    assert not model.learner._sum._places.any()
 
 
 @pytest.mark.parametrize("every", [None, "1 day"])
