@@ -118,12 +118,6 @@ class Entropy(_Words):
         zeros = _ZEROS[: len(view)] if len(view) <= len(_ZEROS) else bytes(len(view))
         key.encryptor().update_into(zeros, view)
 
-    def __copy__(self) -> Entropy:
-        return Entropy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Entropy:
-        return Entropy()
-
     def __reduce__(self) -> tuple[type[Entropy], tuple[()]]:
         return Entropy, ()
 
@@ -176,12 +170,6 @@ class FreshWords:
             fill_random(out.data.cast("B"))
         return out
 
-    def __copy__(self) -> FreshWords:
-        return FreshWords()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FreshWords:
-        return FreshWords()
-
     def __reduce__(self) -> tuple[type[FreshWords], tuple[()]]:
         return FreshWords, ()
 
@@ -221,6 +209,11 @@ def uniform(words: np.ndarray) -> np.ndarray:
 def entropy(seed: int | None) -> Rng:
     """The generator for an estimator: cryptographic, or reproducible, and not private, if there is a seed."""
     return Entropy() if seed is None else SeededEntropy(seed)
+
+
+def fresh_words(seed: int | None) -> FreshWords | SeededEntropy:
+    """As `entropy`, for what must stay private if the memory is read by an intruder."""
+    return FreshWords() if seed is None else SeededEntropy(seed)
 
 
 def _after_fork() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import total_ordering
 from typing import TYPE_CHECKING
 
 import scipy
@@ -52,8 +51,7 @@ def _text(value: float) -> str:
     return short if float(short) == value else repr(value)
 
 
-@total_ordering
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class PureDP:
     """(epsilon, 0)-differential privacy. Raises `BudgetError` unless `epsilon` is positive and finite.
 
@@ -69,9 +67,6 @@ class PureDP:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
-
-    def __lt__(self, other: object) -> bool:
-        return self.epsilon < other.epsilon if isinstance(other, PureDP) else NotImplemented
 
     def __str__(self) -> str:
         return f"eps={_text(self.epsilon)}"
@@ -100,8 +95,7 @@ class ApproxDP:
         return f"eps={_text(self.epsilon)},delta={_text(self.delta)}"
 
 
-@total_ordering
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class GaussianDP:
     """mu-Gaussian differential privacy.
 
@@ -118,9 +112,6 @@ class GaussianDP:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", _positive("mu", self.mu))
-
-    def __lt__(self, other: object) -> bool:
-        return self.mu < other.mu if isinstance(other, GaussianDP) else NotImplemented
 
     def __str__(self) -> str:
         return f"mu={_text(self.mu)}"

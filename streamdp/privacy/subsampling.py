@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.privacy.entropy import Entropy, SeededEntropy, forks
+from streamdp.privacy.entropy import Entropy, SeededEntropy, draw, forks
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, check_serviceable
 
 LEAST_NOISE = 0.25
@@ -132,19 +132,11 @@ def sample(users: int, rate: float, rng: Entropy | SeededEntropy) -> np.ndarray:
         raise ConfigError(f"expected a rate in (0, 1], got {rate}")
     if rate == 1:
         return np.arange(users)
-    limit = np.uint64(int(rate * 2.0**64))
-    drawn, done = [], 0
-    with rng.lock:
-        while done < users:
-            before, at = forks(), rng.position
-            words = rng.words[at : at + users - done]
-            rng.words[0] = at + len(words)
-            found = np.flatnonzero(words < limit) + done
-            words[:] = 0
-            if rng.private and forks() != before:  # the parent has these words, too; here they were overwritten
-                continue
-            drawn.append(found)
-            done += len(words)
-            if done < users:
-                rng.refill()
-    return np.concatenate(drawn) if drawn else np.arange(0)
+    while True:
+        before = forks()
+        with rng.lock:
+            words = draw(rng, users)
+        drawn = np.flatnonzero(words < np.uint64(int(rate * 2.0**64)))
+        words[:] = 0
+        if forks() == before or not rng.private:  # otherwise a parent and its child would draw the same users
+            return drawn
