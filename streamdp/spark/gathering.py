@@ -28,12 +28,12 @@ partial sum for each shard, of about d^2 / 2 + 2 d numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
     from streamdp.config.job import JobConfig
 
+Scaled = tuple[np.ndarray, np.ndarray]
+"""The columns (k,) that are scaled, and their centres and scales (2, k)."""
 BATCH = "batch"
 """The column with the number of the estimator's batch, from 0; of a window 0."""
 BLOCKS = f"{SHARD} long, {SEALED} binary, {BATCH} int, features binary, targets binary, sizes binary"
@@ -132,11 +134,11 @@ def _digest(*parts: bytes) -> str:
     return digest.hexdigest()
 
 
-class Ask(Protocol):
-    """What is asked of records; it goes to executors."""
+Ask = Callable[[Any, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""What is asked of records; it goes to executors.
 
-    def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return a sum of a `learner` over users with `sizes` (n,) records of X (N, p) and y (N,), sorted by user."""
+It returns a sum of a learner over users with sizes (n,) of the records X (N, p) and y (N,), which are sorted by user.
+"""
 
 
 @dataclass(frozen=True)
@@ -198,43 +200,36 @@ class GatheredRecords:
             raise SourceError("the source gave other records when it was read again: write the DataFrame to a file")
 
 
-@dataclass(frozen=True)
-class BatchSum:
-    """Asks for the part of a batch of an estimator of `streamdp.learners.divided`."""
-
-    state: Mapping[str, Any]  # of the estimator before the batch, which was released
-
-    def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """As `Ask`: see `Batches.part`."""
-        learner.load_state_dict(dict(self.state))
-        part: np.ndarray = learner.part(X, y)
-        return part
-
-
 def learn_batches(records: GatheredRecords, learner: Any) -> None:
     """Learn the batches of `learner`, at the boundary of its records. After a `SourceError`, load a state."""
-    learner.learn_parts(records.sizes, lambda batch, state: records.ask(BatchSum(state), batch))
+    learner.learn_parts(records.sizes, lambda batch, state: records.ask(partial(_batch_sum, state), batch))
 
 
-@dataclass(frozen=True)
-class UserSum:
-    """Asks the users of a window."""
+def _batch_sum(state: dict[str, Any], learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """An `Ask` for the part of a batch, after a state of the estimator before it, which was released."""
+    learner.load_state_dict(state)
+    part: np.ndarray = learner.part(X, y)
+    return part
 
-    name: str  # a method of `WindowRecords` that returns a sum over users
-    arguments: tuple[Any, ...]
-    # the columns (k,) that are scaled, and their centres and scales (2, k); None before they are known
-    scaled: tuple[np.ndarray, np.ndarray] | None
 
-    def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """As `Ask`."""
-        users = learner.learner.users_of(X, y, sizes)
-        try:
-            if self.scaled is not None:
-                users.rescale(*self.scaled)
-            total: np.ndarray = getattr(users, self.name)(*self.arguments)
-            return total
-        finally:
-            users.wipe()
+def user_sum(
+    name: str,
+    arguments: tuple[Any, ...],
+    scaled: Scaled | None,
+    learner: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    sizes: np.ndarray,
+) -> np.ndarray:
+    """As `Ask`, for a window: the method of `WindowRecords` with this name returns the sum, after `rescale`."""
+    users = learner.learner.users_of(X, y, sizes)
+    try:
+        if scaled is not None:
+            users.rescale(*scaled)
+        total: np.ndarray = getattr(users, name)(*arguments)
+        return total
+    finally:
+        users.wipe()
 
 
 class ClusterUsers:
@@ -243,7 +238,7 @@ class ClusterUsers:
     def __init__(self, records: GatheredRecords, learner: Any) -> None:
         self._records = records
         self.project = learner.learner.region.project
-        self._scaled: tuple[np.ndarray, np.ndarray] | None = None
+        self._scaled: Scaled | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
         """See `windows.task.Users.gradients`; `NotImplementedError`: they stay on the executors."""
@@ -265,7 +260,5 @@ class ClusterUsers:
         """Do nothing: the driver takes the records from Spark's cache when the batch ends."""
 
     def _sum(self, name: str, *arguments: Any) -> np.ndarray:
-        total = np.zeros(1)
-        for part in self._records.ask(UserSum(name, arguments, self._scaled)):
-            total = total + part
-        return total
+        parts = self._records.ask(partial(user_sum, name, arguments, self._scaled))
+        return sum(parts, start=np.zeros(1))

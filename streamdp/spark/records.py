@@ -33,11 +33,6 @@ SHARD, PLACE, LOAD = "shard", "place", "load"
 """The columns beside those of the schema: the shard, the place in the order of the DataFrame, and a shard's load."""
 
 
-def column_name(number: int) -> str:
-    """Return the name of the column of this `number` between machines: no user's name can clash with it."""
-    return f"c{number}"
-
-
 def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, salt: int) -> DataFrame:
     """Select the columns of the schema, as texts and numbers, with `SHARD` and `PLACE`.
 
@@ -53,7 +48,8 @@ def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, s
         shard = sf.pmod(sf.xxhash64(sf.lit(salt), columns[schema.subject]), sf.lit(shards))
     else:
         shard = _sharding(schema.subject_type, key, shards)(columns[schema.subject])
-    named = [column.alias(column_name(i)) for i, column in enumerate(columns.values())]
+    # Between machines the columns have numbers as names, with which no user's name can clash.
+    named = [column.alias(f"c{i}") for i, column in enumerate(columns.values())]
     return frame.select(*named, shard.cast("long").alias(SHARD), place.alias(PLACE))
 
 

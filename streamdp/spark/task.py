@@ -31,7 +31,7 @@ from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.loans import CarriedRows
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import learn
-from streamdp.spark.records import LOAD, PLACE, SHARD, column_name
+from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import seal
 from streamdp.store.snapshot import Counts
 from streamdp.store.state_codec import decode_state, encode_state
@@ -218,6 +218,6 @@ class Lane:
 
 def decoded(rows: pa.RecordBatch, schema: Schema) -> tuple[pl.DataFrame, np.ndarray]:
     """Return n `rows` of `records.prepared` as the frame that a schema encodes, and their places (n,) int64."""
-    names = {column_name(i): name for i, name in enumerate(schema.columns)}
+    names = {f"c{i}": name for i, name in enumerate(schema.columns)}
     table = pa.Table.from_batches([rows.select(list(names))]).rename_columns(list(names.values()))
     return pl.DataFrame(pl.from_arrow(table)), rows.column(PLACE).to_numpy()
