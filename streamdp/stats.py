@@ -244,10 +244,8 @@ class HeavyHitters(_Single):
         ledger: Ledger | None = None,
         seed: int | None = None,
     ) -> None:
-        self.length, self.budget, self.ledger, self.seed = length, budget, ledger, seed
         check_whole("length", length, 1, 64)
-        declared, features = {_NAME: {"heavy_hitters": _VALUE}}, {_VALUE: {"text": length}}
-        self.estimator = Statistics(declared, features, budget, "nobody", ledger, seed)
+        self._begin(locals(), "heavy_hitters", {"text": length})
 
     def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one text.
