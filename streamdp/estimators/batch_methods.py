@@ -11,23 +11,11 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import ConfigError, NotAvailableError, is_number
-from streamdp.learners.batches import Batches, BatchPlan
+from streamdp.learners.batches import Batches
 from streamdp.learners.divided import GatheredPart
 from streamdp.learners.divided import learn_parts as learn_divided
 from streamdp.optim.ac_sa import Phase
 from streamdp.optim.planned import Planned
-
-
-def batch_plan(model: Any) -> BatchPlan:
-    """The parameters of an estimator, `model`, that plan its batches."""
-    return BatchPlan(
-        model.method,
-        model.horizon,
-        model.batch_size,
-        model.smoothness,
-        model.strong_convexity,
-        model.change,
-    )
 
 
 def batch(self: Any) -> tuple[int, int, int]:

@@ -50,7 +50,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import LOSSES, Huber, Loss, loss_for
-from streamdp.privacy.entropy import entropy
+from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
     ApproxDP,
@@ -80,7 +80,7 @@ FORMAT = 1
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
-def of_learner(kind: type[Learner], name: str) -> Any:
+def of_learner(kind: Any, name: str) -> Any:
     """A public attribute of estimators that is the `name` of their learner, a `kind`, with its documentation."""
     return property(lambda self: getattr(self.learner, name), doc=getattr(kind, name).__doc__)
 
@@ -165,8 +165,8 @@ class Estimator(river_base.Estimator):
         self._admission.refused = n
 
     def _words(self) -> Entropy | SeededEntropy | FreshWords:
-        """The source of the noise."""
-        return entropy(self.seed)
+        """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
+        return fresh_words(self.seed) if self.learns.noisy_from_first else entropy(self.seed)
 
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
@@ -567,10 +567,7 @@ class Estimator(river_base.Estimator):
         """Whether the state may leave memory now: no raw record and no unreleased contribution is in memory."""
         return self.learner.pending == 0
 
-    @property
-    def to_boundary(self) -> int:
-        """How many records to learn until the next boundary, at most; 0 at a boundary."""
-        return self.learner.to_boundary
+    to_boundary: int = of_learner(Learner, "to_boundary")
 
     def boundary_within(self, records: int) -> int:
         """Return how many of the next records to learn so as to end at a boundary.
@@ -596,18 +593,8 @@ class Estimator(river_base.Estimator):
                 self.learner.close()
                 self.second_use.close(self.learner)
 
-    @property
-    def least_records(self) -> int | None:
-        """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
-        return self.learner.least_records
-
-    @property
-    def on_border(self) -> bool:
-        """Whether theta sits on the border of its domain, up to 1 % of its size: a larger one may hold a better theta.
-
-        False before the features are known, and without a domain.
-        """
-        return self.learner.on_border
+    least_records: int | None = of_learner(Learner, "least_records")
+    on_border: bool = of_learner(Learner, "on_border")
 
     @property
     def quality(self) -> Quality | None:
@@ -637,15 +624,8 @@ class Estimator(river_base.Estimator):
         near = [bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2]
         return float(self._decided(np.array([near]))[0]) if near else None
 
-    @property
-    def n_changes(self) -> int:
-        """See `Learner.n_changes`: to look for changes spends nothing."""
-        return self.learner.n_changes
-
-    @property
-    def last_change(self) -> int | None:
-        """See `Learner.last_change`."""
-        return self.learner.last_change
+    n_changes: int = of_learner(Learner, "n_changes")
+    last_change: int | None = of_learner(Learner, "last_change")
 
     @property
     def change_note(self) -> str | None:

@@ -16,26 +16,22 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators import batch_methods as methods
-from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.pan import PanBatches
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
-from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 
-def _fresh_words(model: Any) -> FreshWords | SeededEntropy:
-    return FreshWords() if model.seed is None else SeededEntropy(model.seed)
-
-
 def _pan(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:
-    given = model.domain is not None
-    return PanBatches(problem, budget, rng, methods.batch_plan(model), given_domain=given, mechanism=model.mechanism)
+    plan, domain = given(BatchPlan, model), model.domain is not None
+    return PanBatches(problem, budget, rng, plan, given_domain=domain, mechanism=model.mechanism)
 
 
 _GUARANTEE = """
@@ -71,7 +67,6 @@ class PanPrivateRegressor(Regressor):
 
     learns = PanBatches
     _make_learner = _pan
-    _words = _fresh_words
     phase = property(methods.phase)
     interval = methods.interval
     settling = methods.settling
@@ -116,7 +111,6 @@ class PanPrivateClassifier(Classifier):
 
     learns = PanBatches
     _make_learner = _pan
-    _words = _fresh_words
     phase = property(methods.phase)
     interval = methods.interval
     settling = methods.settling

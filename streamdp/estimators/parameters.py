@@ -1,4 +1,4 @@
-"""The documentation of the public estimators, composed so that each parameter is described once.
+"""The parameters of the public estimators: their documentation, in which each is described once, and their values.
 
 An estimator keeps its own signature, summary and example; `documented` adds the guarantee and the parameters.
 """
@@ -6,11 +6,16 @@ An estimator keeps its own signature, summary and example; `documented` adds the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from inspect import cleandoc, signature
 from textwrap import indent
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Estimator = TypeVar("Estimator", bound=type)
+Plan = TypeVar("Plan", bound="DataclassInstance")
 
 REGRESSION_LOSSES = '"huber", "quantile", or `Squared(clip=None, target_bound=..., radius=...)`'
 CLASSIFICATION_LOSSES = '"logistic", "softmax" or "hinge"'
@@ -80,6 +85,11 @@ BATCHED: Mapping[str, str] = {
     },
 }
 """As `SHARED`, for the estimators whose `method` may be "newton"."""
+
+
+def given(kind: type[Plan], model: Any) -> Plan:
+    """A plan, a dataclass of this `kind`: its fields are parameters of an estimator, `model`."""
+    return kind(**{field.name: getattr(model, field.name) for field in fields(kind)})
 
 
 def documented(

@@ -50,7 +50,7 @@ from streamdp.learners.ranks import Ranks
 from streamdp.learners.series import Series
 from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
 from streamdp.ledger.periods import whole_seconds
-from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
+from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
 
@@ -325,9 +325,7 @@ class Statistics(Estimator):
         self._construct(arguments)
 
     def _words(self) -> Any:
-        if self.trust == "shuffler":
-            return entropy(self.seed)
-        return FreshWords() if self.seed is None else SeededEntropy(self.seed)
+        return entropy(self.seed) if self.trust == "shuffler" else fresh_words(self.seed)
 
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
         make = partial(self._make_window, problem, budget, rng)

@@ -23,7 +23,7 @@ from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
 from streamdp.learners.learner import Collector, Learner, People
 from streamdp.learners.user_windows import Windows
-from streamdp.privacy.entropy import FreshWords, SeededEntropy, entropy
+from streamdp.privacy.entropy import FreshWords, entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
 from streamdp.validation.held_out import HeldOut
@@ -70,8 +70,7 @@ class Validation(SecondUse):
         if isinstance(learner, Windows):
             learner.hold_out = self.held_out
         if self.holds_out:
-            fresh = FreshWords() if seeded is None else SeededEntropy(seeded)
-            first = self._learns.noisy_from_first
+            fresh, first = fresh_words(seeded), self._learns.noisy_from_first
             self.validator: Validator = HeldOut(self._plan, self._task, d, fresh, self._budget, first)
         else:
             words = FreshWords() if isinstance(learner.rng, FreshWords) else entropy(seeded)

@@ -388,8 +388,7 @@ class Batches(Learner):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary: the contributions of an open batch are not in it."""
-        return super().__getstate__() | {"open": OpenBatch(), "probes": None, "seen": self.seen - self.pending}
+        return super().__getstate__() | {"probes": None}
 
     def discard(self) -> None:
         """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""

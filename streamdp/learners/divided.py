@@ -27,7 +27,7 @@ read it. Proof: docs/proofs/shuffled_sum.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ import numpy as np
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Learner, OpenBatch
-from streamdp.learners.linear_problem import Columns
 from streamdp.learners.sums import Sums
 from streamdp.optim.growing import Growing
 from streamdp.privacy.guarantees import Budget
@@ -112,12 +111,10 @@ class GatheredPart(Learner):
         self._inner.begin_planned()
         return self._inner, found
 
-    def _none(self) -> Any:
+    def _none(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("a learner that gathers learns nothing")
 
-    def begin(self, columns: Columns) -> None:
-        """Not here."""
-        self._none()
+    begin = read = merge = _none
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
@@ -127,14 +124,6 @@ class GatheredPart(Learner):
     def learned(self) -> dict[str, Any]:
         """That of the learner."""
         return self._inner.learned()
-
-    def read(self, state: Mapping[str, Any]) -> None:
-        """As `Learner.read`: not here."""
-        self._none()
-
-    def merge(self, parts: Sequence[Any], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """As `Learner.merge`: not here."""
-        self._none()
 
 
 def _same(batches: Batches) -> Batches:

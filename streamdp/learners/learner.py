@@ -32,6 +32,11 @@ NEIGHBOURS = (
     "because public: how many records there are, which of them do not fit the schema and why, the subject and the "
     "budget of each, and so which ones a cap refuses"
 )
+ONE_BREAK_IN = (
+    "the operator while a record passes through memory; afterwards nobody: it protects against one break-in into the "
+    "memory of this estimator at any moment, together with everything that was ever saved or served"
+)
+"""The trust in a pan-private learner."""
 
 
 class OpenBatch:
@@ -150,7 +155,9 @@ class Learner(ABC):
         self.open: OpenBatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"fast": None}
+        """A copy holds the state of the last boundary: what is open is not in it."""
+        opened = None if self.open is None else OpenBatch(self.open.repeats)
+        return self.__dict__ | {"fast": None, "open": opened, "seen": self.seen - self.pending}
 
     @property
     def p(self) -> int:
@@ -262,7 +269,10 @@ class Learner(ABC):
 
     @property
     def on_border(self) -> bool:
-        """Whether theta sits on the border of its domain, up to 1 % of its size."""
+        """Whether theta sits on the border of its domain, up to 1 % of its size: a larger one may hold a better theta.
+
+        False before the columns are known, and without a domain.
+        """
         return False
 
     @property
@@ -279,12 +289,12 @@ class Learner(ABC):
 
     @property
     def least_records(self) -> int | None:
-        """With fewer records a model is about as good as a constant; None if it is not known."""
+        """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
         return self.batch_steps.least if self.batch_steps is not None and self.seen[0] else None
 
     @property
     def n_changes(self) -> int:
-        """How many changes of the stream were noticed in what was released; 0 for a learner that looks for none."""
+        """How many changes of the stream were noticed in what was released, which spends nothing; 0: not looked for."""
         return 0 if self.batch_steps is None else self.batch_steps.changes
 
     @property

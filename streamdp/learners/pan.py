@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdp.errors import check_choice
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
+from streamdp.learners.learner import ONE_BREAK_IN
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.batch_steps import Probes
 from streamdp.optim.record_kernel import RecordKernel
@@ -29,10 +30,7 @@ class PanBatches(Batches):
     for comparisons.
     """
 
-    trust = (
-        "the operator while a record passes through memory; afterwards nobody: it protects against one break-in into "
-        "the memory of this estimator at any moment, together with everything that was ever saved or served"
-    )
+    trust = ONE_BREAK_IN
     methods = ("newton", "ac-sa")
     noisy_from_first = True
     rng: FreshWords | SeededEntropy

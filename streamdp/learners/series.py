@@ -155,11 +155,6 @@ class Series(Learner):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary."""
-        opened = None if self.open is None else OpenBatch(self.open.repeats)
-        return super().__getstate__() | {"open": opened, "seen": self.seen - self.pending}
-
     def model(self) -> dict[str, Any]:
         """See `Learner.model`."""
         return self._any.model() | {"window": self._length}

@@ -181,7 +181,6 @@ class ShuffleBatches(Batches):
         return Analyzer(params).sum_of_counts(ones[:-1], params.users)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary."""
         state = super().__getstate__()
         return state if self.columns is None else state | {"_ones": np.zeros_like(self._ones)}
 

@@ -22,7 +22,7 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Block
-from streamdp.learners.learner import Learner, OpenBatch
+from streamdp.learners.learner import ONE_BREAK_IN, Learner, OpenBatch
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget
@@ -100,11 +100,7 @@ class Pan:
         What a vector spends, and its blocks with their shares of the budget, which add up to 1.
     """
 
-    trust = (
-        "the operator while a record passes through memory; afterwards nobody: it protects against one break-in into "
-        "the memory of this estimator at any moment, together with everything that was ever saved or served"
-    )
-
+    trust = ONE_BREAK_IN
     repeats = False
     caveats: Sequence[str] = ("two break-ins within one batch are not covered", _SEVERAL, _AGAIN)
 
@@ -359,10 +355,6 @@ class Sums(Learner):
         return [*self._sum.caveats]
 
     # -- state -------------------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary."""
-        return super().__getstate__() | {"open": OpenBatch(self.open.repeats), "seen": self.seen - self.pending}
 
     def model(self) -> dict[str, Any]:
         """See `Learner.model`."""

@@ -53,55 +53,56 @@ _CELLS = 2**22  # the largest size of an array with one row for each user who an
 
 @dataclass(frozen=True)
 class UserWindow:
-    """How records are collected by user.
+    """How records are collected by user, and other parameters that learners of users share.
 
-    `items`: the most records of a user in one report or window. `records`: the records of the stream after which all
-    users report, or the window may end. `spread`: the root mean square distance of a user's average gradient from the
-    mean; None: not known.
+    `items_per_user`: the most records of a user in one report or window. `window`: the records of the stream after
+    which all users report, or the window may end. `spread`: the root mean square distance of a user's average gradient
+    from the mean; None: not known. For the others see the estimators.
 
     Raises `ConfigError` for parameters out of range.
     """
 
-    items: int
-    records: int
+    items_per_user: int
+    window: int
     spread: float | None
+    scaling: str | None
+    change: str | None
+    smoothness: float | None
+    strong_convexity: float
 
     def __post_init__(self) -> None:
-        check_whole("items_per_user", self.items, 1, MOST_ITEMS)
-        check_whole("window", self.records, 1, MOST_WINDOW)
+        check_whole("items_per_user", self.items_per_user, 1, MOST_ITEMS)
+        check_whole("window", self.window, 1, MOST_WINDOW)
         if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
             raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
 
     def spread_for(self, bound: float) -> float:
         """The spread for plans, of gradients with a bound: if it is not known, as of independent records."""
-        usual = bound / math.sqrt(self.items)
+        usual = bound / math.sqrt(self.items_per_user)
         return min(bound, usual if self.spread is None else self.spread)
 
 
 @dataclass(frozen=True)
-class UserPlan:
-    """The further parameters of user-level reports; see the estimators.
+class UserPlan(UserWindow):
+    """The parameters of user-level reports; see the estimators.
 
     Raises `ConfigError` for parameters out of range.
     """
 
     method: str
     centre: str
-    scaling: str | None
-    seconds: float | None
+    window_seconds: float | None
     horizon: int | None
     batch_size: int | None
-    smoothness: float | None
-    strong_convexity: float
-    change: str | None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("centre", self.centre, ("zero", "asked"))
         check_choice("method", self.method, ("auto", "asgd", "ac-sa"))
         if self.scaling is not None:
             check_choice("scaling", self.scaling, SCALINGS, " or None")
-        if self.seconds is not None and not (is_number(self.seconds) and self.seconds > 0):
-            raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.seconds!r}")
+        if (seconds := self.window_seconds) is not None and not (is_number(seconds) and seconds > 0):
+            raise ConfigError(f"window_seconds: expected a positive number, or None, got {seconds!r}")
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
             if value is not None:
                 check_whole(name, value, 1, MOST_RECORDS)
@@ -112,8 +113,8 @@ class UserReports(Collector):
 
     The raw records of open users are in `people` and nowhere else.
 
-    `problem`, `budget`, `rng`: as for every learner. `window`, `plan`: its further parameters. `given_domain`: whether
-    the domain of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters. `given_domain`: whether the domain
+    of the problem is a parameter, and not the usual one.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -145,7 +146,6 @@ class UserReports(Collector):
         problem: LinearProblem,
         budget: Budget,
         rng: Entropy | SeededEntropy,
-        window: UserWindow,
         plan: UserPlan,
         *,
         given_domain: bool,
@@ -153,7 +153,7 @@ class UserReports(Collector):
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
         usual = "ac-sa" if planned else "asgd"
-        self.window, self.plan, self.given, self._given_domain = window, plan, problem, given_domain
+        self.plan, self.given, self._given_domain = plan, problem, given_domain
         self.method = usual if plan.method == "auto" else plan.method
         self.follows = follows(plan.change, None if self.method == "asgd" else f'with method="{self.method}"')
         if self.method == "asgd":
@@ -164,7 +164,7 @@ class UserReports(Collector):
             problem = replace(problem, loss=weighted_by_norm(problem.loss), domain=domain)
         super().__init__(problem, budget, rng)
         self.region = replace(region, problem=problem)
-        self.people = OpenUsers(window.items, window.records, plan.seconds)
+        self.people = OpenUsers(plan.items_per_user, plan.window, plan.window_seconds)
         self.counts = {"n_users": 0}
         UserMean(budget, 1.0, 2.0, 1, 1, 1.0)  # a budget that cannot be served is an error now
 
@@ -198,10 +198,9 @@ class UserReports(Collector):
 
     def _begin_steps(self) -> BatchSteps:
         plan, problem, region = self.plan, self.problem, self.region
-        if self.method == "asgd":
-            start = region.project(problem.loss.start(self._d))
-            return Asgd(self._reports(), start, region.project, plan.batch_size)
         start = region.project(problem.loss.start(self._d))
+        if self.method == "asgd":
+            return Asgd(self._reports(), start, region.project, plan.batch_size)
         bounds = Problem(
             problem.loss.bound, region.beta, region.convexity, region.reach(start), self._noise, True, self._spread
         )
@@ -223,15 +222,15 @@ class UserReports(Collector):
     @property
     def _spread(self) -> float:
         """The root mean square distance of a user's average gradient from the mean, for plans."""
-        bound, items = self.problem.loss.bound, int(self.window.items)
-        if self.method != "asgd" or self.window.spread is not None:
-            return self.window.spread_for(bound)
+        bound, items = self.problem.loss.bound, int(self.plan.items_per_user)
+        if self.method != "asgd" or self.plan.spread is not None:
+            return self.plan.spread_for(bound)
         return bound * max(1 / items, 0.5 / math.sqrt(items))
 
     def mean_of(self, users: int) -> UserMean:
         """The private mean over so many `users`."""
         loss, spread = self.problem.loss, self._spread
-        sensitivity = sensitivity_of_average(loss, int(self.window.items))
+        sensitivity = sensitivity_of_average(loss, int(self.plan.items_per_user))
         if self.plan.centre == "asked":
             return UserMean.planned(self.budget, loss.bound, sensitivity, self._d, users, spread)
         mean = UserMean(self.budget, loss.bound, sensitivity, self._d, users, spread, cut=spread)
@@ -508,7 +507,7 @@ class UserReports(Collector):
             named = ", in units of the target's bounds," * (self.search.bounds is not None)
             domain = self.region.caveats(self.batch_steps.estimate, named)
         caveats = [
-            f"there are {self.counts['n_users']:,} reports, each on up to {self.window.items} records of one user",
+            f"there are {self.n_users:,} reports, each on up to {self.plan.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
             *scale,
             *domain,
@@ -521,10 +520,6 @@ class UserReports(Collector):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary: the records of open users are not in it."""
-        return super().__getstate__() | {"seen": self.seen - self.pending}
-
     def model(self) -> dict[str, Any]:
         """See `Learner.model`."""
         plan, place = self.plan, self.region.text
@@ -536,7 +531,7 @@ class UserReports(Collector):
             "loss": repr(self.given.loss),
             "budget": str(self.budget),
             "plan": repr(planned),
-            "users": repr((int(self.window.items), self._spread, plan.centre)),
+            "users": repr((int(self.plan.items_per_user), self._spread, plan.centre)),
             "scaling": repr((self.search.bounds, self.search.searched)),
         }
 

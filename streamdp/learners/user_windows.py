@@ -14,7 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdp.data.floats import finite_array
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError, check_choice
+from streamdp.errors import (
+    BudgetError,
+    ConfigError,
+    NotAtBoundaryError,
+    NotAvailableError,
+    TooFewUsersError,
+    check_choice,
+)
 from streamdp.learners.learner import Collector, People
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
@@ -24,10 +31,11 @@ from streamdp.learners.window_buffer import Gathering
 from streamdp.learners.window_scales import Scales
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
+from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.statement import WINDOW, Unit
-from streamdp.reading.batch_intervals import Steps
+from streamdp.reading.batch_intervals import WINDOWS, Steps
 from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import NEWTON, method_for
@@ -48,19 +56,16 @@ def _plan(method: Method, task: Task) -> Any:
 
 
 @dataclass(frozen=True)
-class WindowPlan:
-    """The further parameters of windows; see the estimators.
+class WindowPlan(UserWindow):
+    """The parameters of windows; see the estimators.
 
     Raises `ConfigError` for parameters out of range.
     """
 
     method: str | Method
-    scaling: str | None
-    change: str | None
-    smoothness: float | None
-    strong_convexity: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.scaling is not None:
             check_choice("scaling", self.scaling, ("private", "none"), " or None")
 
@@ -68,8 +73,8 @@ class WindowPlan:
 class Windows(Collector):
     """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else.
 
-    `problem`, `budget`, `rng`: as for every learner. `window`, `plan`: its further parameters. `given_domain`: whether
-    the domain of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters. `given_domain`: whether the domain
+    of the problem is a parameter, and not the usual one.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -100,7 +105,6 @@ class Windows(Collector):
         problem: LinearProblem,
         budget: Budget,
         rng: Entropy | SeededEntropy,
-        window: UserWindow,
         plan: WindowPlan,
         *,
         given_domain: bool,
@@ -109,12 +113,12 @@ class Windows(Collector):
             raise BudgetError(f"windows of users: expected eps=E,delta=D, got {budget}")
         super().__init__(problem, budget, rng)
         self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
-        self.window, self.plan, self.given, self._given_domain = window, plan, problem, given_domain
+        self.plan, self.given, self._given_domain = plan, problem, given_domain
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
         usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
         self._automatic = isinstance(plan.method, str) and plan.method == "auto"
         self._use(usual if self._automatic else plan.method)
-        self.gathered = Gathering(window.items, window.records)
+        self.gathered = Gathering(plan.items_per_user, plan.window)
         self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
 
     def _use(self, method: str | Method) -> None:
@@ -145,29 +149,27 @@ class Windows(Collector):
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
         the columns that are scaled, and 1 for those that are final. One array, so that no exception can part them."""
         try:
-            self._planned(int(self.window.records))  # when the window may first end, it has at most this many users
+            self._planned(int(self.plan.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
             if self._automatic and self.method.name == NEWTON:
                 self._use(_PLANNED)
                 self.begin(columns)
                 return
-            raise TooFewUsersError(
-                f"window: {self.window.records} records are too few: {error}", error.needed
-            ) from None
+            raise TooFewUsersError(f"window: {self.plan.window} records are too few: {error}", error.needed) from None
 
     def _task(self, users: int) -> Task:
         loss = self.problem.loss
         return Task(
             users=users,
-            items=int(self.window.items),
+            items=int(self.plan.items_per_user),
             d=self._d,
             budget=self.budget,
             bound=loss.bound,
-            sensitivity=sensitivity_of_average(loss, int(self.window.items)),
+            sensitivity=sensitivity_of_average(loss, int(self.plan.items_per_user)),
             smoothness=self.region.beta,
             convexity=self.region.convexity,
             distance=self._distance,
-            spread=self.window.spread_for(loss.bound),
+            spread=self.plan.spread_for(loss.bound),
             curvature=self._curvature,
             scaled=bool(len(self.scales)),
             own=() if self.columns is None else self.columns.own,
@@ -400,29 +402,24 @@ class Windows(Collector):
         return self.counts["n_stopped"]
 
     def answer(self) -> Steps | None:
-        """As `Batches.answer`."""
-        found = self.method.answer(self._task(1), self._state[: self._kept])
+        """As `Batches.answer`, from one window on."""
+        if (steps := self.batch_steps) is None:
+            raise NotAvailableError(f'interval: method="{self.method.name}" has none')
+        found = steps.answer(WINDOWS)
         return None if found is None else found.through(self.units.outward)
 
     @property
-    def n_changes(self) -> int:
-        """See `Learner.n_changes`."""
-        return 0 if self.columns is None else self.method.changes(self._task(1), self._state[: self._kept])
-
-    @property
-    def renewals(self) -> int:
-        """See `Learner.renewals`."""
-        return 0 if self.columns is None else self.method.renewals(self._task(1), self._state[: self._kept])
-
-    @property
-    def latest(self) -> float:
-        """See `Learner.latest`."""
-        return 1.0 if self.columns is None else self.method.latest(self._task(self.n_users), self._state[: self._kept])
+    def batch_steps(self) -> Newton | None:  # type: ignore[override]
+        """See `Method.steps`: a copy, for reading."""
+        if self.columns is None:
+            return None
+        return self.method.steps(self._task(self.n_users), self._state[: self._kept])
 
     def keep_latest(self, share: float) -> None:
         """See `Learner.keep_latest`."""
-        kept = self.method.keep_latest(self._task(self.n_users), self._state[: self._kept], share)
-        self._state = np.append(kept, self._state[self._kept :])
+        if (steps := self.batch_steps) is not None:
+            steps.keep_latest(share)
+            self._state = np.append(steps.state, self._state[self._kept :])
 
     @property
     def least_records(self) -> int | None:
@@ -442,7 +439,7 @@ class Windows(Collector):
             domain = self.region.caveats(self._inner, named)
         n_users, n_windows, n_stopped = (self.counts[name] for name in ("n_users", "n_windows", "n_stopped"))
         return [
-            f"{n_windows:,} windows of {n_users:,} users with up to {self.window.items} records each were "
+            f"{n_windows:,} windows of {n_users:,} users with up to {self.plan.items_per_user} records each were "
             f"released by {self.method.name}; {n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
             *(self.scales.caveats(self._scaled_columns[2]) if begun else []),
@@ -452,18 +449,14 @@ class Windows(Collector):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary: the open window is not in it."""
-        return super().__getstate__() | {"seen": self.seen - self.pending}
-
     def discard(self) -> None:
         """Discard the open window."""
         self.gathered.discard()
 
     def model(self) -> dict[str, Any]:
         """See `Learner.model`."""
-        spread = self.window.spread_for(self.problem.loss.bound)
-        planned = (repr(self.method), int(self.window.items), int(self.window.records), spread)
+        spread = self.plan.spread_for(self.problem.loss.bound)
+        planned = (repr(self.method), int(self.plan.items_per_user), int(self.plan.window), spread)
         problem = (self.region.beta, self.region.convexity, self.region.text)
         return {
             "budget": str(self.budget),

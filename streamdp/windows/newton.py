@@ -25,7 +25,6 @@ from streamdp.optim.newton import Newton, Round
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.reading.batch_intervals import WINDOWS, Steps
 from streamdp.windows.task import Method, Release, Task, Users
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
@@ -129,34 +128,18 @@ class NewtonSteps(Method):
             steps.follow(_SURE)
         return Release(steps.state, len(plan.shares) * plan.users)
 
-    def changes(self, task: Task, state: np.ndarray) -> int:
-        """As `Method.changes`."""
-        return _steps(task, state).changes
-
-    def renewals(self, task: Task, state: np.ndarray) -> int:
-        """As `Method.renewals`."""
-        return _steps(task, state).renewals
-
-    def latest(self, task: Task, state: np.ndarray) -> float:
-        """As `Method.latest`."""
-        return _steps(task, state).latest
-
-    def keep_latest(self, task: Task, state: np.ndarray, share: float) -> np.ndarray:
-        """As `Method.keep_latest`."""
-        steps = _steps(task, state)
-        steps.keep_latest(share)
-        return steps.state
+    def steps(self, task: Task, state: np.ndarray) -> Newton:
+        """As `Method.steps`."""
+        steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, shrinks=task.scaled, own=task.own)
+        steps.state[:], steps.records = state, task.users
+        return steps
 
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """As `Method.in_other_units`; how many changes were noticed stays known."""
-        steps = _steps(task, state)
+        steps = self.steps(task, state)
         steps.estimate[:] = theta
         steps.begin_anew()
         return steps.state
-
-    def answer(self, task: Task, state: np.ndarray) -> Steps | None:
-        """As `Method.answer`, from one window on."""
-        return _steps(task, state).answer(WINDOWS)
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """As `Method.check`."""
@@ -170,16 +153,9 @@ class NewtonSteps(Method):
         A step of the averages would lack what the rounds of each part said about the Hessian (`secants`).
         """
         whole = Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled, own=task.own)
-        whole.merge([_steps(task, state) for state in states], average)
+        whole.merge([self.steps(task, state) for state in states], average)
         whole.estimate[:] = average
         return whole.state
-
-
-def _steps(task: Task, state: np.ndarray) -> Newton:
-    """The steps after all windows, which had `task.users` users."""
-    steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, shrinks=task.scaled, own=task.own)
-    steps.state[:], steps.records = state, task.users
-    return steps
 
 
 def _curvature(task: Task) -> Curvature:

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from streamdp.errors import NotAvailableError
 from streamdp.optim.curvature import Curvature
+from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP
-from streamdp.reading.batch_intervals import Steps
 
 
 @dataclass(frozen=True)
@@ -120,21 +119,12 @@ class Method(Protocol):
         """k, how many private numbers the method keeps from window to window, whatever its users; 0 by default."""
         return 0
 
-    def changes(self, task: Task, state: np.ndarray) -> int:
-        """Return how many changes of the stream the method noticed, by the state of the last run; 0 by default."""
-        return 0
+    def steps(self, task: Task, state: np.ndarray) -> Newton | None:
+        """The steps by the state of the last run, after windows with `task.users` users; None, as by default: none.
 
-    def renewals(self, task: Task, state: np.ndarray) -> int:
-        """Return how often the method dropped what came before, by `state`: see `Learner.renewals`; 0 by default."""
-        return 0
-
-    def latest(self, task: Task, state: np.ndarray) -> float:
-        """Return which share of the users of all windows, `task.users`, counts by `state`: see `Learner.latest`."""
-        return 1.0
-
-    def keep_latest(self, task: Task, state: np.ndarray, share: float) -> np.ndarray:
-        """Return the `state` with about the latest `share` of the users of all windows: see `Learner.keep_latest`."""
-        return state
+        They say which changes of the stream were noticed, and the answer with its covariance.
+        """
+        return None
 
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Return a state (d + k,) that goes on at `theta` (d,), in other units than those of `state`.
@@ -142,13 +132,6 @@ class Method(Protocol):
         Sums in several units do not add up, so they begin anew; zeros by default.
         """
         return np.append(theta, np.zeros(len(state) - task.d))
-
-    def answer(self, task: Task, state: np.ndarray) -> Steps | None:
-        """Return the answer of the state of the last run, with its covariance; None if the latter is not known yet.
-
-        Raises `NotAvailableError` if the method never knows it, as by default.
-        """
-        raise NotAvailableError(f'interval: method="{self.name}" has none')
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         """Check a stored state (d + k,), finite, that a run released; the number of users of the task is ignored.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 
-def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any, averaged: bool) -> LocalReports:
+def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
     steps = Steps(model.eta, model.alpha, model.clock)
     return LocalReports(
         problem,
@@ -40,17 +40,9 @@ def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any, avera
         mechanism=model.mechanism,
         steps=steps,
         scaling=model.scaling,
-        averaged=averaged,
+        averaged=isinstance(model, LDPASGDRegressor | LDPASGDClassifier),
         change=model.change,
     )
-
-
-def _last_iterate(self: Any, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
-    return _reports(self, problem, budget, rng, averaged=False)
-
-
-def _average(self: Any, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
-    return _reports(self, problem, budget, rng, averaged=True)
 
 
 _GUARANTEE = """
@@ -103,7 +95,7 @@ class LDPSGDRegressor(Regressor):
     """
 
     learns = LocalReports
-    _make_learner = _last_iterate
+    _make_learner = _reports
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
@@ -143,7 +135,7 @@ class LDPASGDRegressor(Regressor):
     """
 
     learns = LocalReports
-    _make_learner = _average
+    _make_learner = _reports
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
@@ -187,7 +179,7 @@ class LDPSGDClassifier(Classifier):
     """
 
     learns = LocalReports
-    _make_learner = _last_iterate
+    _make_learner = _reports
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")
@@ -227,7 +219,7 @@ class LDPASGDClassifier(Classifier):
     """
 
     learns = LocalReports
-    _make_learner = _average
+    _make_learner = _reports
     randomizer = property(methods.randomizer)
     absorb = methods.absorb
     n_asked = of_learner(LocalReports, "n_asked")

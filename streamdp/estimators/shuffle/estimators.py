@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from streamdp.errors import ConfigError
 from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.estimator import of_learner
-from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
+from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.shuffle import methods as own
 from streamdp.estimators.targets import Classifier, Regressor
+from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
 from streamdp.optim.domains import Domain
@@ -35,8 +36,8 @@ def _shuffle(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Sh
     cohort = None if model.cohort is None else cohort_of(model.cohort)
     if cohort is not None and model.features is None:
         raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
-    plan, given = methods.batch_plan(model), model.domain is not None
-    return ShuffleBatches(problem, budget, rng, plan, given_domain=given, cohort=cohort)
+    plan, domain = given(BatchPlan, model), model.domain is not None
+    return ShuffleBatches(problem, budget, rng, plan, given_domain=domain, cohort=cohort)
 
 
 _GUARANTEE = """

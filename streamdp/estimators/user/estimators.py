@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators import batch_methods
 from streamdp.estimators.estimator import of_learner
-from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
 from streamdp.learners.linear_problem import LinearProblem
@@ -33,19 +33,7 @@ if TYPE_CHECKING:
 
 
 def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> UserReports:
-    plan = UserPlan(
-        model.method,
-        model.centre,
-        model.scaling,
-        model.window_seconds,
-        model.horizon,
-        model.batch_size,
-        model.smoothness,
-        model.strong_convexity,
-        model.change,
-    )
-    given = model.domain is not None
-    return UserReports(problem, budget, rng, methods.user_window(model), plan, given_domain=given)
+    return UserReports(problem, budget, rng, given(UserPlan, model), given_domain=model.domain is not None)
 
 
 _GUARANTEE = """

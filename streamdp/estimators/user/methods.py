@@ -10,18 +10,13 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.user_answers import UserReport
-from streamdp.learners.user_reports import UserReports, UserWindow
+from streamdp.learners.user_reports import UserReports
 from streamdp.learners.user_windows import Windows
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.windows.records import WindowUsers
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
-
-
-def user_window(model: Any) -> UserWindow:
-    """How an estimator, `model`, collects records by user."""
-    return UserWindow(model.items_per_user, model.window, model.spread)
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
@@ -57,7 +52,7 @@ def randomizer(self: Any) -> UserRandomizer:
         learner.batch_steps.place,
         learner.coordinate,
         learner.centre.copy(),
-        int(learner.window.items),
+        int(learner.plan.items_per_user),
         learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
         learner.units,
         learner.search.ask(),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators import batch_methods
 from streamdp.estimators.estimator import of_learner
-from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user import methods
 from streamdp.learners.linear_problem import LinearProblem
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 
 def _windows(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Windows:
-    plan = WindowPlan(model.method, model.scaling, model.change, model.smoothness, model.strong_convexity)
-    given = model.domain is not None
-    return Windows(problem, budget, rng, methods.user_window(model), plan, given_domain=given)
+    return Windows(problem, budget, rng, given(WindowPlan, model), given_domain=model.domain is not None)
 
 
 _GUARANTEE = """
