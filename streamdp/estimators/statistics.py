@@ -59,11 +59,10 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 Trust = Literal["nobody", "process", "window", "shuffler"]
-KINDS = ("mean", "sum", "count", "proportion", "histogram", "quantile", "heavy_hitters")
 BINS = 1024
 """The bins of a quantile between the declared bounds."""
 MOST_CELLS = 1 << 16
-_KEYS = {
+KINDS = {
     "mean": ("by", "share"),
     "sum": ("by", "share"),
     "count": ("share",),
@@ -72,6 +71,7 @@ _KEYS = {
     "quantile": ("of", "by", "share"),
     "heavy_hitters": ("share",),
 }
+"""The further keys of each kind of statistic."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ class _Reader:
         if len(kinds) != 1:
             raise ConfigError(f"{name!r}: expected a mapping with one of {', '.join(KINDS)}")
         kind = kinds[0]
-        if unknown := sorted(map(str, given.keys() - {kind, *_KEYS[kind]})):
-            known = ", ".join((kind, *_KEYS[kind]))
-            raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], _KEYS[kind])}")
+        if unknown := sorted(map(str, given.keys() - {kind, *KINDS[kind]})):
+            known = ", ".join((kind, *KINDS[kind]))
+            raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], KINDS[kind])}")
         share = given.get("share", 1.0)
         if not (is_number(share) and 1e-6 <= share <= 1e6):
             raise ConfigError(f"{name!r}: expected share to be a number from 1e-6 to 1e6")
