@@ -137,11 +137,9 @@ class Beside(SecondUse):
             learner.learn(X[~drawn], y[~drawn], None, None)
 
     def close(self, learner: Learner) -> None:
-        """See `SecondUse.close`."""
         self.learner.close()
 
     def discard(self) -> None:
-        """See `SecondUse.discard`."""
         self.learner.discard()
 
     def caveats(self, learner: Learner) -> list[str]:
@@ -157,15 +155,12 @@ class Beside(SecondUse):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        """See `SecondUse.model`."""
         return {"beside": repr((self._share, self.statistics.model_dict()))}
 
     def state(self) -> dict[str, Any]:
-        """See `SecondUse.state`."""
         return {_STATE: {"records": np.array([self.learner.weight]), **self.learner.learned()}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `SecondUse.load`."""
         records = finite_array(state[_STATE], "records", (1,))
         if records[0] < 0:
             raise ConfigError("state: expected a number of records")
@@ -173,7 +168,6 @@ class Beside(SecondUse):
         self.learner.seen[0] = int(records[0])
 
     def take_sum(self, parts: Sequence[Self]) -> None:
-        """See `SecondUse.take_sum`."""
         learners = [part.learner for part in parts]
         self.learner.merge(learners, lambda arrays: np.sum(arrays, axis=0))
         self.learner.seen[0] = sum(int(one.weight) for one in learners)

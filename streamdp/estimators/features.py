@@ -253,7 +253,6 @@ class SchemaFeatures(Features):
         self._pack_into(self._view if view is None else view, 0, *columns, y)
 
     def constants(self) -> list[Any]:
-        """See `Features.constants`."""
         return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
 
     def frame(self, X: Any) -> np.ndarray:

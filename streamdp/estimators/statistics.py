@@ -603,7 +603,6 @@ class Statistics(Estimator):
         raise NotAvailableError("statistics predict nothing: see get()")
 
     def model_dict(self) -> dict[str, Any]:
-        """See `Estimator.model_dict`."""
         shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self.declared]
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 

@@ -67,7 +67,6 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return super()._learner(kind, what)
 
     def model_dict(self) -> dict[str, Any]:
-        """See `Estimator.model_dict`."""
         return super().model_dict() | {"link": self.link}
 
     def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> float:
@@ -147,7 +146,6 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         return loss
 
     def model_dict(self) -> dict[str, Any]:
-        """See `Estimator.model_dict`."""
         # Labels of numpy as those of Python: they are equal, and each version of numpy shows them in its own way.
         labels = [label.item() if isinstance(label, np.generic) else label for label in self.labels]
         return super().model_dict() | {"classes": [repr(label) for label in labels]}

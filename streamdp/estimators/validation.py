@@ -120,7 +120,6 @@ class Validation(SecondUse):
     def learn(
         self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
-        """See `SecondUse.learn`."""
         if self.own and (budget is not None or amounts is not None) and learner.per_record_budgets:
             learner.learn(X, y, budget, amounts)
             return
@@ -165,7 +164,6 @@ class Validation(SecondUse):
         return None if learned.all() else learned
 
     def close(self, learner: Learner) -> None:
-        """See `SecondUse.close`."""
         if self.holds_out:
             self._end_block(learner)
 
@@ -255,17 +253,13 @@ class Validation(SecondUse):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        """See `SecondUse.model`."""
         return {"validation": repr(self._plan)}
 
     def state(self) -> dict[str, Any]:
-        """See `SecondUse.state`."""
         return {"answers": self.validator.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `SecondUse.load`."""
         self.validator.load(state["answers"])
 
     def take_sum(self, parts: Sequence[Self]) -> None:
-        """See `SecondUse.take_sum`."""
         self.validator.take_sum([part.validator for part in parts])

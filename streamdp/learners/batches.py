@@ -169,7 +169,6 @@ class Batches(Learner):
     # -- set-up ------------------------------------------------------------------------------------------------------
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         self.columns, problem, p = columns, self.problem, len(columns)
         vectors = Vectors(problem.size(p), problem.loss.bound, problem.loss.sensitivity)
         if self.method == "newton":
@@ -239,7 +238,6 @@ class Batches(Learner):
         return self.batch - self.open.taken if self.open.taken else 0
 
     def boundary_within(self, records: int) -> int:
-        """See `Learner.boundary_within`."""
         if self.columns is None:
             return records
         left = self.batch_steps.batch - self.open.taken
@@ -254,7 +252,6 @@ class Batches(Learner):
 
     @property
     def full(self) -> int:
-        """See `Learner.full`."""
         return self.batch
 
     def close(self) -> None:
@@ -339,7 +336,6 @@ class Batches(Learner):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """See `Learner.point`."""
         return self.batch_steps.estimate, False
 
     def answer(self) -> Steps | None:
@@ -360,16 +356,13 @@ class Batches(Learner):
 
     @property
     def pools(self) -> bool:
-        """See `Learner.pools`."""
         return self.method == "newton"
 
     @property
     def on_border(self) -> bool:
-        """See `Learner.on_border`."""
         return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         several = (
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
             "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
@@ -399,7 +392,6 @@ class Batches(Learner):
         self.total[:] = 0
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
         planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
@@ -408,16 +400,13 @@ class Batches(Learner):
         return {"loss": repr(self.given.loss), "budget": str(self.budget), "plan": repr(planned)}
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         return self.batch_steps.learned()
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`."""
         sequences: Any = [part.batch_steps for part in parts]
         if any(part.weight for part in parts):
             self.batch_steps.estimate[:] = average([steps.estimate for steps in sequences])

@@ -272,7 +272,6 @@ class Thirds(Values):
 
     @property
     def size(self) -> int:
-        """See `Block.size`."""
         return 3 * self.groups.count
 
     norm = 1.0

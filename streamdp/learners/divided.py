@@ -71,7 +71,6 @@ class GatheredPart(Learner):
 
     @property
     def room(self) -> int:
-        """See `Learner.room`."""
         while self.open.taken >= self.full:
             self._before += self._inner.batch_steps.batch
             self._inner.batch_steps.skip()
@@ -91,7 +90,6 @@ class GatheredPart(Learner):
 
     @property
     def pending(self) -> int:
-        """See `Learner.pending`."""
         return self._held
 
     def records(self) -> tuple[Batches, list[tuple[np.ndarray, np.ndarray]]]:

@@ -51,7 +51,6 @@ class Drawn(Learner):
         self._words = 1 + max(part.words for part in self.parts)
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         self.columns = columns
         self.parts = [part for part, _ in self._make(epsilon_of(self.budget))]
 
@@ -77,20 +76,16 @@ class Drawn(Learner):
         return np.array([float(part.n) for part in self.parts]), False
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         return {"budget": str(self.budget)}
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         return {f"{i} {name}": value for i, part in enumerate(self.parts) for name, value in part.learned().items()}
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         for i, part in enumerate(self.parts):
             part.read({name: state[f"{i} {name}"] for name in part.learned()})
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`."""
         for i, part in enumerate(self.parts):
             several: Any = [other.parts[i] for other in parts]
             part.merge(several)

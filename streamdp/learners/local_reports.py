@@ -133,7 +133,6 @@ class LocalReports(Learner):
         self._noise = UNKNOWN
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         problem, p = self.problem, len(columns)
         spec, box = problem.described(p)
         d = box.shape[1]
@@ -210,11 +209,9 @@ class LocalReports(Learner):
     # -- learning ----------------------------------------------------------------------------------------------------
 
     def check(self, budget: Budget) -> None:
-        """See `Learner.check`."""
         self.mechanism_of(budget)
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """See `Learner.learn`."""
         mechanism, d = self.default, self.arrays.state.shape[1]
         if amounts is not None:
             for at in range(0, len(X), _BLOCK):
@@ -235,7 +232,6 @@ class LocalReports(Learner):
             rows = rows if len(rows) == 1 else rows[done:]
 
     def record_kernel(self) -> LocalStep:
-        """See `Learner.record_kernel`."""
         return LocalStep(self.arrays, self.default.code, self.seen, self.default_rows)
 
     # -- reports of devices ------------------------------------------------------------------------------------------
@@ -286,12 +282,10 @@ class LocalReports(Learner):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """See `Learner.point`."""
         return self.arrays.state[1], self.problem.intercept
 
     @property
     def unit_table(self) -> np.ndarray:
-        """See `Learner.unit_table`."""
         return self.arrays.units.table
 
     @property
@@ -301,7 +295,6 @@ class LocalReports(Learner):
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:
-        """See `Learner.place_of_target`."""
         if self.problem.target is None:
             return super().place_of_target
         target, asked = self.arrays.units.table[-1], self.arrays.units.progress[k.TARGET]
@@ -328,12 +321,10 @@ class LocalReports(Learner):
 
     @property
     def n_changes(self) -> int:
-        """See `Learner.n_changes`."""
         return 0 if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.ALARMS])
 
     @property
     def last_change(self) -> int | None:
-        """See `Learner.last_change`."""
         return None if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.NOTICED]) or None
 
     @property
@@ -370,12 +361,10 @@ class LocalReports(Learner):
         return self._noise.variance
 
     def noise_units(self) -> np.ndarray:
-        """See `Learner.noise_units`."""
         units: np.ndarray = self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T
         return units
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         if self.columns is None:
             return []
         notes = []
@@ -403,7 +392,6 @@ class LocalReports(Learner):
         return {"weighting": weighting, "clock": self.steps.clock, "units": repr(units)}
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         arrays = self.arrays
         return {
             "state": arrays.state.copy(),
@@ -414,7 +402,6 @@ class LocalReports(Learner):
         }
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         arrays = self.arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments, d = finite_array(state, "segments", arrays.segments.shape), numbers.shape[1]
@@ -445,11 +432,9 @@ class LocalReports(Learner):
 
     @property
     def latest(self) -> float:
-        """See `Learner.latest`."""
         return self.weight / self.information if self.information else 1.0
 
     def keep_latest(self, share: float) -> None:
-        """See `Learner.keep_latest`."""
         arrays = self.arrays
         mean = follow.keep_latest(arrays, share)
         if mean is not None and self.averaged:
@@ -460,7 +445,6 @@ class LocalReports(Learner):
         return np.stack([self.units.outward(self.arrays.state[0]), self.arrays.state[1]])
 
     def merge(self, parts: Sequence[LocalReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`."""
         arrays = self.arrays
         found = average([part._both() for part in parts]) if any(part.weight for part in parts) else self._both()  # noqa: SLF001 - the same class
         arrays.units.merge([part.arrays.units for part in parts])

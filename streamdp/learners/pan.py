@@ -110,7 +110,6 @@ class PanBatches(Batches):
         self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.total)
 
     def record_kernel(self) -> RecordKernel | None:
-        """See `Learner.record_kernel`."""
         from streamdp.optim.curvature_loops import VectorTotal
 
         if not self.open.taken:  # a batch must be opened first
@@ -124,5 +123,4 @@ class PanBatches(Batches):
         return total
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         return ["two break-ins within one batch are not covered", *super().caveats(spent, capped, answers)]

@@ -57,7 +57,6 @@ class Series(Learner):
         return self._any.trust
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         self.columns = columns
         self._any.begin(columns)
         self.windows = {}
@@ -74,7 +73,6 @@ class Series(Learner):
 
     @property
     def to_boundary(self) -> int:
-        """See `Learner.to_boundary`."""
         return max(1, self.full - self.pending) if self.pending else 0
 
     def boundary_within(self, records: int) -> int:
@@ -129,14 +127,12 @@ class Series(Learner):
         return self.windows[window]
 
     def close(self) -> None:
-        """See `Learner.close`."""
         for learner in self.windows.values():
             learner.close()
         if self.open is not None:
             self.open.clear()
 
     def discard(self) -> None:
-        """See `Learner.discard`."""
         for learner in self.windows.values():
             learner.discard()
         if self.open is not None:
@@ -150,17 +146,14 @@ class Series(Learner):
         return np.array([float(learner.weight) for learner in self.windows.values()]), False
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         return self._any.caveats(spent, capped, answers)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         return self._any.model() | {"window": self._length}
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         state: dict[str, Any] = {
             "windows": np.array(list(self.windows), dtype=np.int64),
             "records": np.array([learner.weight for learner in self.windows.values()]),
@@ -170,7 +163,6 @@ class Series(Learner):
         return state
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         windows = np.asarray(state["windows"], dtype=np.int64)
         records = finite_array(state, "records", windows.shape)
         if windows.ndim != 1 or np.any(np.diff(windows) <= 0) or np.any(records < 0):
@@ -182,7 +174,6 @@ class Series(Learner):
             learner.seen[0] = int(n)
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`."""
         for window in sorted({window for part in parts for window in part.windows})[-KEPT:]:
             several: list[Any] = [part.windows[window] for part in parts if window in part.windows]
             learner: Any = self.at(window)

@@ -120,7 +120,6 @@ class ShuffleBatches(Batches):
         return self._ones
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         model = super().model() | {"method": self.method}
         if self.cohort is not None:
             # A version that plans other rounds would go on with the noise of its own plan.
@@ -148,7 +147,6 @@ class ShuffleBatches(Batches):
             raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
 
     def check_learning(self) -> None:
-        """See `Learner.check_learning`."""
         self.need_no_cohort("learn_one, learn_many, learn_arrays")
 
     def _open(self) -> None:
@@ -164,7 +162,6 @@ class ShuffleBatches(Batches):
             X, y = X[done:], y[done:]
 
     def record_kernel(self) -> RecordKernel | None:
-        """See `Learner.record_kernel`."""
         from streamdp.aggregation.kernels import CountTotal
 
         if not self.open.taken:  # a batch must be opened first
@@ -293,7 +290,6 @@ class ShuffleBatches(Batches):
         return VectorSum.calibrated(self.budget, loss.bound, users, d, loss.sensitivity, rounds)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
         if self.cohort is not None and self.columns is not None:
             cohorts = (

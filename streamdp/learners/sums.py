@@ -247,7 +247,6 @@ class Sums(Learner):
         return self._sum.trust
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         self.columns = columns
         self._state = np.zeros(self._size + 1)
         self.discard()
@@ -256,7 +255,6 @@ class Sums(Learner):
 
     @property
     def full(self) -> int:
-        """See `Learner.full`."""
         return self.batch_of_model or self.size_after(int(self.seen[0]) - self.open.taken)
 
     def size_after(self, records: int) -> int:
@@ -265,11 +263,9 @@ class Sums(Learner):
 
     @property
     def to_boundary(self) -> int:
-        """See `Learner.to_boundary`."""
         return self.full - self.open.taken if self.open.taken else 0
 
     def boundary_within(self, records: int) -> int:
-        """See `Learner.boundary_within`."""
         before = int(self.seen[0]) - self.open.taken
         left, size = self.full - self.open.taken, self.full
         if left > records:
@@ -320,14 +316,12 @@ class Sums(Learner):
             self.close()
 
     def close(self) -> None:
-        """See `Learner.close`."""
         if self.open.taken:
             total, variance = self._sum.close(self.rng, self.open.taken), self._sum.variance
             self.discard()
             self._state = self._state + np.append(total, variance)
 
     def discard(self) -> None:
-        """See `Learner.discard`."""
         self.open.clear()
         self._sum.wipe()
 
@@ -351,21 +345,17 @@ class Sums(Learner):
         return z
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         return [*self._sum.caveats]
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         return {"budget": str(self.budget), "batches": repr((self._kind.__name__, self._batch_size))}
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         return {"sums": self._state.copy()}
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         sums = finite_array(state, "sums", (self._size + 1,))
         if sums[-1] < 0:
             raise ConfigError("state: expected a variance of at least 0")

@@ -171,7 +171,6 @@ class UserReports(Collector):
     # -- set-up ------------------------------------------------------------------------------------------------------
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         self.columns = columns
         self.spec, box = self.problem.described(len(columns))
         self._d = box.shape[1]
@@ -260,7 +259,6 @@ class UserReports(Collector):
 
     @property
     def pending(self) -> int:
-        """See `Learner.pending`."""
         return self.people.held
 
     @property
@@ -459,7 +457,6 @@ class UserReports(Collector):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """See `Learner.point`."""
         estimate, units = self.batch_steps.estimate, self.search.arrays
         state = estimate.tobytes() + units.table.tobytes() + units.summary.tobytes()
         if self._shown[0] != state:
@@ -468,7 +465,6 @@ class UserReports(Collector):
 
     @property
     def place_of_target(self) -> tuple[float, float, float]:
-        """See `Learner.place_of_target`."""
         if not self.search.searched[0]:
             return 0.0, 1.0, np.inf
         units, (_, _, half) = self.units, super().place_of_target
@@ -492,11 +488,9 @@ class UserReports(Collector):
 
     @property
     def on_border(self) -> bool:
-        """See `Learner.on_border`."""
         return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         begun, scale, domain = self.columns is not None, [], []
         if begun and any(self.search.searched):
             scale = [
@@ -521,7 +515,6 @@ class UserReports(Collector):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
         planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
@@ -536,7 +529,6 @@ class UserReports(Collector):
         }
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         return (
             self.batch_steps.learned()
             | self.search.learned()
@@ -550,7 +542,6 @@ class UserReports(Collector):
         )
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         self.search.read(state)
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
@@ -563,12 +554,10 @@ class UserReports(Collector):
         self.answered, self.people.at = answered, window_at % self.people.window
 
     def keep_latest(self, share: float) -> None:
-        """See `Learner.keep_latest`."""
         super().keep_latest(share)
         self._take_since()
 
     def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`."""
         self.search.merge([part.search for part in parts])
         self._follow(self.batch_steps, self.search)
         if any(part.weight for part in parts):

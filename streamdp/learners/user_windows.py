@@ -135,7 +135,6 @@ class Windows(Collector):
         self.region = replace(self.region, problem=self.problem)
 
     def begin(self, columns: Columns) -> None:
-        """See `Learner.begin`."""
         problem, p = self.problem, len(columns)
         self.columns = columns
         self.spec, box = problem.described(p)
@@ -242,7 +241,6 @@ class Windows(Collector):
 
     @property
     def pending(self) -> int:
-        """See `Learner.pending`."""
         return self.gathered.held
 
     @property
@@ -257,7 +255,6 @@ class Windows(Collector):
     def gather(
         self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
-        """See `Collector.gather`."""
         admission.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
         done, taken = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):
@@ -367,7 +364,6 @@ class Windows(Collector):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """See `Learner.point`."""
         state = self._state.tobytes()
         if self._shown[0] != state:
             self._shown = state, self.units.outward(self._inner)
@@ -375,7 +371,6 @@ class Windows(Collector):
 
     @property
     def pools(self) -> bool:
-        """See `Learner.pools`."""
         return self.method.name == NEWTON
 
     @property
@@ -416,7 +411,6 @@ class Windows(Collector):
         return self.method.steps(self._task(self.n_users), self._state[: self._kept])
 
     def keep_latest(self, share: float) -> None:
-        """See `Learner.keep_latest`."""
         if (steps := self.batch_steps) is not None:
             steps.keep_latest(share)
             self._state = np.append(steps.state, self._state[self._kept :])
@@ -428,11 +422,9 @@ class Windows(Collector):
 
     @property
     def on_border(self) -> bool:
-        """See `Learner.on_border`."""
         return self.columns is not None and self.region.on_border(self._inner)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """See `Learner.caveats`."""
         domain: list[str] = []
         if begun := self.columns is not None:
             named = ", in units of the target's bounds," * (self.bounds is not None)
@@ -454,7 +446,6 @@ class Windows(Collector):
         self.gathered.discard()
 
     def model(self) -> dict[str, Any]:
-        """See `Learner.model`."""
         spread = self.plan.spread_for(self.problem.loss.bound)
         planned = (repr(self.method), int(self.plan.items_per_user), int(self.plan.window), spread)
         problem = (self.region.beta, self.region.convexity, self.region.text)
@@ -466,7 +457,6 @@ class Windows(Collector):
         }
 
     def learned(self) -> dict[str, Any]:
-        """See `Learner.learned`."""
         return {
             "theta": self._state[: self._d].copy(),
             "memory": self._state[self._d : self._kept].copy(),
@@ -475,7 +465,6 @@ class Windows(Collector):
         }
 
     def read(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.read`."""
         theta = finite_array(state, "theta", (self._d,))
         kept = finite_array(state, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)
@@ -488,7 +477,6 @@ class Windows(Collector):
         return float(self.n_users) * self.latest
 
     def merge(self, parts: Sequence[Windows], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`."""
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
         states = [part._state for part in parts]  # noqa: SLF001 - the same class
         scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]

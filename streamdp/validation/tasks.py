@@ -233,7 +233,6 @@ class Probabilities(Classes):
         return 2 * REACH
 
     def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
-        """See `Numbers.values`."""
         if kind != ERROR:
             return super().values(ERROR, scores, y, known, reach)
         q = self.shares(known)

@@ -108,7 +108,6 @@ class NewtonSteps(Method):
         return max(1, math.ceil(deviation * math.sqrt(task.d) / (_LOUDEST * _curvature(task).bound)))
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """As `Method.run`."""
         d, rounds, spent = plan.curvature.parameters, [], 0.0
         steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, shrinks=plan.scaled, own=plan.own)
         steps.state[:] = start
@@ -129,7 +128,6 @@ class NewtonSteps(Method):
         return Release(steps.state, len(plan.shares) * plan.users)
 
     def steps(self, task: Task, state: np.ndarray) -> Newton:
-        """As `Method.steps`."""
         steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, shrinks=task.scaled, own=task.own)
         steps.state[:], steps.records = state, task.users
         return steps
@@ -142,7 +140,6 @@ class NewtonSteps(Method):
         return steps.state
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        """As `Method.check`."""
         Newton.check(_curvature(task), state, check)
 
     def merge(

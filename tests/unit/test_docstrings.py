@@ -119,7 +119,7 @@ def is_described_by_its_class(annotation: ast.expr | None) -> bool:
 
 
 def undescribed(path: Path) -> list[str]:
-    """Parameters without a description.
+    """Methods that neither have nor inherit a docstring, and parameters without a description.
 
     They have an entry, or a sentence names them in backticks. Those of internal functions need none if their class says
     what they are, or if a sentence names them.
@@ -128,6 +128,10 @@ def undescribed(path: Path) -> list[str]:
     classes = {node.name: node for node in tree(path).body if isinstance(node, ast.ClassDef)}
     for name, function in public(tree(path).body):
         arguments = function.args
+        if path.suffix == ".py" and not ast.get_docstring(function) and function.name != "__init__":
+            if not is_setter(function) and not inspect.getdoc(attrgetter(name)(module(path))):
+                missing.append(name)
+            continue
         every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
         names = [argument.arg for argument in every if argument is not None]
         names = [n for n in names if n not in ("self", "cls") and not n.startswith("_")]

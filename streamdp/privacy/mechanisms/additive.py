@@ -107,11 +107,9 @@ class Laplace(Mechanism):
         return PureDP(amount(self.budget) * _stretch(self, sensitivity, d))
 
     def variance(self, d: int) -> float:
-        """See `Mechanism.variance`."""
         return 2 * d * float(self.rows(d)[0, 0]) ** 2
 
     def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
-        """See `Mechanism.rows`."""
         epsilon = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
         return _additive(self, math.sqrt(d), 2.0, d, epsilon, epsilon if answers else None)
 
@@ -141,11 +139,9 @@ class Gaussian(Mechanism):
         return GaussianDP(amount(self.budget) * stretch)
 
     def variance(self, d: int) -> float:
-        """See `Mechanism.variance`."""
         return d * float(self.rows(d)[0, 0]) ** 2
 
     def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
-        """See `Mechanism.rows`."""
         if isinstance(self.budget, ApproxDP):
             if amounts is not None:
                 return solved(self, d, amounts)

@@ -136,11 +136,9 @@ class NoNoise(Mechanism):
         return None
 
     def variance(self, d: int) -> float:
-        """See `Mechanism.variance`."""
         return 0.0
 
     def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
-        """See `Mechanism.rows`."""
         from streamdp.privacy.samplers import ADDITIVE, GRID, INFORMATION, KEEP
 
         rows = np.zeros((1 if amounts is None else len(amounts), ADDITIVE))

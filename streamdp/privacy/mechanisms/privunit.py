@@ -51,7 +51,6 @@ class PrivUnit(Mechanism):
         return float((self.bound * _cap(amount(self.budget), d)[0]) ** 2 - norm**2)
 
     def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
-        """See `Mechanism.rows`."""
         if amounts is not None:
             return solved(self, d, amounts)
         return _row(amount(self.budget), d, self.bound).copy()
