@@ -5,7 +5,9 @@ CSV is cut into records by `csvgrammar`, which says why that is our own code. Va
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import warnings
 from dataclasses import replace
 
@@ -14,12 +16,14 @@ import polars as pl
 
 from connectors.csvgrammar import CSVGrammar, usual_delimiter
 from connectors.jsonrows import encode_json_lines, merge
-from connectors.recordblocks import Records
+from connectors.recordblocks import Records, cut_lines
 from connectors.recordfile import RecordFile
-from connectors.recordlines import Lines
 from connectors.textform import TextForm, usual_numbers
 from streamdp.data.records import Batch, DeadLetter, Encoder, by_position
-from streamdp.errors import check_path
+from streamdp.errors import SourceError, check_path
+
+_BOM = codecs.BOM_UTF8
+_ARRAY = re.compile(rb"\s*\[\s*\{")
 
 
 class CSVSource(RecordFile):
@@ -34,7 +38,7 @@ class CSVSource(RecordFile):
     groups of three digits, with `thousands`.
 
     `TooManyBadRecordsError` is raised if more than `max_bad_share` (in [0, 1]; None: never) of the records so far
-    became dead letters and they are `min_bad` or more, or if a file ends without one good record.
+    became dead letters and they are 100 or more, or if a file ends without one good record.
 
     Raises `SourceError` if the file cannot be opened and `SchemaError` if its header lacks a column. A record that
     cannot be used is a dead letter: `empty_line`, `too_few_fields`, `too_many_fields`, `not_utf8`, `malformed_quotes`
@@ -51,7 +55,6 @@ class CSVSource(RecordFile):
         delimiter: str | None = None,
         follow: bool = False,
         max_bad_share: float | None = 0.05,
-        min_bad: int = 100,
         keep_payload: bool = False,
         form: TextForm | None = None,
         decimal: str = ".",
@@ -65,7 +68,6 @@ class CSVSource(RecordFile):
             encoder,
             follow=follow,
             max_bad_share=max_bad_share,
-            min_bad=min_bad,
             keep_payload=keep_payload,
             form=form,
         )
@@ -167,6 +169,28 @@ def _utf8(records: Records) -> np.ndarray:
         high = np.frombuffer(records.data, np.uint8) >= 128
         return ~np.logical_or.reduceat(high, records.starts)
     return np.ones(len(records.ends), dtype=bool)
+
+
+class Lines:
+    """Lines without a header, but perhaps a byte order mark; a `recordblocks.Grammar`."""
+
+    header_rows = 0
+    head = ""
+
+    def read_header(self, data: bytes, ended: bool) -> int | None:
+        """See `recordblocks.Grammar.read_header`. Raises `SourceError` for a JSON array of objects."""
+        if _BOM.startswith(data) and data != _BOM and not ended:
+            return None
+        if _ARRAY.match(data.removeprefix(_BOM)):
+            raise SourceError(
+                "the file holds one JSON array: expected JSON lines, one object on each line; convert it, as"
+                " `jq -c '.[]' FILE > FILE.jsonl` does"
+            )
+        return len(_BOM) if data.startswith(_BOM) else 0
+
+    def split(self, data: bytes, ended: bool) -> Records:
+        """See `recordblocks.Grammar.split`."""
+        return cut_lines(data)
 
 
 class JSONLSource(RecordFile):

@@ -104,10 +104,7 @@ class HTTPSource:
     def fail(self) -> None:
         """Tell the callers of all calls that their commit failed, and accept no more: there is no further poll."""
         with self._change:
-            self._closed = True
-            calls = [*self._forget(), *self._queue]
-            self._queue.clear()
-            self.waiting = 0
+            calls = [*self._forget(), *self._empty()]
         for call in calls:
             call.complete(_failed())
 
@@ -117,13 +114,17 @@ class HTTPSource:
         They are kept, so that this commit remembers their answers, and a retry counts once.
         """
         with self._change:
-            self._closed = True
-            calls = [*self._taken, *self._open, *self._queue]
-            self._queue.clear()
-            self.waiting = 0
+            calls = [*self._taken, *self._open, *self._empty()]
             self._change.notify()
         for call in calls:
             call.complete(_failed())
+
+    def _empty(self) -> list[Call]:
+        """Accept no more calls, and return those that wait in the queue."""
+        self._closed, self.waiting = True, 0
+        calls = list(self._queue)
+        self._queue.clear()
+        return calls
 
     def _forget(self) -> list[Call]:
         calls, self._open = self._open, []
@@ -173,10 +174,7 @@ class HTTPSource:
 
     def _take(self, max_records: int, timeout_s: float) -> list[Call]:
         with self._change:
-            if not self._queue and not self._closed and timeout_s > 0:
-                deadline = time.monotonic() + timeout_s
-                while not self._queue and not self._closed and (left := deadline - time.monotonic()) > 0:
-                    self._change.wait(left)
+            self._change.wait_for(lambda: self._queue or self._closed, timeout_s)
             gather = self._several and timeout_s > 0 and 0 < self.waiting < _MANY
         if gather:
             time.sleep(_GATHER_S)
@@ -292,19 +290,8 @@ class HTTPSource:
                     subjects.append(subject)
                     positions.append(at + i)
             at += call.size
-        n = len(reports)
-        batch = Batch(
-            (),
-            np.zeros((n, 0)),
-            np.zeros(n),
-            np.array(positions, dtype=np.int64),
-            {},
-            subjects,
-            None,
-            dead,
-            None,
-            reports,
-        )
+        n, at_rows = len(reports), np.array(positions, dtype=np.int64)
+        batch = Batch((), np.zeros((n, 0)), np.zeros(n), at_rows, {}, subjects, dead=dead, reports=reports)
         return self._noted(batch, calls, start)
 
     def _noted(self, batch: Batch, calls: list[Call], start: int) -> Batch:

@@ -93,26 +93,16 @@ def _encode(
 
 def merge(a: Batch, b: Batch) -> Batch:
     """Merge two batches of the same encoder, in the order of positions, with the source's position of `a`."""
-    order = np.argsort(np.concatenate((a.positions, b.positions)), kind="stable")
-    subjects, budgets, times = None, None, None
-    if a.subjects is not None and b.subjects is not None:
-        both = [*a.subjects, *b.subjects]
-        subjects = [both[i] for i in order.tolist()]
-    if a.budgets is not None and b.budgets is not None:
-        budgets = np.concatenate((a.budgets, b.budgets))[order]
-    if a.times is not None and b.times is not None:
-        times = np.concatenate((a.times, b.times))[order]
-    return Batch(
-        features=a.features,
-        X=np.concatenate((a.X, b.X))[order],
-        y=np.concatenate((a.y, b.y))[order],
-        positions=np.concatenate((a.positions, b.positions))[order],
-        position=a.position,
-        subjects=subjects,
-        budgets=budgets,
-        dead=by_position([*a.dead, *b.dead]),
-        times=times,
-    )
+    joined: dict[str, Any] = {}
+    for name in ("X", "y", "positions", "subjects", "budgets", "times"):
+        first, second = getattr(a, name), getattr(b, name)
+        both = first is not None and second is not None
+        if name == "subjects":
+            joined[name] = [*first, *second] if both else None
+        else:
+            joined[name] = np.concatenate((first, second)) if both else None
+    order = np.argsort(joined["positions"], kind="stable")
+    return replace(a, **joined, dead=by_position([*a.dead, *b.dead])).take(order)
 
 
 def _encode_exactly(raw: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder) -> Batch:

@@ -64,6 +64,9 @@ RECONNECT_MS = 2000
 """The longest pause before a broker is tried again. It must be well below all timeouts: with the 30 s of kafka-python,
 messages expired before each new try, and a producer did not send again after its brokers were back."""
 
+CONNECTION = {"bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S), "reconnect_backoff_max_ms": RECONNECT_MS}
+"""What all clients have, if nothing else is given."""
+
 _VERSIONS_REQUEST = (18, 0, 1, -1)
 """ApiVersions, its version 0, a number for the answer, no client id."""
 
@@ -83,9 +86,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
     if taken := OURS.intersection(options):
         raise ConfigError(f"the consumer option {sorted(taken)[0]!r} is set by streamdp and cannot be given")
     _check_protocol(options)
-    settings = {
-        "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
-        "reconnect_backoff_max_ms": RECONNECT_MS,
+    settings = CONNECTION | {
         "allow_auto_create_topics": False,
         "max_partition_fetch_bytes": 4 << 20,
         "metadata_max_age_ms": METADATA_MS,
@@ -116,12 +117,7 @@ def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]
     unknown `security_protocol`.
     """
     _check_protocol(options)
-    settings = {
-        "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
-        "reconnect_backoff_max_ms": RECONNECT_MS,
-        **options,
-    }
-    return KafkaAdminClient(bootstrap_servers=bootstrap_servers, **settings)
+    return KafkaAdminClient(**CONNECTION | dict(options), bootstrap_servers=bootstrap_servers)
 
 
 def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:

@@ -13,8 +13,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from connectors.kafkaclient import (
     ANSWER_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    RECONNECT_MS,
+    CONNECTION,
     connect,
     connect_admin,
     kafka_errors,
@@ -38,17 +37,19 @@ class TopicWriter:
     ) -> None:
         self._topic = topic
         self._futures: list[Any] = []
-        self._settings: dict[str, Any] = {
-            "bootstrap_servers": bootstrap_servers,
-            "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
-            "allow_auto_create_topics": False,
-            "reconnect_backoff_max_ms": RECONNECT_MS,
-            "acks": "all",
-            "linger_ms": 20,
-            "max_block_ms": int(1000 * ANSWER_TIMEOUT_S),
-            "delivery_timeout_ms": int(1000 * ANSWER_TIMEOUT_S),
-            "request_timeout_ms": int(800 * ANSWER_TIMEOUT_S),
-        } | dict(options or {})
+        self._settings: dict[str, Any] = (
+            CONNECTION
+            | {
+                "bootstrap_servers": bootstrap_servers,
+                "allow_auto_create_topics": False,
+                "acks": "all",
+                "linger_ms": 20,
+                "max_block_ms": int(1000 * ANSWER_TIMEOUT_S),
+                "delivery_timeout_ms": int(1000 * ANSWER_TIMEOUT_S),
+                "request_timeout_ms": int(800 * ANSWER_TIMEOUT_S),
+            }
+            | dict(options or {})
+        )
         # A producer waits long for a topic that does not exist, and then reports that no broker answers.
         shared = {name: value for name, value in (options or {}).items() if name in KafkaConsumer.DEFAULT_CONFIG}
         with contextlib.closing(connect(bootstrap_servers, None, shared)) as consumer:

@@ -73,12 +73,11 @@ class Grammar(Protocol):
 class Blocks(Protocol):
     """A file as blocks of complete records; `RecordBlocks` describes the members."""
 
+    header_rows: int
+    head: str
     has_header: bool
     row: int
-
-    @property
-    def name(self) -> str:
-        """See `RecordBlocks.name`."""
+    name: str
 
     @property
     def share(self) -> float | None:
@@ -117,16 +116,15 @@ class RecordBlocks:
         self._rest = b""  # read, and follows the tail
         self._in_overlong = False  # the tail is the rest of a record that is already too long
         self._waiting = False  # the tail holds no complete record, and nothing follows it at present
+        self.header_rows, self.head = grammar.header_rows, ""
+        """See `Grammar`."""
         self.has_header = False
         self.row = 0
         """How many records were returned, and those of the header."""
+        self.name = self._stream.name
+        """The name of the file in messages."""
         if path != "-":
             self._fill(0.0)
-
-    @property
-    def name(self) -> str:
-        """The name of the file in messages."""
-        return self._stream.name
 
     @property
     def share(self) -> float | None:
@@ -192,9 +190,9 @@ class RecordBlocks:
             self.close()
             raise type(error)(f"{self.name}: {error}") from None
         if length is not None:
-            self.has_header = True
+            self.has_header, self.head = True, self._grammar.head
             self._tail = self._tail[length:]
-            self.row = self._grammar.header_rows
+            self.row = self.header_rows
 
     def _cut(self) -> Records | None:
         """Cut the complete records off the tail; None if there is none."""

@@ -25,6 +25,8 @@ from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, ch
 
 FIRST = 64
 """How many records of a file are in its digest."""
+LEAST_BAD = 100
+"""So many bad records stop a run in the middle of a file, if they are too large a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class RecordFile(ABC):
 
     A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint of
     the header, "first": keyed digest of the first records, if `recognise` was called}. For `path`, `follow`,
-    `max_bad_share`, `min_bad`, `keep_payload` and `form` see `files.CSVSource`.
+    `max_bad_share`, `keep_payload` and `form` see `files.CSVSource`.
     """
 
     _grammar: Grammar
-    """The format; a subclass sets it before it calls `__init__`."""
+    """The format of a file of text; a subclass sets it before it calls `__init__`."""
 
     def __init__(
         self,
@@ -54,7 +56,6 @@ class RecordFile(ABC):
         *,
         follow: bool = False,
         max_bad_share: float | None = 0.05,
-        min_bad: int = 100,
         keep_payload: bool = False,
         form: TextForm | None = None,
     ) -> None:
@@ -66,7 +67,6 @@ class RecordFile(ABC):
         self._encoder = encoder
         self._follow = follow
         self._max_bad_share = max_bad_share
-        self._min_bad = min_bad
         self._keep_payload = keep_payload
         self._form = form
         self._nothing = encoder.encode(
@@ -107,13 +107,12 @@ class RecordFile(ABC):
 
     @property
     def _row(self) -> int:
-        return self._polled or (self._grammar.header_rows if self._blocks.has_header else 0)
+        return self._polled or (self._blocks.header_rows if self._blocks.has_header else 0)
 
     @property
     def position(self) -> Position:
         """The position after the last polled record."""
-        head = self._grammar.head if self._blocks.has_header else ""
-        position = {"row": self._row, "bad": dict(self._bad), "head": head}
+        position = {"row": self._row, "bad": dict(self._bad), "head": self._blocks.head}
         if self._key is not None:
             position["first"] = self._digests[max(0, min(self._records, len(self._digests) - 1))].hex()
         return position
@@ -198,7 +197,7 @@ class RecordFile(ABC):
         if row == 0:
             return
         if self._blocks.has_header:
-            if position.get("head") != self._grammar.head:
+            if position.get("head") != self._blocks.head:
                 raise SourceError(
                     f"{self.path} has another header than the file this job has read so far: it was replaced. Give "
                     "the original file, or start a new job."
@@ -212,7 +211,7 @@ class RecordFile(ABC):
                     )
                 return
         raise SourceError(
-            f"{self.path} does not hold the {row - self._grammar.header_rows} records this job has read so far: it was "
+            f"{self.path} does not hold the {row - self._blocks.header_rows} records this job has read so far: it was "
             "cut short or replaced. Give the original file, or start a new job."
         )
 
@@ -241,7 +240,7 @@ class RecordFile(ABC):
 
     @property
     def _records(self) -> int:
-        return self._row - self._grammar.header_rows
+        return self._row - self._blocks.header_rows
 
     @property
     def _read_out(self) -> bool:
@@ -252,7 +251,7 @@ class RecordFile(ABC):
         if self._max_bad_share is None or bad <= self._max_bad_share * self._records:
             return False
         all_bad_at_end = self._read_out and bad == self._records
-        return bad >= self._min_bad or all_bad_at_end
+        return bad >= LEAST_BAD or all_bad_at_end
 
     def _decoded(self, records: Records) -> _Block | None:
         """The block that was read last, without the records to pass over; None if there is no other."""

@@ -51,28 +51,14 @@ class TableRows(Records):
         return TableRows.of(self.frame.slice(count))
 
 
-class _Head:
-    """The columns of a table, in the place of a header; a `recordblocks.Grammar` that splits nothing."""
-
-    header_rows = 0
-    head = ""
-
-    def read_header(self, data: bytes, ended: bool) -> int | None:
-        """See `recordblocks.Grammar.read_header`."""
-        return 0
-
-    def split(self, data: bytes, ended: bool) -> Records:
-        """See `recordblocks.Grammar.split`."""
-        return Records(b"", np.zeros(0, np.int64), {})
-
-
 class _TableBlocks:
     """A table as blocks of rows; a `recordblocks.Blocks`."""
 
+    header_rows = 0
     has_header = True
     unended = False
 
-    def __init__(self, path: str, kind: str, encoder: Encoder, head: _Head) -> None:
+    def __init__(self, path: str, kind: str, encoder: Encoder) -> None:
         self.name = path
         self.row = 0
         self._kind = kind
@@ -85,7 +71,7 @@ class _TableBlocks:
         except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from None
         self._rows = min(_MOST_ROWS, max(_BLOCK_ROWS, _BLOCK_VALUES // len(self._columns)))
-        head.head = blake2b(repr([*types.items(), *unread.items()]).encode(), digest_size=8).hexdigest()
+        self.head = blake2b(repr([*types.items(), *unread.items()]).encode(), digest_size=8).hexdigest()
 
     @property
     def share(self) -> float:
@@ -310,8 +296,8 @@ def _paths(types: Iterable[tuple[str, Any]], before: str = "") -> list[str]:
 class TableSource(RecordFile):
     """A Parquet or Arrow IPC file, by its kind `parquet` or `arrow`; a `records.Source`.
 
-    A row number counts rows from 1. A column of the encoder may be a path into a nested one. For `max_bad_share`,
-    `min_bad` and `keep_payload` see `files.CSVSource`; a payload is the encoder's columns as a JSON array. Raises
+    A row number counts rows from 1. A column of the encoder may be a path into a nested one. For `max_bad_share`
+    and `keep_payload` see `files.CSVSource`; a payload is the encoder's columns as a JSON array. Raises
     `SourceError` if the file cannot be opened and `SchemaError` if it lacks a column.
     """
 
@@ -322,17 +308,13 @@ class TableSource(RecordFile):
         *,
         kind: str,
         max_bad_share: float | None = 0.05,
-        min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:
         self._kind = kind
-        self._grammar = _Head()
-        super().__init__(path, encoder, max_bad_share=max_bad_share, min_bad=min_bad, keep_payload=keep_payload)
+        super().__init__(path, encoder, max_bad_share=max_bad_share, keep_payload=keep_payload)
 
     def _read_blocks(self) -> Blocks:
-        head = _Head()
-        self._grammar = head
-        return _TableBlocks(self.path, self._kind, self._encoder, head)
+        return _TableBlocks(self.path, self._kind, self._encoder)
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
         assert isinstance(records, TableRows)

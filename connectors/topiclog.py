@@ -59,11 +59,6 @@ class TopicLog:
             self.close()
             raise
 
-    def _first(self) -> int:
-        with kafka_errors():
-            first: int = self._consumer.beginning_offsets([self._partition])[self._partition]
-        return first
-
     def end(self) -> int:
         """See `Log.end`."""
         with kafka_errors():
@@ -72,7 +67,9 @@ class TopicLog:
 
     def seek(self, offset: int) -> int:
         """See `Log.seek`."""
-        first, end = self._first(), self.end()
+        with kafka_errors():
+            first: int = self._consumer.beginning_offsets([self._partition])[self._partition]
+        end = self.end()
         if offset > end:
             raise SourceError(f"the topic {self._partition.topic!r} ends at {end}, before {offset}: it was recreated")
         self._consumer.seek(self._partition, max(first, offset))

@@ -30,6 +30,10 @@ def raise_alone(error: Exception) -> NoReturn:
         raise
 
 
+BUDGETS = dict.fromkeys(("epsilon", "eps"), "eps=1") | {"delta": "eps=1,delta=1e-6", "mu": "mu=1"}
+"""The budget that is meant by a name that other libraries have for a parameter; every way to set one hints at it."""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the known name that is most like a wrong one, or "" if none is like it.
 

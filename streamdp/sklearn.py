@@ -21,7 +21,7 @@ from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
-from streamdp.estimators.traps import ignore_repeats, warn_if_repeated, warn_if_scaled
+from streamdp.estimators.traps import say_nothing, warn_if_repeated, warn_if_scaled
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -169,7 +169,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         columns = self._public(X.shape[1])
         given |= {"intercept": self.fit_intercept}
         self.model_ = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
-        ignore_repeats(self.model_)
+        say_nothing(self.model_, "repeats")
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import AsJSON
+from streamdp.cli.common import AsJSON, naming, need_clients
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
@@ -55,7 +54,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
-        _print(report)
+        _print(report, config.has_model)
     if problem is not None:
         raise typer.Exit(3)
 
@@ -95,7 +94,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
     }
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], has_model: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -121,7 +120,7 @@ def _print(report: dict[str, Any]) -> None:
             if counts["seen"]:
                 console.print(escape(f"{name}: {_most(counts['seen'])}"), soft_wrap=True)
     console.print()
-    if report["fit"]:
+    if report["fit"] and has_model:
         console.print(_expectation(report["plan"]), soft_wrap=True)
     for kind in ("problems", "warnings"):
         for sentence in report[kind]:
@@ -137,7 +136,9 @@ def _most(seen: dict[str, int]) -> str:
 
 def _expectation(plan: dict[str, Any] | None) -> str:
     if plan is None:
-        return "There is no plan for statistics, nor for this loss: `streamdp plan` knows huber, logistic and quantile."
+        return (
+            "There is no plan for this model; `streamdp plan` has those of LDP with huber, logistic or quantile alone."
+        )
     sentence = str(plan["sentence"])
     if plan["error"] is None:
         return sentence

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
@@ -115,3 +117,20 @@ def ascii_delimiter(text: str) -> str:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ConfigError("--delimiter: expected one ASCII character, no quote and no line end")
     return delimiter
+
+
+def need_clients() -> None:
+    """Raise `ConfigError` if the extra `kafka` is not installed."""
+    from importlib.util import find_spec
+
+    if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
+        raise ConfigError("Kafka needs further packages: pip install 'streamdp[kafka]'")
+
+
+@contextmanager
+def naming(brokers: str) -> Iterator[None]:
+    """Add the `brokers` to the message of a `SourceUnavailableError`, because the client does not name them."""
+    try:
+        yield
+    except SourceUnavailableError as error:
+        raise (error if brokers in str(error) else SourceUnavailableError(f"{error}; brokers: {brokers}")) from None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,23 +12,12 @@ from streamdp.cli.app import app
 from streamdp.cli.common import JobName, say, store_of
 
 
-class Language(StrEnum):
-    """What `streamdp.serving.export.WRITERS` writes."""
-
-    JSON = "json"
-    PYTHON = "python"
-    SQL = "sql"
-    ONNX = "onnx"
-    PMML = "pmml"
-    MLFLOW = "mlflow"
-
-
 @app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")
 def export(
     what: Annotated[
         str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
     ],
-    to: Annotated[Language, typer.Option(help="The language: json, python, sql, onnx, pmml or mlflow.")],
+    to: Annotated[Literal["json", "python", "sql", "onnx", "pmml", "mlflow"], typer.Option(help="The language.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write; mlflow: a folder.")] = None,
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
     job: JobName = None,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import ascii_delimiter, say, warn
+from streamdp.cli.common import ascii_delimiter, naming, need_clients, say, warn
 from streamdp.errors import ConfigError, suggestion
 
 if TYPE_CHECKING:

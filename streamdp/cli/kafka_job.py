@@ -9,8 +9,7 @@ from contextlib import ExitStack, closing
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import say, say_cheaper, say_opened, warn, warn_if_not_private
+from streamdp.cli.common import naming, need_clients, say, say_cheaper, say_opened, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from connectors.csvrows import CSVRow
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
-    from streamdp.config.kafka import KafkaSourceConfig
     from streamdp.runtime.display import WorkerDisplay
     from streamdp.serving.publish import Publisher
 
@@ -46,6 +44,7 @@ def run_worker(
     Stop after `max_records`, or after `idle_seconds` without records; None: no limit. Serve Prometheus metrics on
     `metrics_port` of loopback; 0: any free port; None: no metrics.
     """
+    from streamdp.config.kafka import KafkaSourceConfig
     from streamdp.privacy.guarantees import amount
     from streamdp.runtime.display import WorkerDisplay
     from streamdp.runtime.expected import Expected
@@ -55,7 +54,8 @@ def run_worker(
     from streamdp.store.store import Store
 
     logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows the retries
-    kafka = kafka_source(config)
+    kafka = config.source
+    assert isinstance(kafka, KafkaSourceConfig), "`run` has refused others"
     need_clients()
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
@@ -117,20 +117,6 @@ def run_worker(
         for line in display.conclusions():
             say(line)
         worker.unlearned.check()
-
-
-def kafka_source(config: JobConfig) -> KafkaSourceConfig:
-    """The source of a job that reads Kafka.
-
-    Raises `ConfigError` if the job has another source.
-    """
-    from streamdp.config.kafka import KafkaSourceConfig
-
-    if not isinstance(config.source, KafkaSourceConfig):
-        if config.source.type == "shuffle":
-            raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
-        raise ConfigError("expected a job with a source of type: kafka")
-    return config.source
 
 
 def _patiently(make: Callable[[], T]) -> T:

@@ -71,15 +71,14 @@ def change_cap(
     own: Any = None if cap == "none" else cap
     if own is None and not subjects:
         raise ConfigError("a database with capped jobs needs a cap; `none` is for --subjects")
-    people: list[str] = []
-    if subjects:
-        need_stdin()
-        people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
-    if subjects:
-        set_caps(store_of(store)[0], dict.fromkeys(people, own))
-    else:
+    if not subjects:
         set_cap(store_of(store)[0], own)
-    typer.echo(f"{len(people):,} people have the cap {cap}" if subjects else f"the cap is {cap}")
+        typer.echo(f"the cap is {cap}")
+        return
+    need_stdin()
+    people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
+    set_caps(store_of(store)[0], dict.fromkeys(people, own))
+    typer.echo(f"{len(people):,} people have the cap {cap}")
 
 
 @ledger_app.command(epilog="Example: streamdp ledger export people.db > spends.csv")

@@ -26,6 +26,7 @@ import streamdp.cli.store  # noqa: F401 - these modules add their commands to th
 from streamdp.cli.app import app
 from streamdp.cli.common import say
 from streamdp.errors import (
+    BUDGETS,
     BudgetError,
     ConfigError,
     NotAtBoundaryError,
@@ -78,16 +79,12 @@ def run_command() -> int:
         return _unexpected(error)
 
 
-_COMMANDS = dict.fromkeys(("train", "fit", "learn", "partial_fit"), "run")
-_OPTIONS = dict.fromkeys(("epsilon", "eps", "delta", "mu"), "--budget eps=1, or --budget eps=1,delta=1e-6")
-
-
 def _meant(text: str) -> str:
     """What may be meant by a usage error, from names that other programs have."""
     name = "" if (found := re.search(r"No such (?:command '|option: --)(\w+)", text)) is None else found[1]
-    if name in _COMMANDS:
-        return f"Use streamdp {_COMMANDS[name]}."
-    return f"Use {_OPTIONS[name]}." if name in _OPTIONS else "Try --help."
+    if name in ("train", "fit", "learn", "partial_fit"):
+        return "Use streamdp run."
+    return f"Use --budget {BUDGETS[name]}." if name in BUDGETS else "Try --help."
 
 
 def _unexpected(error: Exception) -> int:

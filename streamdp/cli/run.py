@@ -144,15 +144,15 @@ def run(
     from streamdp.runtime.tracing import traced
 
     with ended_by_sigterm(), traced(trace):
-        config, accepted = (
-            job_config(what, settings, assignments or ()),
-            Accepted(accept_budget, accept_loss, new_model),
-        )
+        config = job_config(what, settings, assignments or ())
+        accepted = Accepted(accept_budget, accept_loss, new_model)
         source = config.source
         if isinstance(source, CallsConfig):
             raise ConfigError("this job learns from requests: use `streamdp serve`")
         if source.type == "spark":
             raise ConfigError("this job learns on Spark: use `streamdp spark run`")
+        if source.type == "shuffle":
+            raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
         if isinstance(source, FileSourceConfig | RedisSourceConfig):
             if idle_seconds is not None or on_missing is not None or metrics_port is not None:
                 raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     it began, whether they came from the file or from `--set`, and refuses others. Raises `ConfigError`; the message
     names the option or the key.
     """
-    from streamdp.config.file import file_type
+    from streamdp.config.file import file_type, stem
     from streamdp.config.job import load_config, make_config
 
     settings = _given(settings)
@@ -49,8 +48,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
             " give --target and --feature here"
         )
     settings["source"].setdefault("type", file_type(what))
-    name = os.path.basename(os.path.abspath(what))  # also of the folder .
-    settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)
+    settings.setdefault("job", "stdin" if what == "-" else stem(what))
     return make_config(settings)
 
 
@@ -84,24 +82,19 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in nested.items() if value not in (None, {})}
 
 
-def _assign(settings: dict[str, Any], assignment: str) -> tuple[tuple[str, ...], Any]:
+def _assign(settings: dict[str, Any], assignment: str) -> tuple[list[str], Any]:
     """Add the setting of one `--set`, and return its keys and its value. A setting cannot be given twice."""
+    from streamdp.config.job import assign
     from streamdp.config.yaml12 import read_value
 
     key, equals, text = assignment.partition("=")
-    *parents, last = key.split(".")
-    if not equals or not all((*parents, last)):
+    keys = key.split(".")
+    if not equals or not all(keys):
         raise ConfigError(f"--set {key!r}: expected KEY=VALUE, such as model.eta=0.1")
     value = read_value(text, f"--set {key}")
-    inner = settings
-    for depth, parent in enumerate(parents, 1):
-        inner = inner.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"--set {key}: {'.'.join(parents[:depth])} is not a mapping of settings")
-    if last in inner:
+    if assign(settings, keys, value):
         raise ConfigError(f"--set {key}: the setting is given twice")
-    inner[last] = value
-    return (*parents, last), value
+    return keys, value
 
 
 def parse_features(texts: Sequence[str]) -> dict[str, Any]:

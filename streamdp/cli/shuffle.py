@@ -1,12 +1,26 @@
-"""The commands of `streamdp shuffle`: one for each of the three parties."""
+"""The commands of `streamdp shuffle`: one for each of the three parties, which runs until it is stopped."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import IdleSeconds
+from streamdp.cli.common import IdleSeconds, naming, need_clients, say, warn
+from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
+from streamdp.runtime.signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from connectors.topiclog import TopicLog, TopicOutlet
+    from streamdp.config.job import JobConfig
+    from streamdp.config.shuffle import ShuffleSourceConfig
+    from streamdp.protocol.agreement import Agreement
+    from streamdp.store.snapshot import Snapshot
 
 shuffle_app = typer.Typer(
     rich_markup_mode=None,
@@ -16,14 +30,22 @@ shuffle_app = typer.Typer(
 )
 
 Job = Annotated[str, typer.Argument(metavar="JOB.YAML", help="A job with a source of type: shuffle.")]
+Stopping = Callable[[], bool]
 
 
 @shuffle_app.command(epilog="Example: streamdp shuffle topics shuffle.yaml")
 def topics(job: Job) -> None:
     """Create the three topics if they do not exist."""
-    from streamdp.cli.shuffle_job import load, make_topics
+    _, source = _load(job)
+    from connectors.kafkasink import make_topic
 
-    make_topics(load(job))
+    for topic, settings in (
+        (source.points, {"cleanup.policy": "compact"}),
+        (source.messages, {"retention.ms": "-1"}),  # no time limit: the shuffler deletes what it has forwarded
+        (source.shuffled, {"retention.ms": "-1"}),
+    ):
+        with naming(source.servers):
+            make_topic(topic, source.servers, 1, source.security_options(), **settings)
 
 
 @shuffle_app.command(epilog="Example: streamdp shuffle randomize shuffle.yaml people.csv")
@@ -43,9 +65,40 @@ def randomize(
     delimiter: Annotated[str | None, typer.Option(help="The character between CSV fields.")] = None,
 ) -> None:
     """Simulate the devices of the people in DATA. Each record waits for a point and answers once, with one message."""
-    from streamdp.cli.shuffle_job import load, run_devices
+    config, source = _load(job)
+    from streamdp.config.file import FileSourceConfig, file_type
+    from streamdp.protocol.cohort import CohortSimulator
+    from streamdp.protocol.devices import DeviceSimulator, Notes
 
-    run_devices(load(job), data, notes=notes, per_batch=per_batch, delimiter=delimiter)
+    if data == "-":
+        raise ConfigError("expected a file: the notes name the rows that have answered")
+    agreed = agreement(config)
+    if agreed.rounds is not None and per_batch is not None:
+        raise ConfigError("--per-batch: the people of a cohort answer in every round; leave it out")
+    kind = file_type(data)
+    if kind != "csv" and delimiter is not None:
+        raise ConfigError("--delimiter is for CSV files")
+    file = FileSourceConfig(type=kind, path=data, delimiter=delimiter)
+    remembered = Notes(f"{data}.answered" if notes is None else notes, agreed)
+    file.build(config.build_schema()).close()  # report errors of the file before waiting for brokers
+
+    def attempt(stopping: Stopping) -> None:
+        with ExitStack() as stack:
+            records = stack.enter_context(closing(file.build(config.build_schema())))
+            points = stack.enter_context(closing(_log(source, source.points)))
+            messages = stack.enter_context(closing(_outlet(source, source.messages)))
+            parties = agreed, records, points, messages, remembered
+            crowd = (
+                DeviceSimulator(*parties, per_batch=per_batch, tell=_tell)
+                if agreed.rounds is None
+                else CohortSimulator(*parties, tell=_tell)
+            )
+            crowd.run(stopping)
+
+    reason = _patiently(source, attempt)
+    _tell(
+        "end", reason=reason, answered=remembered.answered, declined=remembered.declined, dead_letters=remembered.dead
+    )
 
 
 @shuffle_app.command(epilog="Example: streamdp shuffle mix shuffle.yaml")
@@ -54,9 +107,29 @@ def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
 
     It mixes the messages of a batch when enough have come, and forwards all of them or none.
     """
-    from streamdp.cli.shuffle_job import load, run_shuffler
+    config, source = _load(job)
+    from streamdp.protocol.shuffler import Mixer
+    from streamdp.store.store import Store
 
-    run_shuffler(load(job), idle_seconds)
+    agreed, path = agreement(config), source.shuffler_store
+    assert path is not None, "load_config sets it"
+    wait = math.inf if source.wait_seconds is None else source.wait_seconds
+    with Store(path, config.job, agreed.digest) as store:
+
+        def attempt(stopping: Stopping) -> None:
+            with ExitStack() as stack:
+                messages = stack.enter_context(closing(_log(source, source.messages)))
+                shuffled = stack.enter_context(closing(_outlet(source, source.shuffled)))
+                mixer = Mixer(agreed, messages, shuffled, store, wait_seconds=wait, tell=_tell)
+                mixer.run(stopping, idle_seconds)
+                if messages.kept is not None:
+                    say(f"forwarded messages are still in the topic {source.messages!r}: {messages.kept}")
+                last.update(waiting=mixer.waiting, late=mixer.counts.refused, dead_letters=mixer.counts.dead_letters)
+
+        last: dict[str, int] = {}
+        reason = _patiently(source, attempt)
+        snapshot = store.load()
+    _tell("end", reason=reason, forwarded=0 if snapshot is None else snapshot.counts.learned, **last)
 
 
 @shuffle_app.command(epilog="Example: streamdp shuffle learn shuffle.yaml")
@@ -65,6 +138,99 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
 
     It absorbs mixed batches, commits to the job's store, and announces the next point.
     """
-    from streamdp.cli.shuffle_job import load, run_learner
+    config, source = _load(job)
+    from streamdp.protocol.learner import Learner
+    from streamdp.serving.holdout import Holdout
+    from streamdp.serving.publish import Publisher
+    from streamdp.store.store import Store
 
-    run_learner(load(job), idle_seconds)
+    agreed = agreement(config)
+    holdout = None if config.holdout is None else Holdout(config)
+
+    def measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        if measures is not None:
+            _tell("measured", learned=snapshot.counts.learned, holdout=measures)
+
+    with (
+        Publisher(config.publish, holdout, config.store_path, (measured,), warn) as publisher,
+        Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store,
+    ):
+
+        def attempt(stopping: Stopping) -> None:
+            with ExitStack() as stack:
+                shuffled = stack.enter_context(closing(_log(source, source.shuffled)))
+                points = stack.enter_context(closing(_outlet(source, source.points)))
+                estimator: Any = config.build_estimator()
+                learner = Learner(agreed, estimator, shuffled, points, store, publish=[publisher], tell=_tell)
+                learner.run(stopping, idle_seconds)
+
+        reason = _patiently(source, attempt)
+        snapshot = store.load()
+    _tell("end", reason=reason, learned=0 if snapshot is None else snapshot.counts.learned)
+
+
+def _load(path: str) -> tuple[JobConfig, ShuffleSourceConfig]:
+    """The job and its source. Raises `ConfigError`, also for another type of source, or without brokers."""
+    from streamdp.config.job import load_config
+
+    config = load_config(path)
+    source = _source(config)
+    need_clients()
+    source.servers  # noqa: B018 - raises ConfigError if no brokers are named
+    return config, source
+
+
+def _source(config: JobConfig) -> ShuffleSourceConfig:
+    from streamdp.config.shuffle import ShuffleSourceConfig
+
+    if not isinstance(config.source, ShuffleSourceConfig):
+        raise ConfigError("expected a job with a source of type: shuffle")
+    return config.source
+
+
+def agreement(config: JobConfig) -> Agreement:
+    """Derive what the parties of a job agree on; `ConfigError` if `minimum_share` gives no guarantee."""
+    from streamdp.protocol.agreement import Agreement
+
+    about = json.dumps([config.job, config.fingerprint()])
+    estimator: Any = config.build_estimator()
+    if not estimator.guarantee.private:
+        say("warning: this job is NOT private: it has a seed")
+    return Agreement(estimator, _source(config).minimum_share, about)
+
+
+def _log(source: ShuffleSourceConfig, topic: str) -> TopicLog:
+    from connectors.topiclog import TopicLog
+
+    return TopicLog(topic, source.servers, source.client_options(), source.security_options())
+
+
+def _outlet(source: ShuffleSourceConfig, topic: str) -> TopicOutlet:
+    from connectors.topiclog import TopicOutlet
+
+    return TopicOutlet(topic, source.servers, source.security_options())
+
+
+def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None]) -> str:
+    """Run `attempt` until it ends. Retry while a broker or the database is unavailable. Returns why it ended."""
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    with stopped_by_signals(stop, lambda: stopped):
+        while not stopped:
+            try:
+                with naming(source.servers):
+                    attempt(lambda: stopped)
+                break
+            except (SourceUnavailableError, StoreUnavailableError) as error:
+                say(f"{error}; trying again")
+                time.sleep(1.0)
+    return "stopped" if stopped else "done"
+
+
+def _tell(event: str, **numbers: Any) -> None:
+    """Print an event as one line of JSON."""
+    print(json.dumps({"event": event} | numbers), flush=True)

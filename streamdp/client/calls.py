@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from streamdp.client.address import check_address, check_seconds
+from streamdp.client.connection import connect
 from streamdp.errors import SchemaError, ServiceError
 
 PACK_FROM_BYTES = 1 << 16
@@ -55,10 +55,7 @@ class Client:
         timeout_s: float = 30.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        check_address(url, token)
-        check_seconds(retry_s=retry_s, timeout_s=timeout_s)
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http = httpx.Client(base_url=url.rstrip("/") + "/v1/models", headers=headers, timeout=timeout_s)
+        self._http = connect(url, token, timeout_s, retry_s=retry_s)
         self._retry_s, self._sleep = retry_s, sleep
 
     def __enter__(self) -> Self:
@@ -165,7 +162,11 @@ class Client:
                 content, headers["Content-Encoding"] = gzip.compress(content, 1), "gzip"
         left, pause = self._retry_s, _PAUSE_S
         while True:
-            response, trouble = self._once(method, _path(job, path), headers, content)
+            response, trouble = None, ""
+            try:
+                response = self._http.request(method, _path(job, path), headers=headers, content=content)
+            except httpx.HTTPError as error:
+                trouble = type(error).__name__
             if response is not None and response.is_success:
                 found: dict[str, Any] = orjson.loads(response.content)
                 return found
@@ -173,14 +174,6 @@ class Client:
                 raise _error(response, trouble)
             self._sleep(pause)
             left, pause = left - pause, min(2 * pause, _LONGEST_PAUSE_S)
-
-    def _once(
-        self, method: str, path: str, headers: dict[str, str], content: bytes | None
-    ) -> tuple[httpx.Response | None, str]:
-        try:
-            return self._http.request(method, path, headers=headers, content=content), ""
-        except httpx.HTTPError as error:
-            return None, type(error).__name__
 
 
 def _dumped(body: Any) -> bytes:

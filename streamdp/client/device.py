@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from streamdp.client.address import check_address, check_seconds
+from streamdp.client.connection import connect
 from streamdp.client.notes import ReportNotes
 from streamdp.errors import ConfigError, ServiceError, check_texts
 from streamdp.privacy.guarantees import Budget
@@ -80,17 +80,13 @@ class Device:
         notes: str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
-        check_address(url, token)
+        self._http = connect(url, token, timeout_s)
         check_texts(job=job)
-        check_seconds(timeout_s=timeout_s)
         self._job, self._name, self._agreement = job, quote(job, safe=""), agreement
-        self._url = f"{url.rstrip('/')}/v1/models/{self._name}"
         self._lock = threading.Lock()
         self._half: LocalHalf | None = None
         self._etag = ""
         self._notes = ReportNotes(notes)
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http = httpx.Client(headers=headers, timeout=timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +175,7 @@ class Device:
     ) -> tuple[int, httpx.Headers, bytes]:
         trouble, body = "", bytearray()
         try:
-            with self._http.stream(method, self._url + path, headers=headers, content=content) as response:
+            with self._http.stream(method, f"/{self._name}{path}", headers=headers, content=content) as response:
                 for part in response.iter_bytes():
                     body += part
                     if len(body) > MOST_BYTES:

@@ -22,7 +22,7 @@ from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
-from streamdp.estimators.traps import say_no_cost
+from streamdp.estimators.traps import say_nothing
 from streamdp.ledger.periods import DAY, Cap, RenewingCap, allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
 
@@ -290,7 +290,7 @@ class Definition(Settings):
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: Estimator = build(budget=budget, features=features, ledger=ledger, **given)
-        say_no_cost(estimator)
+        say_nothing(estimator, "cost")  # the command says it, and devices and Spark have reasons
         return estimator
 
     def _beside(self, declared: Mapping[str, Mapping[str, Any]]) -> Beside:
@@ -337,7 +337,8 @@ class StoredDefinition(Definition):
     def notes(self) -> list[str]:
         """Notes for a statement: which subjects are one person, what was lost, and what was promised before."""
         whole = "subjects are whole numbers, and 7, +7 and 007 are one person"
-        subjects = [] if isinstance(self.schema_.subject, str | None) else [whole]
+        subject = self.schema_.subject
+        subjects = [] if subject is None or subject.type == "text" else [whole]
         time = self.schema_.time
         times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
         former = [self.said_of_former()] if self.former else []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Literal
 import polars as pl
 
 from connectors.textform import TextForm
+from streamdp.config.file import stem
 from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, Trust, usual_trust
 from streamdp.errors import ConfigError, suggestion
 
@@ -153,7 +153,7 @@ def draft(
     plain, decimal, thousands = (plain_numbers(columns) if "path" in source else None) or (columns, ".", None)
     by_name = {column.name: column for column in plain}
     place = source.get("topic") or source["path"]
-    name = place if "topic" in source else _stem(place)
+    name = place if "topic" in source else stem(place)
     checks = "reads the data, learns nothing and spends nothing" if "path" in source else "names the empty places"
     lines = [*_head(place, public, checks), f"job: {text(name)}", "source:"]
     lines += [f"  {key}: {text(value)}" for key, value in source.items()]
@@ -171,7 +171,8 @@ def draft(
     if gaps := sorted({gap for column in columns for gap in column.gaps}):
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
     lines += ["  target:", *_target(None if target is None else by_name[target], public)]
-    lines += _subject(subject)
+    named = "  # subject: COLUMN  # who a record is about. Name it if people have several records, and set cap below."
+    lines.append(named if subject is None else f"  subject: {text(subject)}")
     lines += _model(trust or usual_trust({"source": source}), items_per_user)
     return "\n".join(lines) + "\n"
 
@@ -181,11 +182,6 @@ def text(value: str) -> str:
     plain = re.fullmatch(r"[^\W\d][\w./]*(?:[ -][\w./]+)*", value)
     words = ("true", "false", "null")
     return value if plain and value.lower() not in words else json.dumps(value, ensure_ascii=False)
-
-
-def _stem(path: str) -> str:
-    name = os.path.basename(os.path.normpath(path))
-    return name.split(".")[0] or name
 
 
 def _head(place: str, public: bool, checks: str) -> list[str]:
@@ -299,14 +295,6 @@ def _target(column: DraftColumn | None, public: bool) -> list[str]:
             return [*lines, f"    classes: {_listed(_categories(column))}"]
         case _:
             return [*lines, "    classes:  # text: write the labels, such as [yes, no]"]
-
-
-def _subject(subject: str | None) -> list[str]:
-    if subject is None:
-        return [
-            "  # subject: COLUMN  # who a record is about. Name it if people have several records, and set cap below.",
-        ]
-    return [f"  subject: {text(subject)}"]
 
 
 def _model(trust: Trust, items_per_user: int | None) -> list[str]:

@@ -49,6 +49,12 @@ def file_type(path: str) -> FileType:
     return next((kind for name in names[:1] if (kind := _known(name)) is not None), "csv")
 
 
+def stem(path: str) -> str:
+    """The name of a file or a folder at `path` without its endings, by which a job is named."""
+    name = os.path.basename(os.path.abspath(path))  # also of the folder .
+    return name.split(".")[0] or name
+
+
 def _known(name: str) -> FileType | None:
     """The type of a file by its ending; None for an unknown one and for hidden files."""
     name = re.sub(PACKED, "", os.path.basename(name))
@@ -128,13 +134,7 @@ class FileSourceConfig(BadRecordsConfig):
         return self
 
     def for_file(self, path: str) -> FileSourceConfig:
-        """The configuration for a public file with the same kind of records.
-
-        Parameters
-        ----------
-        path
-            The public file.
-        """
+        """The configuration for a public file at `path` with the same kind of records."""
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
 
     @property
@@ -168,12 +168,7 @@ class FileSourceConfig(BadRecordsConfig):
         return ", ".join(self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
 
     def build(self, encoder: Encoder) -> RecordFile | FileList:
-        """Open the source.
-
-        Parameters
-        ----------
-        encoder
-            Converts raw columns to numbers.
+        """Open the source; the `encoder` converts raw columns to numbers.
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """

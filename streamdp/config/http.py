@@ -46,7 +46,8 @@ class CallsConfig(DeadLettersConfig):
     @property
     def most_shards(self) -> int:
         """How many services may learn the job at the same time."""
-        return 1
+        found: int = getattr(self, "shards", 1)
+        return found
 
 
 class HTTPSourceConfig(CallsConfig):
@@ -61,11 +62,6 @@ class HTTPSourceConfig(CallsConfig):
 
     type: Literal["http"]
     shards: int = Field(default=MOST_SHARDS, ge=1, le=1000)
-
-    @property
-    def most_shards(self) -> int:
-        """See `CallsConfig.most_shards`."""
-        return self.shards
 
 
 class ReportsSourceConfig(CallsConfig, KafkaClientConfig):

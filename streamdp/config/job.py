@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
@@ -25,7 +26,6 @@ from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.publish import Places
 from streamdp.config.redis import RedisSourceConfig
-from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
@@ -160,84 +160,76 @@ class JobConfig(Definition):
         return value
 
     @model_validator(mode="after")
-    def _answers_requests(self) -> Self:
-        if isinstance(self.source, CallsConfig):
-            if self.statistics is not None and isinstance(self.source, ReportsSourceConfig):
-                raise MisfitError("statistics", "devices' reports are for models: use a source of type: http")
-            reports = isinstance(self.source, ReportsSourceConfig)
-            if self.has_model and not issubclass(self.model.kind.learns, LocalReports if reports else _LEARN_CALLS):
-                need = "devices' reports need an LDP* estimator" if reports else _NEED_OF_CALLS
-                raise MisfitError("model", f"{need}, not {self.model.estimator}")
-            if not self.has_model and self.model.trust == "window":
-                raise MisfitError("model", f"{_NEED_OF_CALLS}; write trust: process")
-            if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
-                raise MisfitError("source", "shards need a store on PostgreSQL, which several services can share")
-            if self.schema_.time is not None:
-                raise MisfitError("schema", "requests have no times: leave time out, and a cap counts by their arrival")
+    def _fits_source(self) -> Self:
+        source = self.source
+        if isinstance(source, CallsConfig):
+            misfits = self._of_requests(source)
+        elif isinstance(source, SparkSourceConfig):
+            misfits = self._on_spark()
+        elif isinstance(source, ShuffleSourceConfig):
+            misfits = self._shuffled()
+        else:
+            misfits = iter(())
+        for key, need in chain(misfits, self._of_any_source()):
+            raise MisfitError(key, need)
         return self
 
-    @model_validator(mode="after")
-    def _on_spark(self) -> Self:
-        if isinstance(self.source, SparkSourceConfig):
-            if self.statistics is not None and self.has_model and issubclass(self.model.kind.learns, Batches):
-                need = "on Spark, statistics beside a model need trust: nobody; or let two jobs share a store and a cap"
-                raise MisfitError("statistics", need)
-            if (
-                not self.has_model
-                and self.model.trust == "window"
-                and isinstance(parse_budget(self.model.budget), PureDP)
-            ):
-                need = (
-                    "statistics of a window on Spark need a budget with a delta, or trust: process, shuffler or nobody"
-                )
-                raise MisfitError("model", need)
-            if issubclass(self.model.kind.learns, Windows):
+    def _of_requests(self, source: CallsConfig) -> Iterator[tuple[str, str]]:
+        """The settings that do not fit this source, and why: this and the other lists are made up to the first one."""
+        reports = isinstance(source, ReportsSourceConfig)
+        if self.statistics is not None and reports:
+            yield "statistics", "devices' reports are for models: use a source of type: http"
+        if self.has_model and not issubclass(self.model.kind.learns, LocalReports if reports else _LEARN_CALLS):
+            need = "devices' reports need an LDP* estimator" if reports else _NEED_OF_CALLS
+            yield "model", f"{need}, not {self.model.estimator}"
+        if not self.has_model and self.model.trust == "window":
+            yield "model", f"{_NEED_OF_CALLS}; write trust: process"
+        if not self.store_on_server and source.most_shards > 1 and "shards" in source.model_fields_set:
+            yield "source", "shards need a store on PostgreSQL, which several services can share"
+        if self.schema_.time is not None:
+            yield "schema", "requests have no times: leave time out, and a cap counts by their arrival"
+
+    def _on_spark(self) -> Iterator[tuple[str, str]]:
+        learns, statistics = self.model.kind.learns, self.statistics is not None
+        if statistics and self.has_model and issubclass(learns, Batches):
+            need = "on Spark, statistics beside a model need trust: nobody; or let two jobs share a store and a cap"
+            yield "statistics", need
+        pure = isinstance(parse_budget(self.model.budget), PureDP)
+        if not self.has_model and self.model.trust == "window" and pure:
+            need = "statistics of a window on Spark need a budget with a delta, or trust: process, shuffler or nobody"
+            yield "model", need
+        if issubclass(learns, Windows):
+            learner: Any = self.build_estimator()
+            if not learner.learner.sums_only:
                 need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
-                learner: Any = self.build_estimator()
-                if not learner.learner.sums_only:
-                    raise MisfitError("model", f"{need}; this job's window, loss or method does not allow it")
-            if self.validation is not None and issubclass(self.model.kind.learns, Batches | Windows):
-                raise MisfitError("validation", "on Spark, LDP* estimators only can validate: leave it out")
-            if isinstance(self.cap_budget, RenewingCap):
-                raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
-            if "commit" in self.model_fields_set:
-                raise MisfitError("commit", "each batch of Spark is one commit: set the reader's options, or trigger")
-        return self
+                yield "model", f"{need}; this job's window, loss or method does not allow it"
+        if self.validation is not None and issubclass(learns, Batches | Windows):
+            yield "validation", "on Spark, LDP* estimators only can validate: leave it out"
+        if isinstance(self.cap_budget, RenewingCap):
+            yield "cap", "a job on Spark counts over all time: a cap that renews needs another source"
+        if "commit" in self.model_fields_set:
+            yield "commit", "each batch of Spark is one commit: set the reader's options, or trigger"
 
-    @model_validator(mode="after")
-    def _shuffles(self) -> Self:
-        if isinstance(self.source, ShuffleSourceConfig):
-            if self.statistics is not None:
-                raise MisfitError("statistics", "the messages of a separate shuffler are for models: leave them out")
-            if not self.model.kind.learns.shuffled:
-                need = "a source of type: shuffle needs a Shuffle* estimator"
-                raise MisfitError("model", f"{need}, not {self.model.estimator}")
-            if self.validation is not None:
-                raise MisfitError(
-                    "validation", "a shuffler's messages are mixed, so no record can answer: leave it out"
-                )
-            if self.cap is not None:
-                raise MisfitError("cap", "a job with a shuffler cannot keep a cap: its messages name no subject")
-        elif self.model.cohort is not None:
-            raise MisfitError("model", "a cohort needs a source of type: shuffle, whose people answer in each round")
-        return self
+    def _shuffled(self) -> Iterator[tuple[str, str]]:
+        if self.statistics is not None:
+            yield "statistics", "the messages of a separate shuffler are for models: leave them out"
+        if not self.model.kind.learns.shuffled:
+            yield "model", f"a source of type: shuffle needs a Shuffle* estimator, not {self.model.estimator}"
+        if self.validation is not None:
+            yield "validation", "a shuffler's messages are mixed, so no record can answer: leave it out"
+        if self.cap is not None:
+            yield "cap", "a job with a shuffler cannot keep a cap: its messages name no subject"
 
-    @model_validator(mode="after")
-    def _keyed_by_text(self) -> Self:
-        keyed = isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key"
-        subject = self.schema_.subject
-        if keyed and isinstance(subject, SubjectConfig) and subject.type == "integer":
-            raise MisfitError(
-                "schema", "a subject of type integer needs source.subject_from: value, because keys are text"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _names_files(self) -> Self:
-        shuffles = isinstance(self.source, ShuffleSourceConfig) and self.source.shuffler_store is None
-        if (self.store is None or shuffles) and re.search(r"[/\\\0]", self.job):
-            raise MisfitError("job", "expected a name without / and \\, because files are named after it; or set store")
-        return self
+    def _of_any_source(self) -> Iterator[tuple[str, str]]:
+        shuffles, subject = isinstance(self.source, ShuffleSourceConfig), self.schema_.subject
+        if self.model.cohort is not None and not shuffles:
+            yield "model", "a cohort needs a source of type: shuffle, whose people answer in each round"
+        if self.key_is_subject and subject is not None and subject.type == "integer":
+            need = "a subject of type integer needs source.subject_from: value, because keys are text"
+            yield "schema", need
+        names_store = shuffles and getattr(self.source, "shuffler_store", None) is None
+        if (self.store is None or names_store) and re.search(r"[/\\\0]", self.job):
+            yield "job", "expected a name without / and \\, because files are named after it; or set store"
 
     @property
     def store_path(self) -> str:
@@ -250,14 +242,7 @@ class JobConfig(Definition):
         return "://" in self.store_path and not self.store_path.startswith("sqlite:")
 
     def open_store(self, accepted: Accepted, *, shared: bool = False) -> Store:
-        """Open the store of the job, or create it.
-
-        Parameters
-        ----------
-        accepted
-            What the operator accepts.
-        shared
-            Whether workers share the store.
+        """Open the store of the job, or create it; `shared` by workers or not, with what the operator `accepted`.
 
         Raises the errors of `Store`, and `ConfigError` for a larger budget or cap that is not accepted.
         """
@@ -296,12 +281,7 @@ class JobConfig(Definition):
         return self._encoder(self.schema_)
 
     def build_source(self, encoder: Encoder) -> Source:
-        """Open the source of a job that reads a file or a Redis stream.
-
-        Parameters
-        ----------
-        encoder
-            Converts raw columns to numbers; `build_schema` makes it.
+        """Open the source of a job that reads a file or a Redis stream; `build_schema` makes the `encoder`.
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """
@@ -313,15 +293,7 @@ class JobConfig(Definition):
         return self.source.build(encoder)
 
     def located(self, folder: Path) -> JobConfig:
-        """Resolve relative paths.
-
-        Parameters
-        ----------
-        folder
-            The folder that relative paths start from.
-
-        Returns a copy with absolute paths.
-        """
+        """Return a copy with absolute paths: relative ones start from `folder`."""
 
         def at(path: Any) -> Any:
             if isinstance(path, list):
@@ -346,7 +318,7 @@ class JobConfig(Definition):
         )
 
 
-def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[tuple[str, ...], Any]] = ()) -> JobConfig:
+def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequence[str], Any]] = ()) -> JobConfig:
     """Read a `job.yaml`.
 
     Relative paths in it are relative to its folder. `assignments` replace settings of the file at `path`: their keys
@@ -361,10 +333,10 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[tuple[
         raise ConfigError(f"{path}: expected UTF-8 text") from None
     document = Document(text, str(path))
     for keys, value in assignments:
-        _replace(document.data, keys, value)
+        assign(document.data, keys, value)
 
     def where(place: Sequence[str | int]) -> str:
-        given = any(tuple(place[: len(keys)]) == keys[: len(place)] for keys, _ in assignments if place)
+        given = any(tuple(place[: len(keys)]) == tuple(keys[: len(place)]) for keys, _ in assignments if place)
         return f"{path} with --set" if given else f"{path}, line {document.line(place)}"
 
     try:
@@ -379,17 +351,18 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[tuple[
     return config
 
 
-def _replace(settings: Any, keys: Sequence[str], value: Any) -> None:
-    """Replace a setting."""
-    for depth, key in enumerate(keys):
-        if not isinstance(settings, dict):
-            place = ".".join(keys[:depth]) or "the job"
-            raise ConfigError(f"--set {'.'.join(keys)}: {place} is not a mapping of settings")
-        if depth == len(keys) - 1:
-            settings[key] = value
-        elif settings.get(key) is None:
-            settings[key] = {}
-        settings = settings[key]
+def assign(settings: dict[str, Any], keys: Sequence[str], value: Any) -> bool:
+    """Set the `value` under nested `keys` of `settings`, as `--set` does. Returns whether it had one."""
+    inner: Any = settings
+    for depth, key in enumerate(keys[:-1], 1):
+        if inner.get(key) is None:
+            inner[key] = {}
+        inner = inner[key]
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {'.'.join(keys)}: {'.'.join(keys[:depth])} is not a mapping of settings")
+    had = keys[-1] in inner
+    inner[keys[-1]] = value
+    return had
 
 
 def make_config(settings: Mapping[str, Any]) -> JobConfig:

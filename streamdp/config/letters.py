@@ -12,8 +12,6 @@ from streamdp.runtime.defaults import BAD_SHARE
 if TYPE_CHECKING:
     from connectors.letterfile import DeadLetterFile
 
-_PLACES = "dead_letters", "dead_letter_topic"
-
 
 class DeadLettersConfig(Settings):
     """Where the positions of bad records are kept.
@@ -47,6 +45,6 @@ class BadRecordsConfig(DeadLettersConfig):
 
     @model_validator(mode="after")
     def _has_place(self) -> Self:
-        if self.keep_payload and not any(getattr(self, place, None) for place in _PLACES):
+        if self.keep_payload and not any(getattr(self, place, None) for place in ("dead_letters", "dead_letter_topic")):
             raise ValueError("keep_payload needs dead_letters, or another place for the payloads")
         return self

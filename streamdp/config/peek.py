@@ -143,12 +143,14 @@ def _table(path: str, delimiter: str, rows: int | None, form: TextForm | None) -
             f"{path}: no record has the fields of the header, which has {len(names)} columns: expected the names of "
             "all columns in the first line; source.skip_lines and source.comment pass over lines before it"
         )
-    return pl.DataFrame({name: [row[j] for row in values[:rows]] for name, j in chosen.items()}, _texts(chosen))
+    return pl.DataFrame(
+        {name: [row[j] for row in values[:rows]] for name, j in chosen.items()}, dict.fromkeys(chosen, pl.String)
+    )
 
 
 def _lines(path: str) -> Iterator[bytes]:
+    from connectors.files import Lines
     from connectors.recordblocks import RecordBlocks
-    from connectors.recordlines import Lines
 
     blocks = RecordBlocks(path, Lines(), whole=True)
     try:
@@ -162,7 +164,7 @@ def _objects(texts: Iterable[bytes], rows: int | None) -> pl.DataFrame:
     """A row for each JSON object among some texts; at most so many rows."""
     objects = list(islice((item for item in map(_object, texts) if item is not None), rows))
     names = dict.fromkeys(name for item in objects for name in item)
-    return pl.DataFrame({name: [item.get(name) for item in objects] for name in names}, _texts(names))
+    return pl.DataFrame({name: [item.get(name) for item in objects] for name in names}, dict.fromkeys(names, pl.String))
 
 
 def _object(text: bytes) -> dict[str, str | None] | None:
@@ -182,7 +184,3 @@ def _flat(item: dict[str, Any], path: str = "") -> list[tuple[str, str | None]]:
         elif not isinstance(value, list):
             out.append((path + name, value if isinstance(value, str | None) else json.dumps(value)))
     return out
-
-
-def _texts(names: Any) -> dict[str, Any]:
-    return dict.fromkeys(names, pl.String)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from streamdp.config.settings import Settings
-from streamdp.errors import suggestion
+from streamdp.errors import BUDGETS, suggestion
 
 BRANCHES = ("(bounds)", "(categories)", "(mapping)")
 """How pydantic names the forms of a declaration in the path to a problem."""
@@ -70,7 +70,7 @@ def _required(kind: str) -> str:
 
 
 _ELSEWHERE = {
-    **dict.fromkeys(("budget", "epsilon", "eps", "delta", "mu"), "model: {budget: 'eps=1'}"),
+    **{name: f"model: {{budget: '{budget}'}}" for name, budget in (BUDGETS | {"budget": "eps=1"}).items()},
     "trust": "model: {trust: process}",
     **dict.fromkeys(("subject", "features", "target"), "schema: {features: ..., target: ..., subject: ...}"),
 }

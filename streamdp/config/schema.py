@@ -235,23 +235,22 @@ class SchemaConfig(Settings):
 
     features: dict[str, Declared] = Field(min_length=1)
     target: TargetConfig = TargetConfig(column="")
-    subject: str | SubjectConfig | None = None
+    subject: SubjectConfig | None = None
     budget: str | None = None
     time: TimeConfig | None = None
     missing_values: list[str] | None = None
 
-    @field_validator("subject", mode="before")
+    @field_validator("subject", mode="before", json_schema_input_type=str | SubjectConfig | None)
     @classmethod
     def _column_or_type(cls, value: Any) -> Any:
-        """A mapping is checked here, for one error and not two."""
         if not isinstance(value, str | dict | SubjectConfig | None):
             raise ValueError("expected the name of a column, or a mapping with column and type")
-        return SubjectConfig.model_validate(value) if isinstance(value, dict) else value
+        return {"column": value} if isinstance(value, str) else value
 
     @field_serializer("subject")
     def _plain_subject(self, value: Any) -> Any:
         """Text is the type that a column has anyway."""
-        return value.column if isinstance(value, SubjectConfig) and value.type == "text" else value
+        return value.column if value is not None and value.type == "text" else value
 
     @field_serializer("features")
     def _plain_features(self, value: Any) -> dict[str, Any]:
@@ -289,7 +288,7 @@ class SchemaConfig(Settings):
         """What people read about the `features`, by raw column, about the `target` and the `subject`."""
         described = [(name, given) for name, given in self.features.items() if isinstance(given, FeatureConfig)]
         features = {given.column or name: given.words() for name, given in described if given.words()}
-        subject = self.subject.words() if isinstance(self.subject, SubjectConfig) else {}
+        subject = {} if self.subject is None else self.subject.words()
         return {"features": features, "target": self.target.words(), "subject": subject}
 
     def baselines(self) -> dict[str, str]:
@@ -305,7 +304,7 @@ class SchemaConfig(Settings):
         from streamdp.data.schema import Schema
         from streamdp.data.times import TimeColumn
 
-        subject = SubjectConfig(column=self.subject) if isinstance(self.subject, str) else self.subject
+        subject = self.subject
         return Schema(
             self.declared(),
             self.target.column,

@@ -86,25 +86,12 @@ def _has_newton(loss: Any) -> bool:
 
 
 def chosen(trust: Trust, *, classes: bool) -> str:
-    """Return the name of the estimator.
-
-    Parameters
-    ----------
-    trust
-        One of `ANSWERS`.
-    classes
-        Whether the target has classes, and is no number.
-    """
+    """Return the name of the estimator of a `trust`, for a target with `classes` or a number."""
     return _FAMILIES[trust][0] + ("Classifier" if classes else "Regressor")
 
 
 def usual_delta(records: int | None) -> float:
-    """Return a delta of at most a tenth of 1 / n and 1e-6, for n expected records.
-
-    Parameters
-    ----------
-    records
-        n; None: it is not known.
+    """Return a delta of at most a tenth of 1 / n and 1e-6, for n expected `records`; None: n is not known.
 
     >>> usual_delta(50_000), usual_delta(1_200_000), usual_delta(None)
     (1e-06, 1e-08, 1e-08)

@@ -7,7 +7,7 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
-from streamdp.errors import ConfigError, suggestion
+from streamdp.errors import BUDGETS, ConfigError, suggestion
 
 NO_WEIGHTS = (
     "w, sample_weight: records have no weights, because a heavier one would need more noise than its budget allows, and"
@@ -15,9 +15,7 @@ NO_WEIGHTS = (
     " learn each record with this probability. The argument is in docs/explanations/limits.md"
 )
 _PARAMETERS = {
-    **dict.fromkeys(("epsilon", "eps"), 'budget=PureDP(1), or budget="eps=1"'),
-    "delta": 'budget=ApproxDP(1, 1e-6), or budget="eps=1,delta=1e-6"',
-    "mu": 'budget=GaussianDP(1), or budget="mu=1"',
+    **{name: f'budget="{budget}"' for name, budget in BUDGETS.items()},
     "fit_intercept": "intercept",
     "random_state": "seed, in tests",
     **dict.fromkeys(("l1", "l2", "penalty", "C"), "domain=L2Ball(radius), which bounds the weights"),

@@ -20,8 +20,8 @@ _LARGE_EPSILON, _LARGE_MU = 10.0, 3.0
 _LARGE_DELTA = 1e-3
 _PARTS = ("river.compose.", "river.preprocessing.")
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
-_given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any] | None] = WeakKeyDictionary()
-_of_jobs: WeakSet[Any] = WeakSet()
+_given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
+_quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "cost": WeakSet()}
 _dear: set[type] = set()
 
 
@@ -40,12 +40,12 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
 
     `model`: what learns. `given`: its rows and targets: frames, arrays and others.
     """
-    known = _given.setdefault(model, WeakValueDictionary())
-    if known is None:
+    if model in _quiet["repeats"]:
         return
+    known = _given.setdefault(model, WeakValueDictionary())
     for key, owner in chain.from_iterable(map(_places, given)):
         if known.get(key) is owner:
-            ignore_repeats(model)
+            say_nothing(model, "repeats")
             _warn(
                 f"{type(model).__name__} gets rows again that it has learned from: if they are unchanged, each pass"
                 " spends their budget again, and the statement counts it once. Make one pass, or give a ledger and"
@@ -56,12 +56,13 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
             known[key] = owner
 
 
-def ignore_repeats(model: Any) -> None:
-    """Let `warn_if_repeated` say nothing about a model, because it has warned, or who calls it has.
+def say_nothing(model: Any, of: str) -> None:
+    """Let nothing be said any more about a model: it was said, or what uses the model says it or has reasons.
 
-    `model`: what learns.
+    `model`: what learns. `of`: "repeats" of its rows, or the "cost" of its noise.
     """
-    _given[model] = None
+    _quiet[of].add(model)
+    _given.pop(model, None)
 
 
 def warn_if_dear(model: Any) -> None:
@@ -73,7 +74,7 @@ def warn_if_dear(model: Any) -> None:
         What learns rows whose budget is its own.
     """
     kind, learner = type(model), model.learner
-    if kind in _dear or not isinstance(learner, LocalReports) or model in _of_jobs or not model.private:
+    if kind in _dear or not isinstance(learner, LocalReports) or model in _quiet["cost"] or not model.private:
         return
     if learner.problem.outputs > 1:
         return  # there is no plan for softmax
@@ -85,17 +86,6 @@ def warn_if_dear(model: Any) -> None:
         other = kind.__name__.replace("LDPASGD", "PanPrivate").replace("LDPSGD", "PanPrivate")
         message = f'{kind.__name__}: {said}; this is {other}, or trust="process" of streamdp.sklearn'
         _warn(message, CostWarning)
-
-
-def say_no_cost(model: Any) -> None:
-    """Let `warn_if_dear` say nothing about a model of a job: the command says it, and devices and Spark have reasons.
-
-    Parameters
-    ----------
-    model
-        What learns.
-    """
-    _of_jobs.add(model)
 
 
 def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:

@@ -83,8 +83,13 @@ class _Display:
     def conclusions(self) -> list[str]:
         """What the last measures, the last private answers and the learner say, as lines."""
         found = [] if self.warning is None else [f"warning: {self.warning}"]
-        found += [] if self.quality is None else [f"validation: {self.quality.sentence()}"]
-        return found + ([] if self.change is None else [f"change: {self.change}"])
+        return found + [f"{name}: {sentence}" for name, sentence in self._judged.items()]
+
+    @property
+    def _judged(self) -> dict[str, str]:
+        """What the last private answers and the learner say, as sentences."""
+        found = {"validation": None if self.quality is None else self.quality.sentence(), "change": self.change}
+        return {name: sentence for name, sentence in found.items() if sentence is not None}
 
     def table(self) -> Table:
         """The present state as a table."""
@@ -169,11 +174,9 @@ class RunnerDisplay(_Display):
         `waiting` records belong to a batch or window that is open, and are not learned.
         """
         self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
-        judged: dict[str, Any] = {} if self.quality is None else {"validation": self.quality.sentence()}
-        judged |= {} if self.change is None else {"change": self.change}
         more: dict[str, Any] = {"waiting": waiting} if waiting else {}
         self._waits = f"{waiting:,} records, for those that fill their batch or window" if waiting else ""
-        self._count("end", counts, {"reason": reason} | more | judged | ({"doubts": [*doubts]} if doubts else {}))
+        self._count("end", counts, {"reason": reason} | more | self._judged | ({"doubts": [*doubts]} if doubts else {}))
 
     def _speed(self, counts: Counts) -> float:
         """Records per second of this run."""
@@ -193,8 +196,7 @@ class RunnerDisplay(_Display):
         if (share := self._share()) is not None:
             rows["done"] = f"{100 * share:.0f} %"
         rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()} | self._facts
-        rows |= {} if self.quality is None else {"validation (private)": self.quality.sentence()}
-        rows |= {} if self.change is None else {"change": self.change}
+        rows |= {name.replace("validation", "validation (private)"): said for name, said in self._judged.items()}
         rows |= {"waiting": self._waits} if self._waits else {}
         if self._following and self._state == "done":
             rows["next"] = self._following
@@ -294,9 +296,7 @@ class WorkerDisplay(_Display, Observer):
     def finished(self, records: int, reason: str) -> None:
         """At the end of the run: how many `records` were committed, and the `reason` of the end."""
         self._state = f"{reason}, {records:,} records"
-        judged = {} if self.quality is None else {"validation": self.quality.sentence()}
-        judged |= {} if self.change is None else {"change": self.change}
-        self._write("end", {"records": records, "reason": reason} | judged)
+        self._write("end", {"records": records, "reason": reason} | self._judged)
 
     def table(self) -> Table:
         """One row for each shard."""

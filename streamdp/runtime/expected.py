@@ -14,16 +14,8 @@ from streamdp.store.snapshot import Counts, Part
 class Expected(Observer):
     """Says once that more was learned than `expected_records`. Both are public numbers; no record is remembered.
 
-    A worker counts the shards that it has, so it may say less than all workers have learned, and never more.
-
-    Parameters
-    ----------
-    records
-        What the job declares; None: nothing.
-    budget
-        What a record spends.
-    say
-        Takes the sentence.
+    A worker counts the shards that it has, so it may say less than all workers have learned, and never more. The job
+    declares so many `records`, or None. A record spends a `budget`. `say` takes the sentence.
     """
 
     def __init__(self, records: int | None, budget: Budget, say: Callable[[str], None]) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamdp.data.records import Batch
 from streamdp.data.subjects import Dated
 from streamdp.errors import ConfigError
-from streamdp.runtime.protocols import Estimator
 from streamdp.store.snapshot import Counts
+
+if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
 
 
 def total(counts: Counts) -> int:
@@ -20,16 +22,9 @@ def total(counts: Counts) -> int:
 
 
 def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
-    """Learn a batch and return the new counts. If admission fails, nothing was learned and the call may be repeated.
+    """Learn a `batch` after the records in `counts`, and return the new counts.
 
-    Parameters
-    ----------
-    estimator
-        It admits the records first; this is the step that may fail.
-    batch
-        Records and dead letters; one of the two may be empty.
-    counts
-        All records before this batch.
+    The `estimator` admits the records first. If this fails, nothing was learned and the call may be repeated.
     """
     seen, refused = estimator.n_seen, estimator.n_refused
     if len(batch):

@@ -1,62 +1,12 @@
-"""What the loops need of estimators, stores, dead-letter writers and observers."""
+"""What the loops need of stores, dead-letter writers and observers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
-from streamdp.data.records import Batch, DeadLetter, Position, Shard, Stall, Subject
+from streamdp.data.records import Batch, DeadLetter, Position, Shard, Stall
 from streamdp.store.snapshot import Counts, Part, Snapshot
-
-
-class Estimator(Protocol):
-    """What a loop needs of an estimator; `streamdp.estimators.estimator` describes it."""
-
-    n_seen: int
-    n_refused: int
-
-    @property
-    def n_changes(self) -> int:
-        """How many changes of the stream it has noticed in what it released."""
-
-    @property
-    def commits_at_every_boundary(self) -> bool:
-        """See `Estimator`."""
-
-    @property
-    def ledger(self) -> Any:
-        """The ledger that admits records; None without a cap."""
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether the state may leave memory now."""
-
-    @property
-    def to_boundary(self) -> int:
-        """The number of records up to the next boundary; 0 at a boundary."""
-
-    def boundary_within(self, records: int) -> int:
-        """See `Estimator.boundary_within`."""
-
-    def close_batch(self) -> None:
-        """Come to a boundary now, if the open batch allows it."""
-
-    def learn_arrays(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        budgets: np.ndarray | None = None,
-        subjects: Sequence[Subject | None] | None = None,
-    ) -> np.ndarray | None:
-        """See `Estimator.learn_arrays`. If admission fails, nothing is spent or learned."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state, to be committed."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Estimator.load_state_dict`."""
 
 
 class Committing(Protocol):

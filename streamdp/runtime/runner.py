@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
@@ -23,10 +23,13 @@ from streamdp.runtime.bad_records import FirstRecords, Unlearned
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
 from streamdp.runtime.learning import check_finite, learn, total
-from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
+from streamdp.runtime.protocols import Committing, DeadLetters
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Counts, Snapshot
+
+if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
 
 POLL_RECORDS = 65_536
 """The most records that are learned between two checks of the clock and of the stop signals."""
@@ -54,8 +57,8 @@ class Runner:
     Parameters
     ----------
     source, estimator, store
-        Any that follow the protocols. The estimator's `ledger` must be the store's (None for both without a cap), so
-        that spends are committed with the state that was learned from them.
+        The source and the store follow the protocols. The estimator's `ledger` must be the store's (None for both
+        without a cap), so that spends are committed with the state that was learned from them.
     commit_records, commit_seconds
         Commit after exactly this many records (with dead letters and refused ones), or after this many seconds with at
         least one record. If the estimator is not at a boundary then, the commit waits for the next boundary. At the end

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from streamdp.data.records import DeadLetter, Position, Shard
 from streamdp.runtime.learning import check_finite, total
-from streamdp.runtime.protocols import Estimator
 from streamdp.store.snapshot import Counts, Part, Snapshot
+
+if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.data.records import Batch, Shard, ShardedSource, Stall
 from streamdp.errors import (
@@ -45,13 +45,16 @@ from streamdp.runtime.defaults import (
     check_intervals,
 )
 from streamdp.runtime.learning import learn
-from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
+from streamdp.runtime.protocols import DeadLetters, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.store_thread import StoreThread
 from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
+
+if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
 
 POLL_RECORDS = 16_384
 """The most records of one poll."""
@@ -86,20 +89,15 @@ class Worker:
     max_bad_share, name
         Stop so, before anything is committed, if a larger share of the records before the worker's first commit does
         not fit the schema; None for no limit, as for a job that has learned. `name` is that of the source.
-    dead_letters
-        Gets the dead letters; it is committed before their records are.
+    dead_letters, on_unfit, clock, wait
+        See `streamdp.runtime.runner.Runner`.
     observers
         Called at every event; see `streamdp.runtime.protocols.Observer`.
     publish
         Each function is called with the committed snapshots, of the shards of each commit and of each claim.
-    on_unfit
-        Called with a warning, a sentence, if none of the first records fits the schema.
-    clock, sleep
-        Return the time in seconds, which never goes backward, and sleep for a number of seconds.
-    wait
-        Waits for calls of the store, as `concurrent.futures.wait` does, for at most a number of seconds.
-    randomness
-        Draws uniformly between two numbers: the delays of retries, on which no privacy depends.
+    sleep, randomness
+        Sleep for a number of seconds, and draw uniformly between two numbers: the delays of retries, on which no
+        privacy depends.
 
     Raises `ConfigError` if the ledger of the estimators is not the store's, or if a number is out of range.
     """

@@ -18,7 +18,7 @@ from streamdp.errors import ConfigError, StreamDPError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
-from streamdp.service.jobs import FollowedJob, Job
+from streamdp.service.jobs import Job
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import Metrics
 from streamdp.service.origins import Origins
@@ -93,7 +93,7 @@ def create_app(
             raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
         http = isinstance(config.source, CallsConfig)
         try:
-            jobs[config.job] = LearningJob(config, accepted) if http else FollowedJob(config)
+            jobs[config.job] = LearningJob(config, accepted) if http else Job(config)
         except StreamDPError as error:  # of a public holdout file
             wrong[config.job] = error
     if wrong and not jobs:

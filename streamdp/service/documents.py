@@ -81,12 +81,6 @@ def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:
     return found
 
 
-def statistic_rows(model: Model) -> list[dict[str, Any]]:
-    """The numbers of a model's statistics."""
-    rows: list[dict[str, Any]] = model.estimator.estimated.rows()
-    return rows
-
-
 def weight_rows(model: Model) -> list[dict[str, Any]]:
     """The weights of a model in original units."""
     schema = model.definition.schema_

@@ -79,7 +79,7 @@ def _event(job: Job) -> bytes:
         if job.model.definition.has_model:
             document["weights"] = documents.weight_rows(job.model)
         if job.model.definition.statistics is not None:
-            document["statistics"] = documents.statistic_rows(job.model)
+            document["statistics"] = job.model.estimator.estimated.rows()
         event = b"id: %d\nevent: commit\ndata: %s\n\n" % (job.snapshot.seq, orjson.dumps(document))
         job.event = job.snapshot.seq, event
     return event

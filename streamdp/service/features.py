@@ -11,7 +11,7 @@ import polars as pl
 
 from connectors.httpcall import Flaw, Rows
 from connectors.jsonrows import encode_objects
-from streamdp.config.schema import SchemaConfig, SubjectConfig, TargetConfig
+from streamdp.config.schema import SchemaConfig, TargetConfig
 from streamdp.data.columns import text_of
 from streamdp.data.records import Batch, DeadLetter, Position
 from streamdp.errors import SchemaError
@@ -35,9 +35,7 @@ class RecordReader:
         more = "$" * max(map(len, columns))  # so that no feature has the name of a field
         self._fields = {f"{field}{more}": field for field in ("y", "subject", "budget")}
         y, subject, budget = self._fields
-        person: SubjectConfig | str | None = declared.subject
-        if person is not None:
-            person = person.model_copy(update={"column": subject}) if isinstance(person, SubjectConfig) else subject
+        person = declared.subject and declared.subject.model_copy(update={"column": subject})
         update: dict[str, Any] = {"subject": person, "budget": budget}
         self.has_target = bool(declared.target.column)
         if self.has_target:

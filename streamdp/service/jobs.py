@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from streamdp.config.job import JobConfig
@@ -18,6 +18,7 @@ from streamdp.runtime.calls import Calls
 from streamdp.service.features import RecordReader
 from streamdp.service.following import FOLLOW_S, Follower, Found
 from streamdp.service.problems import busy
+from streamdp.serving.holdout import Holdout
 from streamdp.serving.snapshots import Model, restore
 from streamdp.store.snapshot import Counts, Snapshot
 
@@ -36,7 +37,10 @@ Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 
 
 class Job:
-    """A job, and its last committed model. All methods are called in the thread of the event loop."""
+    """A job, and its last committed model. All methods are called in the thread of the event loop.
+
+    Its own workers learn it, and the store is only read; a `LearningJob` is learned here.
+    """
 
     learns = False
     """Whether the job learns from requests."""
@@ -56,11 +60,13 @@ class Job:
         """The version and the text of the last event."""
         self.lag: int | None = None
         self.lag_asked_at = float("-inf")
-        """The last answer of `service.lag.lag`, and its time."""
+        """The last answer of `service.pages.lag`, and its time."""
         self.features = RecordReader(config.schema_)
         """Reads the records of calls."""
         self.snapshot = first_snapshot(config)
         self._model = restore(self.snapshot)
+        self._follower = Follower(config)
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def trouble(self) -> str | None:
@@ -80,17 +86,6 @@ class Job:
             raise busy(SILENT)
         return call.result()
 
-    async def look(self, follower: Follower) -> Found:
-        """Read the store. While it does not answer, the job is not ready."""
-        call = asyncio.wrap_future(self._calls.submit(partial(follower.look, self.snapshot)))
-        if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
-            self.give_up(SILENT)
-            await asyncio.wait({call})
-        try:
-            return call.result()
-        except Exception as error:  # noqa: BLE001 - the loop that asks goes on: its next look may succeed
-            return Found(trouble=f"the store cannot be read: {reason_of(error)}")
-
     def give_up(self, why: str) -> None:
         """Note that the store cannot be used, and `why`; nothing waits for it any longer."""
         self.trouble = why
@@ -101,6 +96,11 @@ class Job:
         if self._model.snapshot is not self.snapshot:
             self._model = restore(self.snapshot, self._model)
         return self._model
+
+    @cached_property
+    def constant(self) -> dict[str, float] | None:
+        """The measures of the best constant on the public holdout; None without one. It reads the file."""
+        return None if self.config.holdout is None else Holdout(self.config).constant()
 
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """Show another committed snapshot and its `measures` on the holdout (None without one); call the listeners."""
@@ -155,42 +155,35 @@ class Job:
 
     async def start(self) -> None:
         """Begin to learn or to follow, for at most `START_S`. Raises the store's errors, and retries until `stop`."""
+        looked = asyncio.Event()
+        self._following = asyncio.create_task(self._follow(looked))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(looked.wait(), START_S)
 
     async def stop(self) -> None:
         """End what `start` began.
 
         Raises `StoreUnavailableError` if the database does not answer.
         """
-
-
-class FollowedJob(Job):
-    """A job that its own workers learn. The store is only read."""
-
-    def __init__(self, config: JobConfig) -> None:
-        super().__init__(config)
-        self._follower = Follower(config)
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """See `Job.start`."""
-        looked = asyncio.Event()
-        self._task = asyncio.create_task(self._follow(looked))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(looked.wait(), START_S)
-
-    async def stop(self) -> None:
-        """See `Job.stop`."""
         self._calls.shutdown(wait=False)
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
 
     async def refresh(self) -> None:
-        """Read the store, and show what was committed since."""
-        self.show(await self.look(self._follower))
+        """Read the store, and show what was committed since. While it does not answer, the job is not ready."""
+        call = asyncio.wrap_future(self._calls.submit(partial(self._follower.look, self.snapshot)))
+        if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
+            self.give_up(SILENT)
+            await asyncio.wait({call})
+        try:
+            found = call.result()
+        except Exception as error:  # noqa: BLE001 - the loop that asks goes on: its next look may succeed
+            found = Found(trouble=f"the store cannot be read: {reason_of(error)}")
+        self.show(found)
 
     async def _follow(self, looked: asyncio.Event) -> None:
+        """Show what other processes commit, every `FOLLOW_S`."""
         while True:
             await self.refresh()
             looked.set()

@@ -16,8 +16,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from connectors.http import HTTPSource
 from connectors.httpcall import Answered, Call, Flaw
 from streamdp.config.http import CallsConfig, ReportsSourceConfig
@@ -37,7 +35,7 @@ from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
-from streamdp.service.following import FOLLOW_S, Follower
+from streamdp.service.following import FOLLOW_S, Found
 from streamdp.service.inloop import InLoop
 from streamdp.service.jobs import START_S, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
@@ -74,7 +72,8 @@ class LearningJob(Job):
         assert isinstance(config.source, CallsConfig)
         self._settings = config.source
         self._accepted = accepted
-        self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
+        self.labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
+        """The features of predictions whose labels come later."""
         holdout = None if config.holdout is None else Holdout(config)
         self._publisher = Publisher(config.publish, holdout, config.store_path, (self._committed,))
         self._mine: Snapshot | None = None  # the last commit of this service's shard; None while it has no shard
@@ -84,8 +83,6 @@ class LearningJob(Job):
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._follower = Follower(config)
         self._desk: ReportDesk | None = None
         with contextlib.suppress(ConfigError):  # its mechanism makes no noise, or it has statistics
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
@@ -114,19 +111,16 @@ class LearningJob(Job):
         self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}", daemon=True)
         self._thread.start()
         if self.config.store_on_server:
-            self._following = asyncio.create_task(self._follow())
+            self._following = asyncio.create_task(self._follow(asyncio.Event()))
         opening = asyncio.wrap_future(opened)
         if (await asyncio.wait({opening}, timeout=START_S))[0]:
             opening.result()
         else:
             opening.add_done_callback(lambda found: found.cancelled() or found.exception())
 
-    async def _follow(self) -> None:
-        """Show what other services commit, every `FOLLOW_S`."""
-        while True:
-            found = await self.look(self._follower)
-            self.show(found if self._refusal == _WAITS else found._replace(trouble=self.trouble))
-            await asyncio.sleep(FOLLOW_S)
+    def show(self, found: Found) -> None:
+        """See `Job.show`: what other services have committed. The learner knows the troubles of its own store."""
+        super().show(found if self._refusal == _WAITS else found._replace(trouble=self.trouble))
 
     def give_up(self, why: str) -> None:
         """See `Job.give_up`. The learner opens the store again when its last call has ended."""
@@ -141,12 +135,11 @@ class LearningJob(Job):
 
     async def stop(self) -> None:
         """See `Job.stop`. What was accepted is learned and committed first."""
-        self._calls.shutdown(wait=False)
         self._stopping.set()
-        for task in (self._following, self._reading):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        await super().stop()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)
@@ -190,10 +183,6 @@ class LearningJob(Job):
             f"else, for at most {seconds:g} seconds and {records} records",
             hours,
         ]
-
-    def await_labels(self, caller: str, ids: list[str | None], X: np.ndarray) -> None:
-        """Remember encoded features for labels that come later. See `Waiting.add` for `caller`, `ids` and X."""
-        self._labels.add(caller, ids, X)
 
     @property
     def answers(self) -> Answers:
@@ -244,13 +233,13 @@ class LearningJob(Job):
         for i, name in labels.items():
             if name is None:
                 call.dead[i] = Flaw("missing", "id")
-            elif (row := self._labels.find(caller, name)) is None:
+            elif (row := self.labels.find(caller, name)) is None:
                 call.dead[i] = Flaw("unknown_id", "id")
             else:
                 call.rows.X[i] = row
                 found.append(name)
         outcome = await self.submit(call)
-        self._labels.forget(caller, found)
+        self.labels.forget(caller, found)
         return outcome
 
     # -- in the learner's thread --------------------------------------------------------------------------------

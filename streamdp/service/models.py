@@ -50,4 +50,4 @@ async def statistics(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "read").model
     if found.definition.statistics is None:
         raise ProblemError(404, "no-statistics", f"this job has a model: GET /v1/models/{job}/weights")
-    return documents.answer({"version": found.snapshot.seq, "statistics": documents.statistic_rows(found)})
+    return documents.answer({"version": found.snapshot.seq, "statistics": found.estimator.estimated.rows()})

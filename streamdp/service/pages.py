@@ -12,20 +12,20 @@ import math
 import time
 from functools import lru_cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Query, Request, Response
 
-from streamdp.errors import BudgetError, ConfigError
+from streamdp.config.http import ReportsSourceConfig
+from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.data.records import Position, Shard
+from streamdp.errors import BudgetError, ConfigError, StreamDPError
 from streamdp.service import documents
 from streamdp.service.jobs import Job
-from streamdp.service.lag import lag
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
 from streamdp.service.requests import allowed, job_for, no_such_job
-from streamdp.serving.holdout import Holdout
 from streamdp.store.report import SHARES
 from streamdp.store.snapshot import counts_sum
 from streamdp.store.store import Store
@@ -46,39 +46,29 @@ _HEADERS = {
 }
 _PAGE, _SCRIPT, _STYLE, _TEXT = (f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css", "plain"))
 _FILES = {
-    "docs.js": _SCRIPT,
-    "live.js": _SCRIPT,
-    "join.js": _SCRIPT,
-    "style.css": _STYLE,
-    "uPlot.iife.min.js": _SCRIPT,
-    "uPlot.min.css": _STYLE,
-    "uPlot.LICENSE": _TEXT,
-    "swagger-ui-bundle.js": _SCRIPT,
-    "swagger-ui.css": _STYLE,
-    "swagger-ui.LICENSE": _TEXT,
-    "swagger-ui.NOTICE": _TEXT,
+    **dict.fromkeys(("docs.js", "live.js", "join.js", "uPlot.iife.min.js", "swagger-ui-bundle.js"), _SCRIPT),
+    **dict.fromkeys(("style.css", "uPlot.min.css", "swagger-ui.css"), _STYLE),
+    **dict.fromkeys(("uPlot.LICENSE", "swagger-ui.LICENSE", "swagger-ui.NOTICE"), _TEXT),
 }
 
 PEOPLE_S = 10.0
 """The time between two looks at the spends of all people of a job, in seconds."""
+ASK_S = 5.0
+"""The least time between two questions to brokers about the lag of one job, in seconds."""
 
 router = APIRouter(include_in_schema=False)
 
-_constants: WeakKeyDictionary[Job, dict[str, float] | None] = WeakKeyDictionary()
 _people: WeakKeyDictionary[Job, tuple[float, list[dict[str, float]] | None]] = WeakKeyDictionary()
 _planning = asyncio.Semaphore(1)
 
 
 @lru_cache
 def _packed(name: str) -> bytes:
-    folder = files("streamdp.service") / "static"
-    packed = folder / "vendor" / f"{name}.gz"
-    return packed.read_bytes() if packed.is_file() else gzip.compress(_found(folder, name).read_bytes())
-
-
-def _found(folder: Traversable, name: str) -> Traversable:
-    vendored = folder / "vendor" / name
-    return vendored if vendored.is_file() else folder / name
+    own = files("streamdp.service") / "static"
+    packed, vendored = own / "vendor" / f"{name}.gz", own / "vendor" / name
+    if packed.is_file():
+        return packed.read_bytes()
+    return gzip.compress((vendored if vendored.is_file() else own / name).read_bytes())
 
 
 def _file(request: Request, name: str, media_type: str) -> Response:
@@ -143,7 +133,7 @@ async def about(request: Request, job: JobName) -> Response:
             "reasons": dict(found.reasons),
             "reasons_over_time": [{"at": at, "reasons": reasons} for at, reasons in found.reasons_over_time],
             "spent": await found.ask(_spent, found),
-            "constant": await asyncio.to_thread(_constant, found),
+            "constant": await asyncio.to_thread(lambda: found.constant),
             "words": found.config.schema_.words(),
         }
     )
@@ -174,11 +164,36 @@ def _spent(job: Job) -> list[dict[str, float]] | None:
     return known
 
 
-def _constant(job: Job) -> dict[str, float] | None:
-    if job not in _constants:
-        config = job.config
-        _constants[job] = None if config.holdout is None else Holdout(config).constant()
-    return _constants[job]
+def lag(job: Job) -> int | None:
+    """The number of messages after the last commit, at most `ASK_S` old. Any thread may call it; it waits for a broker.
+
+    Returns None if the job reads no topic, or if the brokers do not answer for all partitions.
+    """
+    source = job.config.source
+    if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):
+        return None
+    if time.monotonic() - job.lag_asked_at >= ASK_S:
+        try:
+            job.lag = _unread(job, source)
+        except (StreamDPError, ImportError):  # the extra `kafka` may not be installed where the service follows
+            job.lag = None
+        job.lag_asked_at = time.monotonic()
+    return job.lag
+
+
+def _unread(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int | None:
+    from connectors.topiclag import unread
+
+    positions: dict[Shard, Position]
+    if isinstance(source, ReportsSourceConfig):
+        place = job.snapshot.position.get("place", {})
+        positions = {Shard(source.topic, int(n)): {"offset": at} for n, at in place.items() if n.isdigit()}
+    else:
+        snapshots = Store.snapshots(job.config.store_path, job.name) if job.snapshot.seq else []
+        positions = {snapshot.shard: snapshot.position for snapshot in snapshots}
+    found = unread(source.servers, source.client_options(), positions, (source.topic,)).values()
+    known = [lag for lag in found if lag is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 @router.get("/page/plan")

@@ -12,11 +12,11 @@ from fastapi import APIRouter, Request, Response
 from streamdp.service import documents, schemas
 from streamdp.service.calls import read_call
 from streamdp.service.features import RecordReader
-from streamdp.service.jobs import Job
 from streamdp.service.learning import learning_job
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import caller_of, job_for, read_json, work_on
+from streamdp.serving.predictor import predictions
 
 FEW_RECORDS = 32
 """The probabilities of more records are written by columns."""
@@ -38,8 +38,17 @@ async def predict(request: Request, job: JobName) -> Response:
     body = await read_json(request)
     X, ids = await work_on(body, read_predictions, found.features, body)
     if ids is not None:
-        learning_job(request, job, "learn").await_labels(caller_of(request), ids, X)
-    return documents.answer(predictions(found, X))
+        learning_job(request, job, "learn").labels.add(caller_of(request), ids, X)
+    model = found.model
+    labels, shares = predictions(model, X)
+    probabilities: Any = None
+    if shares is not None:
+        classes = model.definition.schema_.target.classes or ()
+        if len(X) > FEW_RECORDS:
+            probabilities = orjson.Fragment(pl.DataFrame(shares, schema=classes).write_json())
+        else:
+            probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
+    return documents.answer({"version": model.snapshot.seq, "predictions": labels, "probabilities": probabilities})
 
 
 def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, list[str | None] | None]:
@@ -61,26 +70,3 @@ def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, lis
         known = "expected the features of the schema and nothing else; ids are beside the records"
         raise ProblemError(422, "bad-record", known, index=first)
     return X, call.ids
-
-
-def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
-    """The answer for the encoded features X (n, p) of records."""
-    model = job.model
-    estimator: Any = model.estimator
-    target = model.definition.schema_.target
-    classes = target.classes
-    if classes is None:
-        values = estimator.predict_arrays(X) * (target.scale or 1.0)
-        return {"version": model.snapshot.seq, "predictions": values.tolist(), "probabilities": None}
-    probabilities: Any = None
-    if estimator.probabilistic:
-        shares = estimator.predict_proba_arrays(X)
-        found = np.argmax(shares, axis=1)
-        if len(X) > FEW_RECORDS:
-            probabilities = orjson.Fragment(pl.DataFrame(shares, schema=classes).write_json())
-        else:
-            probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
-    else:
-        found = estimator.predict_arrays(X)
-    labels = np.array(classes, dtype=object)[found].tolist()
-    return {"version": model.snapshot.seq, "predictions": labels, "probabilities": probabilities}

@@ -93,11 +93,9 @@ class Server(uvicorn.Server):
         self._app.state.stop()
         self.should_exit = True
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         """Stop on SIGINT and SIGTERM. uvicorn would raise the signal again at its end."""
-        with stopped_by_signals(self.stop, lambda: self.should_exit):
-            yield
+        return stopped_by_signals(self.stop, lambda: self.should_exit)
 
 
 def serve(

@@ -20,9 +20,8 @@ class Predictor:
         declared = model.definition.schema_
         features = {"target": TargetConfig(column=""), "subject": None, "budget": None, "time": None}
         self._schema = declared.model_copy(update=features).build()
-        self._scale = declared.target.scale or 1.0
+        self._model = model
         estimator: Any = model.estimator
-        self._estimator = estimator
         self.classes = declared.target.classes  # of a classifier; None for a regression
         self.columns = self._schema.feature_columns  # the raw columns that it reads
         self.numeric_columns = [name for name in self._schema.numeric_columns if name in self.columns]
@@ -35,8 +34,15 @@ class Predictor:
         batch = self._schema.encode(frame, np.arange(frame.height), {})
         if not len(batch):
             return batch.positions, [], np.empty((0, len(self.labels))) if self.labels else None
-        predicted = self._estimator.predict_arrays(batch.X)
-        if self.classes is None:
-            return batch.positions, (predicted * self._scale).tolist(), None
-        shares = self._estimator.predict_proba_arrays(batch.X) if self.labels else None
-        return batch.positions, [self.classes[int(k)] for k in predicted.tolist()], shares
+        return batch.positions, *predictions(self._model, batch.X)
+
+
+def predictions(model: Model, X: np.ndarray) -> tuple[list[Any], np.ndarray | None]:
+    """From encoded features X (n, p): predictions, and probabilities (n, K) of the classes or None."""
+    estimator: Any = model.estimator
+    target = model.definition.schema_.target
+    if target.classes is None:
+        return (estimator.predict_arrays(X) * (target.scale or 1.0)).tolist(), None
+    shares = estimator.predict_proba_arrays(X) if estimator.probabilistic else None
+    found = estimator.predict_arrays(X) if shares is None else np.argmax(shares, axis=1)
+    return np.array(target.classes, dtype=object)[found.astype(int)].tolist(), shares

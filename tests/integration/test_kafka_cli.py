@@ -26,7 +26,7 @@ from kafka import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.engine import make_url
 
-from connectors.kafkaclient import connect
+from connectors.kafkaclient import CONNECTION, connect
 from connectors.kafkasink import SnapshotTopic, read_topic
 from servers.broker import Broker
 from servers.process import free_ports
@@ -177,7 +177,7 @@ def test_mistakes_of_produce(
 
 
 def test_produce_without_brokers(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setitem(CONNECTION, "bootstrap_timeout_ms", 300)
     (tmp_path / "data.csv").write_text("a\n1\n")
     assert "--brokers" in quick.error(2, "produce", "data.csv", "--topic", "t")
     err = quick.error(3, "produce", "data.csv", "--topic", "t", "--brokers", "127.0.0.1:9")
@@ -227,7 +227,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     assert "lag:" in quick("status", "kj.db", "--kafka", trained.bootstrap, **at)[1]
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
-    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setitem(CONNECTION, "bootstrap_timeout_ms", 300)
     err = quick.error(3, "status", "kj.db", "--kafka", "127.0.0.1:9", **at)
     assert "no answer" in err
     assert "127.0.0.1:9" in err

@@ -12,8 +12,8 @@ import httpx
 
 from servers.broker import Broker
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.service.jobs import FollowedJob
-from streamdp.service.lag import lag
+from streamdp.service.jobs import Job
+from streamdp.service.pages import lag
 from streamdp.store.store import Store
 from tests.support import topics
 from tests.support.service import client, job
@@ -80,7 +80,7 @@ def test_reports_of_a_topic_are_checked_and_count_once(
 
     produce(broker, topic, json.dumps(second).encode())  # while the service is away
     followed = job(tmp_path, "of workers", source={"type": "kafka", "topic": topic, "brokers": broker.bootstrap})
-    assert lag(FollowedJob(followed)) == 12  # its workers have committed nothing
+    assert lag(Job(followed)) == 12  # its workers have committed nothing
     with client(config) as http:
         for _ in range(5):
             assert http.post("/v1/models/late/reports", json={"reports": [{}]}).json()["dead"]

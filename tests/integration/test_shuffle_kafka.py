@@ -19,7 +19,7 @@ from connectors import topiclog
 from connectors.kafkasink import TopicWriter
 from connectors.topiclog import TopicLog
 from servers.broker import create_topic
-from streamdp.cli.shuffle_job import agreement
+from streamdp.cli.shuffle import agreement
 from streamdp.config.file import FileSourceConfig
 from streamdp.config.job import load_config
 from streamdp.errors import SourceError

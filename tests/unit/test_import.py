@@ -52,7 +52,7 @@ EXTRAS = {
     "": (set(), "cli.main cli.run cli.serve cli.init config.job runtime.runner serving.publish estimators"),
     "avro": ({"fastavro", "httpx"}, "connectors.avrorows connectors.schemaregistry"),
     "zstd": ({"zstandard"}, "connectors.bytestream"),
-    "kafka": ({"kafka", "tenacity", "prometheus_client"}, "connectors.kafka cli.kafka_job cli.shuffle_job"),
+    "kafka": ({"kafka", "tenacity", "prometheus_client"}, "connectors.kafka cli.kafka_job cli.shuffle"),
     "kafka-fast": ({"kafka", "tenacity", "prometheus_client", "confluent_kafka"}, "connectors.kafkafast cli.kafka_job"),
     "redis": ({"redis"}, "connectors.redis config.redis"),
     "postgres": ({"psycopg"}, "database.postgres"),

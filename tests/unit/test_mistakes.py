@@ -232,7 +232,7 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "a job that was not run": ({}, "weights job.yaml", 4, "there is no such store: `streamdp run` makes that of a job"),
     "data in place of a store": ({}, "status people.csv", 4, "expected a store, such as late.db, or its job"),
     "train": ({}, "train people.csv", 2, "No such command 'train'. Use streamdp run."),
-    "--epsilon": ({}, "run job.yaml --epsilon 1", 2, "Use --budget eps=1, or --budget eps=1,delta=1e-6."),
+    "--epsilon": ({}, "run job.yaml --epsilon 1", 2, "Use --budget eps=1."),
     "epsilon in a job": (
         {"job.yaml": changed("budget: eps=1", "epsilon: 1")},
         "run job.yaml",
@@ -344,8 +344,8 @@ def twice(learner: Any, *rows: Any) -> None:
 ONE = {"a": 0.5, "b": 1.0}
 SCHEMA = {"a": (0, 1), "b": ["x", "y"]}
 LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a part of the error or warning
-    "epsilon=1": (lambda: model(epsilon=1), "no parameter 'epsilon': use budget=PureDP(1)"),
-    "delta=1e-6": (lambda: model(delta=1e-6), "use budget=ApproxDP(1, 1e-6)"),
+    "epsilon=1": (lambda: model(epsilon=1), "no parameter 'epsilon': use budget=\"eps=1\""),
+    "delta=1e-6": (lambda: model(delta=1e-6), 'use budget="eps=1,delta=1e-6"'),
     "fit_intercept=False": (lambda: model(fit_intercept=False), "use intercept"),
     "penalty='l2'": (lambda: classes(penalty="l2"), "use domain=L2Ball(radius)"),
     "learning_rate=0.1": (lambda: model(learning_rate=0.1), "use eta"),

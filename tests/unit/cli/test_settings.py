@@ -153,7 +153,6 @@ def test_all_of_a_job_may_be_set() -> None:
         (["model.eta=1", "model.eta=2"], "--set model.eta: the setting is given twice"),
         (["model.eta=1", "model={eta: 2}"], "--set model: the setting is given twice"),
         (["model.loss=huber", "model.loss.clip=1"], "--set model.loss.clip: model.loss is not a mapping of settings"),
-        (["model=null", "model.eta=1"], "--set model.eta: model is not a mapping of settings"),
         (["store.path=x", "store=y"], "--set store: the setting is given twice"),
         (["source.dead_letters=data.csv"], "source.dead_letters: expected a file of its own"),
     ],

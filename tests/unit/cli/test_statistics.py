@@ -48,6 +48,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quick: Quick, trust: str) -> None:
     if trust != "window":  # the usual one of a file
         (folder / "job.yaml").write_text(JOB.replace("eps=1", f"eps=1, trust: {trust}"))
+    assert "plan" not in quick.output("check", "job.yaml")
     assert '"learned": 19998' in quick("run", "job.yaml")[1]
     rows = json.loads(quick.output("stats", "charges.db", "--json"))
     assert [(row["statistic"], row["item"]) for row in rows] == [
@@ -105,7 +106,7 @@ def test_a_model_and_statistics_learn_the_same_records_and_are_shown_everywhere(
 ) -> None:
     with_costs(folder)
     (folder / "job.yaml").write_text(BESIDE.replace("budget: eps=1", f"budget: eps=4, share: 2, trust: {trust}"))
-    assert ("no plan for statistics" in quick.output("check", "job.yaml")) == (trust == "nobody")
+    assert ("no plan for this model" in quick.output("check", "job.yaml")) == (trust == "nobody")
     code, out, err = quick("run", "job.yaml")
     assert (code, '"learned": 19998' in out) == (0, True), err
     rows = json.loads(quick.output("stats", "charges.db", "--json"))

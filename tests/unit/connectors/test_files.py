@@ -598,7 +598,7 @@ def test_too_many_bad_records_stop_the_source_after_the_good_were_polled(tmp_pat
     again.seek(source.position)
     with pytest.raises(TooManyBadRecordsError):
         again.poll(1, 0.0)
-    for options in ({"max_bad_share": 0.3}, {"max_bad_share": None}, {"min_bad": 201}):
+    for options in ({"max_bad_share": 0.3}, {"max_bad_share": None}):
         assert len(outcome(read_all(CSVSource(path, SCHEMA, **options), 1))[0]) == 800
 
 

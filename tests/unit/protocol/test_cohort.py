@@ -12,7 +12,7 @@ import pytest
 
 from streamdp import ApproxDP, L2Ball, Ledger, ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Shuffled, Shuffler
-from streamdp.cli.shuffle_job import agreement
+from streamdp.cli.shuffle import agreement
 from streamdp.config.job import make_config
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
 from streamdp.learners.shuffle import ShuffleBatches

@@ -13,7 +13,7 @@ import pytest
 from streamdp.cli.serve import serve
 from streamdp.errors import ConfigError, StoreDamagedError
 from streamdp.service import server as running
-from streamdp.service.jobs import FollowedJob
+from streamdp.service.jobs import Job
 from streamdp.store.store import Store
 from tests.support.commands import Quick
 from tests.support.service import client, job, record
@@ -50,7 +50,7 @@ def test_an_unexpected_error_is_said_and_does_not_end_following(
         raise RuntimeError("the value 4711 of a record")
 
     async def troubles() -> list[str | None]:
-        followed = FollowedJob(job(tmp_path, source={"type": "csv", "path": str(tmp_path / "data.csv")}))
+        followed = Job(job(tmp_path, source={"type": "csv", "path": str(tmp_path / "data.csv")}))
         with monkeypatch.context() as patched:
             patched.setattr(Store, "snapshots", broken)
             await followed.start()

@@ -1,4 +1,4 @@
-"""The address of a service and the token for it, checked before the first call."""
+"""The client of a service, whose address, token and times are checked before the first call."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import httpx
 from streamdp.errors import ConfigError, check_texts, is_number
 
 
-def check_address(url: str, token: str | None) -> None:
-    """Raise `ConfigError` unless `url` can be the address of a service and `token` its token, which is not shown."""
+def connect(url: str, token: str | None, timeout_s: Any, **times: Any) -> httpx.Client:
+    """Make the client of a service, for paths below `/v1/models`.
+
+    Raises `ConfigError` unless `url` can be its address and `token` its token, which is not shown, and `timeout_s` and
+    other `times` are seconds that can be waited for; messages have their names.
+    """
     check_texts(url=url, token=token or "")
     try:
         known = httpx.URL(url).scheme in ("http", "https")
@@ -22,10 +26,8 @@ def check_address(url: str, token: str | None) -> None:
         raise ConfigError("url: expected the address of a service, such as https://learn.example.org")
     if token is not None and not re.fullmatch("[!-~]+", token):
         raise ConfigError("token: expected ASCII text without blanks and line ends, such as one at the end of a file")
-
-
-def check_seconds(**times: Any) -> None:
-    """Raise `ConfigError` unless all `times` are in seconds and can be waited for; messages have their names."""
-    for name, value in times.items():
+    for name, value in (times | {"timeout_s": timeout_s}).items():
         if not (is_number(value) and 0 <= value <= threading.TIMEOUT_MAX):
             raise ConfigError(f"{name}: expected a number of seconds, at least 0, got {value!r}")
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=url.rstrip("/") + "/v1/models", headers=headers, timeout=timeout_s)
