@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamdp.data.records import MOST_RECORDS, Batch, Shard
-from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError, check_whole, is_number
+from streamdp.data.records import Batch, Shard
+from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError, is_number
 from streamdp.store.snapshot import Counts
 
 LEAST = 100
@@ -121,35 +121,25 @@ class FirstRecords:
             raise TooManyBadRecordsError(problem)
 
 
-@dataclass(slots=True)
-class BadRecords:
-    """Counts the undecodable records of a worker."""
+def bad_in_a_row(shard: Shard, batch: Batch, before: int, most: int | None) -> int:
+    """Count a batch, and return how many undecodable records of a `shard` stand in a row at its end.
 
-    max_in_a_row: int | None  # of a shard; None for no limit
-
-    def __post_init__(self) -> None:
-        if self.max_in_a_row is not None:
-            check_whole("max_bad_in_a_row", self.max_in_a_row, 0, MOST_RECORDS)
-
-    def count(self, shard: Shard, batch: Batch, in_a_row: int) -> int:
-        """Count a batch, and return how many undecodable records of the shard stand in a row at its end.
-
-        `in_a_row` is what the last call for this shard returned; 0 before the first. Raises `TooManyBadRecordsError`
-        above a limit.
-        """
-        if not batch.dead:
-            return 0 if len(batch) else in_a_row
-        before = np.searchsorted(batch.positions, [letter.position for letter in batch.dead])  # how many good ones
-        runs = np.bincount(before, minlength=len(batch) + 1)
-        runs[0] += in_a_row
-        if self.max_in_a_row is not None and runs.max() > self.max_in_a_row:
-            last = batch.dead[-1]
-            column = "" if last.column is None else f" in column {last.column!r}"
-            raise TooManyBadRecordsError(
-                f"{shard}: {runs.max()} records in a row cannot be decoded; the reason of the last is "
-                f"{last.reason!r}{column}; fix the schema or the producer, or raise max_bad_in_a_row"
-            )
-        return int(runs[-1])
+    `before` is what the last call for this shard returned; 0 before the first. Raises `TooManyBadRecordsError` for more
+    than `most`; None for no limit.
+    """
+    if not batch.dead:
+        return 0 if len(batch) else before
+    places = np.searchsorted(batch.positions, [letter.position for letter in batch.dead])  # how many good ones
+    runs = np.bincount(places, minlength=len(batch) + 1)
+    runs[0] += before
+    if most is not None and runs.max() > most:
+        last = batch.dead[-1]
+        column = "" if last.column is None else f" in column {last.column!r}"
+        raise TooManyBadRecordsError(
+            f"{shard}: {runs.max()} records in a row cannot be decoded; the reason of the last is "
+            f"{last.reason!r}{column}; fix the schema or the producer, or raise max_bad_in_a_row"
+        )
+    return int(runs[-1])
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the loops need of stores, dead-letter writers and observers."""
+"""What the loops need of dead-letter writers and observers."""
 
 from __future__ import annotations
 
@@ -6,30 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from streamdp.data.records import Batch, DeadLetter, Position, Shard, Stall
-from streamdp.store.snapshot import Counts, Part, Snapshot
-
-
-class Committing(Protocol):
-    """What `Runner` needs of a store; `streamdp.store.store.Store` implements it."""
-
-    @property
-    def ledger(self) -> Any:
-        """The spends of subjects, committed by `commit`; None without a cap."""
-
-    def load(self) -> Snapshot | None:
-        """The last committed snapshot; None before the first commit."""
-
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> Snapshot:
-        """See `Store.commit`."""
-
-    def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
-        """See `Store.note_waiting`."""
-
-    def rollback(self) -> None:
-        """Discard the spends since the last commit."""
-
-    def abandon(self) -> None:
-        """Leave a call that goes on: closing the store must not wait for it."""
+from streamdp.store.snapshot import Counts, Part
 
 
 class DeadLetters(Protocol):

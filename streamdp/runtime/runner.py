@@ -23,13 +23,14 @@ from streamdp.runtime.bad_records import FirstRecords, Unlearned
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
 from streamdp.runtime.learning import check_finite, learn, total
-from streamdp.runtime.protocols import Committing, DeadLetters
+from streamdp.runtime.protocols import DeadLetters
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import note_span, span
-from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.snapshot import Counts, Part, Snapshot
 
 if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
+    from streamdp.store.store import Store, Within
 
 POLL_RECORDS = 65_536
 """The most records that are learned between two checks of the clock and of the stop signals."""
@@ -57,8 +58,8 @@ class Runner:
     Parameters
     ----------
     source, estimator, store
-        The source and the store follow the protocols. The estimator's `ledger` must be the store's (None for both
-        without a cap), so that spends are committed with the state that was learned from them.
+        Any `streamdp.data.records.Source`. The estimator's `ledger` must be the store's (None for both without a cap),
+        so that spends are committed with the state that was learned from them.
     commit_records, commit_seconds
         Commit after exactly this many records (with dead letters and refused ones), or after this many seconds with at
         least one record. If the estimator is not at a boundary then, the commit waits for the next boundary. At the end
@@ -82,8 +83,8 @@ class Runner:
         Called after every batch and every commit.
     resume
         Takes the source to the position of the last snapshot.
-    shard
-        What the store commits of the job.
+    shard, within
+        What the store commits of the job, and what it calls in the transaction; see `Store.commit_parts`.
     on_waiting
         Called with what the run waits for, every 30 seconds of a call of the store that does not return.
     on_unfit
@@ -100,7 +101,7 @@ class Runner:
         self,
         source: Source,
         estimator: Estimator,
-        store: Committing,
+        store: Store,
         *,
         commit_records: int = COMMIT_RECORDS,
         commit_seconds: float = COMMIT_SECONDS,
@@ -112,6 +113,7 @@ class Runner:
         on_progress: Callable[[Progress], None] | None = None,
         resume: Callable[[Source, Position], None] = seek,
         shard: Shard = WHOLE,
+        within: Within | None = None,
         on_waiting: Callable[[str], None] = log.warning,
         on_unfit: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
@@ -130,7 +132,7 @@ class Runner:
         self._publish = tuple(publish)
         self._on_progress = on_progress
         self._resume = resume
-        self._shard = shard
+        self._shard, self._within = shard, within
         self._on_waiting = on_waiting
         self._on_unfit = on_unfit
         self._clock = clock
@@ -201,7 +203,7 @@ class Runner:
 
     def _start(self) -> None:
         self._store.rollback()  # the uncommitted spends of an earlier run
-        snapshot = self._call(self._store.load)
+        snapshot = self._call(partial(self._store.load, self._shard))
         if snapshot is None and self._estimator.n_seen:
             raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
         if snapshot is not None:
@@ -230,7 +232,7 @@ class Runner:
     def _roll_back(self) -> None:
         """Go back to the last commit, because another process has committed what this one did not know of."""
         self._store.rollback()
-        snapshot = self._call(self._store.load)
+        snapshot = self._call(partial(self._store.load, self._shard))
         self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
         self._resume_letters(snapshot)
         self._source.seek(self._committed_position)
@@ -330,9 +332,10 @@ class Runner:
                 publish(snapshot)
 
     def _write(self, state: Mapping[str, Any]) -> Snapshot:
-        letters = {} if self._dead_letters is None else {"letters": self._dead_letters.commit()}
+        letters = None if self._dead_letters is None else self._dead_letters.commit()
+        part = Part(state, self._position, self._counts, letters)
         with span("commit", records=self.waiting):
-            return self._store.commit(state, self._position, self._counts, **letters)
+            return self._store.commit_parts({self._shard: part}, self._within)[self._shard]
 
     def _report(self) -> None:
         if self._on_progress is not None:

@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamdp.data.records import Batch, Shard, ShardedSource, Stall
+from streamdp.data.records import MOST_RECORDS, Batch, Shard, ShardedSource, Stall
 from streamdp.errors import (
     ConfigError,
     FencedError,
@@ -32,8 +32,9 @@ from streamdp.errors import (
     SourceError,
     SourceUnavailableError,
     StoreUnavailableError,
+    check_whole,
 )
-from streamdp.runtime.bad_records import BadRecords, FirstRecords, Unlearned
+from streamdp.runtime.bad_records import FirstRecords, Unlearned, bad_in_a_row
 from streamdp.runtime.calls import HANGS, Reminder, Wait
 from streamdp.runtime.defaults import (
     COMMIT_RECORDS,
@@ -138,7 +139,9 @@ class Worker:
         self._wait = wait
         self._randomness = randomness
         self._shards = ShardTable(build)
-        self._bad_records = BadRecords(max_bad_in_a_row)
+        if max_bad_in_a_row is not None:
+            check_whole("max_bad_in_a_row", max_bad_in_a_row, 0, MOST_RECORDS)
+        self._max_bad_in_a_row = max_bad_in_a_row
         self._first_records = FirstRecords(name, max_bad_share)
         self.unlearned = Unlearned()
         """The records of this run, until one is learned."""
@@ -331,7 +334,7 @@ class Worker:
         lane.counts, lane.position = counts, batch.position
         for observer in self._observers:
             observer.learned(shard, batch, counts)
-        lane.bad_in_a_row = self._bad_records.count(shard, batch, lane.bad_in_a_row)
+        lane.bad_in_a_row = bad_in_a_row(shard, batch, lane.bad_in_a_row, self._max_bad_in_a_row)
 
     def _finish_learning(self) -> None:
         if (learning := self._learning) is not None:

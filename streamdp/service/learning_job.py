@@ -1,8 +1,14 @@
 """A job that learns from requests: its learner runs in a thread of its own, and commits many calls together.
 
 Several services may share a job whose store is on a server. Each has a shard of its own, and all show the average of
-what all have committed. `service.shard` says how a shard is held. If all shards are held, a service waits for one: it
-shows what the others commit, and refuses calls that learn.
+what all have committed. A service takes the first shard that no other service holds (`Store.claim_free`): one that a
+service has left, with all that was committed there, or a new one. If all are held, it waits for one: it shows what the
+others commit, and refuses calls that learn. The database ends the hold with the session of its holder. A service that
+lost its session without noticing commits nothing more, because the next holder has claimed the next epoch.
+
+Answers and spends are in the store for all shards. If two services get the same call at the same time, or together
+spend more from a person than the cap, the later commit is refused, and its service goes back to its last commit and
+reads the calls again.
 """
 
 from __future__ import annotations
@@ -40,7 +46,6 @@ from streamdp.service.inloop import InLoop
 from streamdp.service.jobs import START_S, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
-from streamdp.service.shard import ShardStore
 from streamdp.service.waiting import Waiting
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher
@@ -346,10 +351,16 @@ class LearningJob(Job):
         self._stopping.wait(FOLLOW_S)
 
     def _learn(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource) -> None:
-        committing = ShardStore(store, shard, answers, source, self._follower)
+        self._version = 0
+
+        def remember(connection: Any, number: int) -> None:
+            """Write the answers of a commit; its version adds up the last commits of all shards, as known here."""
+            others = (snapshot.seq for snapshot in self._follower.shards if snapshot.shard != shard)
+            self._version = number + sum(others)
+            answers.write(connection, source.answers(self._version))
 
         def publish(mine: Snapshot) -> None:
-            self._mine, self._version = mine, committing.version
+            self._mine = mine
             self._publisher(self._follower.add(mine))
             expected.learned_in({shard: mine.counts})
 
@@ -360,13 +371,14 @@ class LearningJob(Job):
             Runner(
                 source,
                 estimator,
-                committing,
+                store,
                 commit_records=self.config.commit.records,
                 commit_seconds=self.config.commit.seconds,
                 commit_when_idle=True,
                 dead_letters=dead_letters,
                 publish=[publish],
                 shard=shard,
+                within=remember,
             ).run()
         finally:
             if dead_letters is not None:

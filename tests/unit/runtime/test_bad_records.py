@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError
-from streamdp.runtime.bad_records import BadRecords, FirstRecords, Unlearned, in_words
+from streamdp.runtime.bad_records import FirstRecords, Unlearned, bad_in_a_row, in_words
+from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts
 
 SHARD = Shard("t", 3)
@@ -25,40 +27,40 @@ def batch(first: int, good: list[bool]) -> Batch:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_run_of_bad_records_goes_on_over_batches(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    counted, in_a_row, place, expected = BadRecords(None), 0, 0, 0
+    in_a_row, place, expected = 0, 0, 0
     for _ in range(200):
         good = (rng.random(rng.integers(1, 6)) < rng.choice([0.0, 0.3, 1.0])).tolist()
         for fine in good:
             expected = 0 if fine else expected + 1
-        in_a_row = counted.count(SHARD, batch(place, good), in_a_row)
+        in_a_row = bad_in_a_row(SHARD, batch(place, good), in_a_row, None)
         place += len(good)
         assert in_a_row == expected
 
 
 def test_limits_are_the_last_allowed_numbers() -> None:
-    limited = BadRecords(3)
-    assert limited.count(SHARD, batch(0, [True, False, False, False]), 0) == 3
+    assert bad_in_a_row(SHARD, batch(0, [True, False, False, False]), 0, 3) == 3
     with pytest.raises(TooManyBadRecordsError, match=r"t/3: 4 records in a row .* 'not_json'; fix .* max_bad_in_a_row"):
-        limited.count(SHARD, batch(4, [False]), 3)
+        bad_in_a_row(SHARD, batch(4, [False]), 3, 3)
     lacking = replace(batch(4, []), dead=[DeadLetter(4, "missing", "age")])
     with pytest.raises(TooManyBadRecordsError, match="the last is 'missing' in column 'age';"):
-        limited.count(SHARD, lacking, 3)
+        bad_in_a_row(SHARD, lacking, 3, 3)
 
 
 @pytest.mark.parametrize("limit", ["x", -1, 1.5])
 def test_other_limits_are_refused(limit: Any) -> None:
+    nothing: Any = SimpleNamespace(ledger=None)
     with pytest.raises(ConfigError, match="max_bad_in_a_row"):
-        BadRecords(limit)
+        Worker(nothing, lambda: nothing, nothing, max_bad_in_a_row=limit)
     with pytest.raises(ConfigError, match="max_bad_share"):
         FirstRecords("people.csv", float("nan") if limit == "x" else limit)
 
 
 def test_a_run_counts_wherever_a_poll_cuts_it() -> None:
     """A good record after it does not undo it, and a poll without records does not end it."""
-    assert BadRecords(3).count(SHARD, batch(4, []), 3) == 3
+    assert bad_in_a_row(SHARD, batch(4, []), 3, 3) == 3
     for good, before in (([False] * 4 + [True], 0), ([True] + [False] * 4 + [True], 0), ([False, True, False], 3)):
         with pytest.raises(TooManyBadRecordsError, match="4 records in a row"):
-            BadRecords(3).count(SHARD, batch(4, good), before)
+            bad_in_a_row(SHARD, batch(4, good), before, 3)
 
 
 def test_the_share_is_of_at_least_a_hundred_records() -> None:

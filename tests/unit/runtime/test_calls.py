@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from streamdp import LDPASGDRegressor, Runner, Store
-from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.data.records import Shard
+from streamdp.store.snapshot import Snapshot
 from streamdp.store.store import Store as AnyStore
 from tests.support.memory import MemorySource
 
@@ -27,11 +28,11 @@ class Slow(Store):
         super().__init__(path, "job", "f")
         self.begun, self.gate, self.notes = threading.Event(), threading.Event(), list[str]()
 
-    def commit(self, state: Any, position: Any, counts: Counts, *more: Any, **options: Any) -> Snapshot:
-        """See `Store.commit`."""
+    def commit_parts(self, *parts: Any) -> dict[Shard, Snapshot]:
+        """See `Store.commit_parts`."""
         self.begun.set()
         assert self.gate.wait(60)
-        return super().commit(state, position, counts, *more, **options)
+        return super().commit_parts(*parts)
 
     def abandon(self) -> None:
         """See `Store.abandon`."""

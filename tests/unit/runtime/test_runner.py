@@ -204,14 +204,14 @@ def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
             ledger = store.ledger
             commits = 0
 
-            def load(self) -> Snapshot | None:
-                return store.load()
+            def load(self, *shard: Shard) -> Snapshot | None:
+                return store.load(*shard)
 
-            def commit(self, *arguments: Any) -> Snapshot:
+            def commit_parts(self, *arguments: Any) -> dict[Shard, Snapshot]:
                 self.commits += 1
                 if self.commits == 2:
                     raise StoreError("disk full")
-                return store.commit(*arguments)
+                return store.commit_parts(*arguments)
 
             def rollback(self) -> None:
                 store.rollback()
