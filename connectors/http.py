@@ -165,12 +165,10 @@ class HTTPSource:
         start = self._records
         self._records += sum(call.size for call in calls)
         self._place = next((call.place for call in reversed(taken) if call.place is not None), self._place)
-        known = self._known(calls)
-        for call in calls:
-            call.outcomes = np.zeros(call.size, dtype=np.uint8)
+        flaws = self._flaws(calls)
         if not calls or calls[0].reports is not None:
-            return self._reports(calls, known, start)
-        return self._decoded(calls, known, start)
+            return self._reports(calls, flaws, start)
+        return self._decoded(calls, flaws, start)
 
     def _take(self, max_records: int, timeout_s: float) -> list[Call]:
         with self._change:
@@ -222,48 +220,37 @@ class HTTPSource:
             return {}
         return {key: Answered(*found) for key, found in self._memory.recall(keys).items()}
 
-    def _known(self, calls: list[Call]) -> list[dict[int, Answered | None]]:
-        """For each call, the records whose id is known: what it became, or None if it is open."""
-        keys = [key for call in calls for key, _ in call.ids.values()]
-        remembered = self._recall(keys)
-        found: list[dict[int, Answered | None]] = []
+    def _flaws(self, calls: list[Call]) -> list[dict[int, Flaw]]:
+        """The flaws of each call, with `_KNOWN` for records whose id is known; what became of those is noted."""
+        remembered = self._recall([key for call in calls for key, _ in call.ids.values()])
+        found = []
         for call in calls:
-            known: dict[int, Answered | None] = {}
+            call.outcomes = np.zeros(call.size, dtype=np.uint8)
+            flaws = dict(call.dead)
             for i, (key, digest) in call.ids.items():
-                if (answered := remembered.get(key)) is not None:
-                    known[i] = answered
-                    continue
-                first_digest, first, j = self._open_ids.setdefault(key, (digest, call, i))
-                if (first, j) != (call, i):
-                    known[i] = None if first_digest == digest else Answered(first_digest, None)
-                    if first_digest == digest:
+                if (answered := remembered.get(key)) is None:
+                    before, first, j = self._open_ids.setdefault(key, (digest, call, i))
+                    if (first, j) == (call, i):
+                        continue
+                    if before == digest:
                         self._copies.append((call, i, first, j))
-            found.append(known)
+                else:
+                    before = answered.digest
+                    if before == digest:
+                        call.outcomes[i] = _CODES[answered.answer]
+                flaws[i] = _KNOWN if before == digest else Flaw("id_reused")
+            found.append(flaws)
         return found
 
-    def _settle(self, call: Call, known: Mapping[int, Answered | None]) -> dict[int, Flaw]:
-        """Note what became of records whose id is known. Returns the flaws of the call, with `_KNOWN` for those."""
-        flaws = dict(call.dead)
-        for i, answered in known.items():
-            if answered is None:
-                flaws[i] = _KNOWN
-            elif answered.digest != call.ids[i][1]:
-                flaws[i] = Flaw("id_reused")
-            else:
-                flaws[i] = _KNOWN
-                call.outcomes[i] = _CODES[answered.answer]
-        return flaws
-
-    def _decoded(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
+    def _decoded(self, calls: list[Call], found: list[dict[int, Flaw]], start: int) -> Batch:
         kept: list[np.ndarray] = []
         every = Rows(np.empty(0), [], [], [])
         places: list[int] = []
         dead: list[DeadLetter] = []
         at = start
-        for call, mine in zip(calls, known, strict=True):
+        for call, flaws in zip(calls, found, strict=True):
             rows = call.rows
             assert rows is not None
-            flaws = self._settle(call, mine)
             dead += [DeadLetter(at + i, *flaw) for i, flaw in flaws.items()]
             good = [i for i in range(call.size) if i not in flaws]
             kept.append(rows.X[good])
@@ -277,12 +264,11 @@ class HTTPSource:
         batch = self._encoder.complete(every, np.array(places, dtype=np.int64), self.position)
         return self._noted(replace(batch, dead=by_position([*dead, *batch.dead])), calls, start)
 
-    def _reports(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
+    def _reports(self, calls: list[Call], found: list[dict[int, Flaw]], start: int) -> Batch:
         reports, subjects, positions, dead = [], [], [], []
         at = start
-        for call, mine in zip(calls, known, strict=True):
+        for call, flaws in zip(calls, found, strict=True):
             assert call.reports is not None
-            flaws = self._settle(call, mine)
             dead += [DeadLetter(at + i, *flaw) for i, flaw in sorted(flaws.items())]
             for i, (report, subject) in call.reports.items():
                 if i not in flaws:

@@ -84,7 +84,11 @@ class TopicLog:
                 self.seek(self._consumer.position(self._partition))
                 return []
         if found:
-            self._check_topic(found[0].offset)
+            try:
+                check_topic(self._consumer, self._partition.topic, self.id)
+            except SourceUnavailableError:
+                self._consumer.seek(self._partition, found[0].offset)  # so that these messages come again
+                raise
             self._waiting_since = None
         elif self._waiting_since is None:
             self._waiting_since = time.monotonic()
@@ -92,14 +96,6 @@ class TopicLog:
             self.end()  # asks the broker: `poll` does not say that it is unavailable
             self._waiting_since = None
         return list(found)
-
-    def _check_topic(self, first: int) -> None:
-        """See `kafkaclient.check_topic`; the `first` message comes again if the brokers do not answer."""
-        try:
-            check_topic(self._consumer, self._partition.topic, self.id)
-        except SourceUnavailableError:
-            self._consumer.seek(self._partition, first)
-            raise
 
     def forget(self, before: int) -> None:
         """See `Log.forget`. The next call repeats one that fails; without the right to it, no more are made."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,7 +87,7 @@ def run_worker(
         publish: list[Any] = []
         if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
             stack.callback(topic.close)
-            publish.append(_to_topic(topic))
+            publish.append(partial(_to_topic, topic))
         if config.publish or holdout is not None or config.validation is not None:
             listeners, say_it = (display.measured,), display.published
             publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
@@ -95,12 +96,9 @@ def run_worker(
         if dead_letters is not None:
             stack.callback(dead_letters.close)
 
-        def build() -> Any:
-            return config.build_estimator(store.ledger)
-
         worker = Worker(
             source,
-            build,
+            lambda: config.build_estimator(store.ledger),
             store,
             commit_records=config.commit.records,
             commit_seconds=config.commit.seconds,
@@ -129,13 +127,10 @@ def _patiently(make: Callable[[], T]) -> T:
             time.sleep(RETRY_S)
 
 
-def _to_topic(topic: Any) -> Any:
+def _to_topic(topic: Any, snapshots: list[Snapshot]) -> None:
     from streamdp.serving.snapshots import snapshot_to_json
 
-    def publish(snapshots: list[Snapshot]) -> None:
-        topic.publish(snapshots[0].job, {(s.shard, s.epoch): snapshot_to_json(s) for s in snapshots})
-
-    return publish
+    topic.publish(snapshots[0].job, {(s.shard, s.epoch): snapshot_to_json(s) for s in snapshots})
 
 
 def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDisplay) -> None:
@@ -184,13 +179,10 @@ def produce(
 ) -> int:
     """Send the rows of a CSV file as JSON objects of text; return how many.
 
-    The file at `path`, or `-` for standard input, may have empty lines, which are skipped. `brokers` are
-    HOST:PORT[,HOST:PORT]. The column `key` becomes the message's key, so that a subject's records share a partition. A
-    `topic` that does not exist is made with `partitions`. `delimiter` is one ASCII character between fields; None: a
-    tab if the name ends in `.tsv`, else a comma. `written` has the form of its text and of its numbers, if that is not
-    the usual one. Raises `SchemaError` for a column that is not there and for a row that
-    is unusable by the rules of `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be
-    sent.
+    `path`, `topic`, `brokers`, `key`, `partitions` and `delimiter` are those of `streamdp produce`; `written` has the
+    form of the text and of the numbers, if that is not the usual one. Empty lines are skipped. Raises `SchemaError` for
+    a column that is not there and for a row that is unusable by the rules of `connectors.csvrows`, `SourceError` if the
+    file cannot be read or the rows cannot be sent.
     """
     need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all

@@ -50,13 +50,8 @@ EXIT_CODES: dict[type[StreamDPError], int] = {
 }
 
 
-def main() -> None:
-    """Run the command and exit with its code; see `streamdp --help`."""
-    sys.exit(run_command())
-
-
 def run_command() -> int:
-    """Run the command and return its exit code."""
+    """Run the command and return its exit code; see `streamdp --help`."""
     if sys.stdout is None:  # the next file that is opened would take its place
         return _fail("standard output is closed; use >/dev/null", 2)
     if isinstance(sys.stdout, io.TextIOWrapper):  # else the name of a file in a folder may end a command

@@ -56,66 +56,56 @@ class Lane:
         return self.boundary._replace(waiting=total(self.counts) - total(self.boundary.counts))
 
 
-class ShardTable:
-    """The shards of one worker.
+class ShardTable(dict[Shard, Lane]):
+    """The shards of one worker, each with its lane.
 
     The thread of the loop changes it. The store's thread reads `get` and `stale`, and learns into lanes.
     `build` makes an empty estimator.
     """
 
     def __init__(self, build: Callable[[], Estimator]) -> None:
+        super().__init__()
         # the shards that the source does not read yet, and where to start; None: the source decides
         self.to_start: dict[Shard, Position | None] = {}
         self.lost: set[Shard] = set()  # the shards that were taken away during the current call on the store's thread
         self.stale = False  # whether the lanes hold what must not be committed, and must be read from the store again
         self._build = build
-        self._lanes: dict[Shard, Lane] = {}
         self._fenced: dict[Shard, float] = {}
 
-    def __len__(self) -> int:
-        return len(self._lanes)
-
     def __iter__(self) -> Iterator[Shard]:
-        return iter(list(self._lanes))
-
-    def __contains__(self, shard: object) -> bool:
-        return shard in self._lanes
-
-    def get(self, shard: Shard) -> Lane | None:
-        """The lane of a shard; None if the shard is not this worker's."""
-        return self._lanes.get(shard)
+        return iter(list(super().__iter__()))  # a rebalance within the loop may change the table
 
     @property
     def committed_positions(self) -> dict[Shard, Position]:
         """The position of the last commit of each shard that has one."""
-        positions = {shard: lane.committed_position for shard, lane in self._lanes.items()}
+        positions = {shard: lane.committed_position for shard, lane in self.items()}
         return {shard: position for shard, position in positions.items() if position is not None}
 
     @property
     def committed(self) -> dict[Shard, Counts]:
         """The committed counts of all shards."""
-        return {shard: lane.committed for shard, lane in self._lanes.items()}
+        return {shard: lane.committed for shard, lane in self.items()}
 
     @property
     def pending(self) -> int:
         """The number of records that were learned and not committed."""
-        return sum(lane.pending for lane in list(self._lanes.values()))
+        return sum(lane.pending for lane in list(self.values()))
 
     @property
     def uncommitted(self) -> bool:
         """Whether a shard has moved since its last commit."""
-        return any(lane.uncommitted for lane in self._lanes.values())
+        return any(lane.uncommitted for lane in self.values())
 
     def advance(self, move: Callable[[Shard, Position], Position]) -> None:
         """Pass what cannot be read with `move`: the broker may delete it, and it does not count as records to come."""
-        for shard, lane in self._lanes.items():
+        for shard, lane in self.items():
             if lane.position is not None and shard not in self.to_start:
                 lane.position = move(shard, lane.position)
 
     @property
     def unpinned(self) -> bool:
         """Whether a shard has started whose origin is not committed: `latest` would be another position next time."""
-        return any(lane.committed_position is None and lane.position is not None for lane in self._lanes.values())
+        return any(lane.committed_position is None and lane.position is not None for lane in self.values())
 
     def claim(self, claimed: Mapping[Shard, Snapshot | None]) -> None:
         """Take claimed shards in, with their last commits, except those that were lost during the claim."""
@@ -125,7 +115,7 @@ class ShardTable:
 
     def reload(self, shard: Shard, snapshot: Snapshot | None) -> None:
         """Replace the lane of a shard by its last commit, if the shard is still this worker's."""
-        if (lane := self._lanes.get(shard)) is not None:
+        if (lane := self.get(shard)) is not None:
             self._put(shard, snapshot, lane.origin)
 
     def _put(self, shard: Shard, snapshot: Snapshot | None, origin: Position | None) -> None:
@@ -133,13 +123,13 @@ class ShardTable:
         if snapshot is not None:
             estimator.load_state_dict(snapshot.state)
             counts, position = snapshot.counts, snapshot.position
-        self._lanes[shard] = Lane(estimator, counts, position, counts, position, origin, changes=estimator.n_changes)
+        self[shard] = Lane(estimator, counts, position, counts, position, origin, changes=estimator.n_changes)
         self.to_start[shard] = position or origin
 
     def drop(self, shards: Iterable[Shard]) -> None:
         """Remove shards, with what was learned of them."""
         for shard in shards:
-            self._lanes.pop(shard, None)
+            self.pop(shard, None)
             self._fenced.pop(shard, None)
 
     def fence(self, shard: Shard, until: float) -> None:
@@ -161,28 +151,28 @@ class ShardTable:
         """Bring the estimators of these shards, or of all, to a boundary, unless the lanes are stale."""
         if not self.stale:
             for shard in self if shards is None else shards:
-                if (lane := self._lanes.get(shard)) is not None:
+                if (lane := self.get(shard)) is not None:
                     lane.estimator.close_batch()
 
     def parts(self) -> dict[Shard, Part]:
         """What is to be committed: every shard that passed a boundary; nothing while the lanes are stale."""
         if self.stale:
             return {}
-        parts = {shard: part for shard, lane in self._lanes.items() if (part := lane.part()) is not None}
+        parts = {shard: part for shard, lane in self.items() if (part := lane.part()) is not None}
         for part in parts.values():
             check_finite(part.state)
         return parts
 
     def letters(self, parts: Iterable[Shard]) -> dict[Shard, list[DeadLetter]]:
         """The dead letters of parts, by shard; only those shards that have some."""
-        lanes = ((shard, lane) for shard in parts if (lane := self._lanes.get(shard)) is not None)
+        lanes = ((shard, lane) for shard in parts if (lane := self.get(shard)) is not None)
         return {shard: lane.letters[: lane.boundary_letters] for shard, lane in lanes if lane.boundary_letters}
 
     def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
         """Note a commit, and return how many records it added. Shards that were dropped since are left out."""
         added = 0
         for shard, part in parts.items():
-            if (lane := self._lanes.get(shard)) is not None:
+            if (lane := self.get(shard)) is not None:
                 added += total(part.counts) - total(lane.committed)
                 lane.committed, lane.committed_position, lane.noted = part.counts, part.position, part.waiting
                 del lane.letters[: lane.boundary_letters]
@@ -193,7 +183,7 @@ class ShardTable:
         """How many changes of the stream were noticed in each of these shards, once for each."""
         found = {}
         for shard in shards:
-            if (lane := self._lanes.get(shard)) is not None and lane.estimator.n_changes > lane.changes:
+            if (lane := self.get(shard)) is not None and lane.estimator.n_changes > lane.changes:
                 found[shard] = lane.estimator.n_changes - lane.changes
                 lane.changes += found[shard]
         return found
@@ -201,10 +191,10 @@ class ShardTable:
     @property
     def waiting(self) -> dict[Shard, int]:
         """How many records of each shard wait in an open batch, if readers of the store do not know it yet."""
-        return {shard: lane.pending for shard, lane in self._lanes.items() if lane.pending != lane.noted}
+        return {shard: lane.pending for shard, lane in self.items() if lane.pending != lane.noted}
 
     def mark_noted(self, waiting: Mapping[Shard, int]) -> None:
         """Note what readers of the store know now, from `waiting`."""
         for shard, records in waiting.items():
-            if (lane := self._lanes.get(shard)) is not None:
+            if (lane := self.get(shard)) is not None:
                 lane.noted = records

@@ -13,9 +13,8 @@ from pydantic_core import from_json
 from connectors.httpcall import Call, Flaw, Rows
 from connectors.jsonrows import has_duplicate_key
 from streamdp.service.features import RecordReader
-from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.problems import ProblemError
-from streamdp.service.schemas import LearnCall, LearnRecord, PredictCall
+from streamdp.service.schemas import MAX_RECORDS, LearnCall, LearnRecord, PredictCall
 from streamdp.store.answers import Answers
 
 RecordsCall = TypeVar("RecordsCall", PredictCall, LearnCall)

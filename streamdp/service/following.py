@@ -67,27 +67,25 @@ class Follower:
     def look(self, known: Snapshot) -> Found:
         """Read the store, if it has another commit, or another number of records that wait. Any thread may call it."""
         try:
-            return self._look(known)
+            read = Store.snapshots(self._config.store_path, self._config.job)
+            if self._several:
+                held = Store.held_shards(self._config.store_path, self._config.job)
+                self._held = self._held | dict.fromkeys(held, time.monotonic())  # a new one: another thread may read it
+            with self._lock:
+                self._read = read
+                snapshots = self._known()
+            found = sum(s.seq for s in snapshots), sum(s.waiting for s in snapshots)
+            if not snapshots or found == (known.seq, known.waiting):
+                return Found()
+            if found[0] == known.seq:
+                return Found(replace(known, waiting=found[1]))
+            snapshot = combined(snapshots)
+            terms = self._config.continued(snapshot.config, snapshot.counts.learned, accept=True)
+            if terms.fingerprint != snapshot.fingerprint:
+                raise StoreMismatchError("the store belongs to another configuration of the job")
+            measures = None if self._holdout is None else self._holdout.measure(restore(snapshot).estimator)
+            return Found(snapshot, measures)
         except StoreError as error:
             return Found(trouble=f"the store cannot be read: {error}")
         except StreamDPError as error:
             return Found(trouble=f"the store does not fit the job: {error}")
-
-    def _look(self, known: Snapshot) -> Found:
-        read = Store.snapshots(self._config.store_path, self._config.job)
-        if self._several:
-            held = Store.held_shards(self._config.store_path, self._config.job)
-            self._held = self._held | dict.fromkeys(held, time.monotonic())  # a new one: another thread may read it
-        with self._lock:
-            self._read = read
-            snapshots = self._known()
-        found = sum(s.seq for s in snapshots), sum(s.waiting for s in snapshots)
-        if not snapshots or found == (known.seq, known.waiting):
-            return Found()
-        if found[0] == known.seq:
-            return Found(replace(known, waiting=found[1]))
-        snapshot = combined(snapshots)
-        terms = self._config.continued(snapshot.config, snapshot.counts.learned, accept=True)
-        if terms.fingerprint != snapshot.fingerprint:
-            raise StoreMismatchError("the store belongs to another configuration of the job")
-        return Found(snapshot, None if self._holdout is None else self._holdout.measure(restore(snapshot).estimator))

@@ -353,6 +353,9 @@ class LearningJob(Job):
     def _learn(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource) -> None:
         self._version = 0
 
+        def warn(sentence: str) -> None:
+            _log.warning("job %r: %s", self.name, sentence)
+
         def remember(connection: Any, number: int) -> None:
             """Write the answers of a commit; its version adds up the last commits of all shards, as known here."""
             others = (snapshot.seq for snapshot in self._follower.shards if snapshot.shard != shard)
@@ -367,7 +370,7 @@ class LearningJob(Job):
         dead_letters = self._settings.build_dead_letters()
         try:
             estimator: Any = self.config.build_estimator(store.ledger)
-            expected = Expected(self.config.expected_records, estimator.record_budget, self._warn)
+            expected = Expected(self.config.expected_records, estimator.record_budget, warn)
             Runner(
                 source,
                 estimator,
@@ -383,9 +386,6 @@ class LearningJob(Job):
         finally:
             if dead_letters is not None:
                 dead_letters.close()
-
-    def _warn(self, sentence: str) -> None:
-        _log.warning("job %r: %s", self.name, sentence)
 
     def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """Show a commit, then answer its calls: after the answer, a caller sees at least this version."""

@@ -12,7 +12,6 @@ from streamdp.protocol.reports import Document
 from streamdp.service import calls, documents, schemas
 from streamdp.service.jobs import Job
 from streamdp.service.learning import OUTCOMES, idempotency_key, learning_job, nothing
-from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import caller_of, job_for, read_json, work_on
@@ -74,6 +73,6 @@ def _items(body: bytes) -> list[Any]:
     if not isinstance(call, dict) or call.keys() != {"reports"} or not isinstance(call["reports"], list):
         raise ProblemError(400, "malformed", 'expected {"reports": [...]}')
     items: list[Any] = call["reports"]
-    if len(items) > MAX_RECORDS:
-        raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} reports")
+    if len(items) > schemas.MAX_RECORDS:
+        raise ProblemError(413, "too-many", f"expected at most {schemas.MAX_RECORDS} reports")
     return items

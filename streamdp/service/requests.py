@@ -11,8 +11,15 @@ from fastapi import Request
 
 from streamdp.service.access import Access
 from streamdp.service.jobs import Job
-from streamdp.service.limits import BODY_SECONDS, FEW_BYTES, MAX_BODY_BYTES, MOST_DISCARDED_BYTES
 from streamdp.service.problems import ProblemError
+
+MAX_BODY_BYTES = 8 << 20
+MOST_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
+"""How much of a body that is too large is read, and not kept, so that its sender gets the answer."""
+FEW_BYTES = 16_384
+"""A body of at most so many bytes is read in the event loop; a thread of its own would take longer."""
+BODY_SECONDS = 10.0
+"""How long a body may take to arrive."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

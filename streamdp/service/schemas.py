@@ -8,7 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from streamdp.data.subjects import subject_bytes
-from streamdp.service.limits import MAX_RECORDS
+
+MAX_RECORDS = 10_000
+"""The most records or reports of a call."""
 
 
 class Summary(BaseModel):

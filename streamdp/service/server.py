@@ -112,10 +112,8 @@ def serve(
 ) -> None:
     """Serve jobs until SIGTERM or SIGINT.
 
-    The address, of `host` and `port`, is printed on standard output when requests are answered. Port 0 is any free
-    port. `tls_cert` and `tls_key` are PEM files; None: no TLS. See `create_app` for `unusable`. `log_level` is the
-    least level of the lines on standard error: calls are INFO, failures are ERROR. OpenTelemetry spans are exported
-    with `trace`, or if its environment variables ask for it: see `tracing.asked_for`. Raises `ConfigError` for settings
+    `host`, `port`, `tls_cert`, `tls_key`, `log_level` and `trace` are those of `streamdp serve`. The address is printed
+    on standard output when requests are answered. See `create_app` for `unusable`. Raises `ConfigError` for settings
     that contradict each other, an address that cannot be used, and files that are no certificate; and the errors of the
     jobs' stores.
     """

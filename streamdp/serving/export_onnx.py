@@ -38,8 +38,8 @@ def onnx_text(document: Mapping[str, Any], table: str) -> bytes:
     X = graph.add("Concat", *columns, axis=1)
     weights = np.array([output["weights"] for output in document["outputs"]]).T
     intercepts = np.array([output["intercept"] for output in document["outputs"]])
-    scores = graph.add("Add", graph.add("MatMul", X, graph.constant(weights)), graph.constant(intercepts))
-    gaps = graph.add("Sum", *(graph.add("Mul", value, graph.constant(0.0)) for value in values))  # NaN if one is
+    scores = graph.add("Add", graph.add("MatMul", X, weights), intercepts)
+    gaps = graph.add("Sum", *(graph.add("Mul", value, 0.0) for value in values))  # NaN if one is
     shown = _outputs(graph, document, X, graph.add("Add", scores, gaps), gaps)
     return graph.model(document, shown)
 
@@ -53,10 +53,11 @@ class _Graph:
         self.inputs: dict[str, int] = {}
         self._constants: dict[str, Any] = {}
 
-    def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node and return the name of its output."""
+    def add(self, kind: str, *inputs: Any, domain: str = "", **attributes: Any) -> str:
+        """Add a node and return the name of its output. Inputs are names, or constants: numbers and arrays."""
         name = f"streamdp:{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [name], domain=domain, **attributes))
+        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        self.nodes.append(self.onnx.helper.make_node(kind, names, [name], domain=domain, **attributes))
         return name
 
     def constant(self, value: Any, dtype: Any = np.float64) -> str:
@@ -99,8 +100,8 @@ def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
     name, missing = str(given["column"]), given.get("missing")
     if given["type"] == "number":
         x = graph.input(name, types.DOUBLE)
-        x = graph.add("Where", graph.add("IsNaN", x), graph.constant(math.nan if missing is None else missing), x)
-        return graph.add("Where", graph.add("IsInf", x), graph.constant(math.nan), x)
+        x = graph.add("Where", graph.add("IsNaN", x), math.nan if missing is None else missing, x)
+        return graph.add("Where", graph.add("IsInf", x), math.nan, x)
     if given["type"] != "category":
         raise ConfigError(f"export: {given['name']!r} is a date or a hashed text, which ONNX cannot read; use python")
     codes = dict(given["codes"]) | dict.fromkeys(["", *given["blanks"]], -1 if missing is None else missing)
@@ -113,7 +114,7 @@ def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
         default_int64=-1 if given["other"] is None else given["other"],
     )
     x = graph.add("Cast", code, to=types.DOUBLE)
-    return graph.add("Where", graph.add("Less", x, graph.constant(0.0)), graph.constant(math.nan), x)
+    return graph.add("Where", graph.add("Less", x, 0.0), math.nan, x)
 
 
 def _column(graph: _Graph, value: str, column: Mapping[str, Any]) -> str:
@@ -122,41 +123,41 @@ def _column(graph: _Graph, value: str, column: Mapping[str, Any]) -> str:
     if kind == "as it is":
         return value
     if kind == "level":
-        return graph.add("Cast", graph.add("Equal", value, graph.constant(constants[0])), to=double)
+        return graph.add("Cast", graph.add("Equal", value, constants[0]), to=double)
     if kind == "bin":
-        inside = graph.add("GreaterOrEqual", value, graph.constant(constants[0]))
+        inside = graph.add("GreaterOrEqual", value, constants[0])
         if constants[1] is not None:
-            inside = graph.add("And", inside, graph.add("Less", value, graph.constant(constants[1])))
+            inside = graph.add("And", inside, graph.add("Less", value, constants[1]))
         return graph.add("Cast", inside, to=double)
     if kind in ("sin", "cos"):
-        period = graph.constant(constants[0])
+        period = constants[0]
         turns = graph.add("Floor", graph.add("Div", value, period))
         rest = graph.add("Sub", value, graph.add("Mul", turns, period))
-        turned = graph.add("Mul", rest, graph.constant(2 * math.pi / constants[0]))
+        turned = graph.add("Mul", rest, 2 * math.pi / constants[0])
         if kind == "cos":  # onnxruntime has no cosine of doubles
-            turned = graph.add("Add", turned, graph.constant(math.pi / 2))
+            turned = graph.add("Add", turned, math.pi / 2)
         return graph.add("Sin", turned)
     x = _clip(graph, value, *constants[:2])
     if kind == "log":
         x = graph.add("Log", x)
     elif kind == "asinh":
-        x = _asinh(graph, graph.add("Div", x, graph.constant(constants[2])))
+        x = _asinh(graph, graph.add("Div", x, constants[2]))
     elif kind == "power":
-        x = graph.add("Pow", x, graph.constant(constants[2]))
+        x = graph.add("Pow", x, constants[2])
     low, high = column["ends"]
-    share = graph.add("Div", graph.add("Sub", x, graph.constant(low)), graph.constant(high - low))
-    return _clip(graph, graph.add("Sub", graph.add("Mul", share, graph.constant(2.0)), graph.constant(1.0)), -1.0, 1.0)
+    share = graph.add("Div", graph.add("Sub", x, low), high - low)
+    return _clip(graph, graph.add("Sub", graph.add("Mul", share, 2.0), 1.0), -1.0, 1.0)
 
 
 def _asinh(graph: _Graph, x: str) -> str:
     """sign(x) ln(|x| + sqrt(x^2 + 1)): onnxruntime has no asinh of doubles."""
-    size, one = graph.add("Abs", x), graph.constant(1.0)
-    root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", size, size), one))
+    size = graph.add("Abs", x)
+    root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", size, size), 1.0))
     return graph.add("Mul", graph.add("Sign", x), graph.add("Log", graph.add("Add", size, root)))
 
 
 def _clip(graph: _Graph, x: str, low: float, high: float) -> str:
-    return graph.add("Clip", x, graph.constant(low), graph.constant(high))
+    return graph.add("Clip", x, low, high)
 
 
 def _outputs(
@@ -165,16 +166,16 @@ def _outputs(
     types, classes = graph.onnx.TensorProto, document["classes"]
     if classes is None:
         if document["link"] == "log":
-            scores = graph.add("Exp", graph.add("Min", scores, graph.constant(700.0)))
-        found = graph.add("Mul", scores, graph.constant(document["scale"]))
+            scores = graph.add("Exp", graph.add("Min", scores, 700.0))
+        found = graph.add("Mul", scores, document["scale"])
         return {"prediction": (found, types.DOUBLE, ["n", 1])}
     several = len(document["outputs"]) > 1
     if several:
         best, shares = graph.add("ArgMax", scores, axis=1, keepdims=1), graph.add("Softmax", scores, axis=1)
     else:
-        best = graph.add("Cast", graph.add("Greater", scores, graph.constant(0.0)), to=types.INT64)
+        best = graph.add("Cast", graph.add("Greater", scores, 0.0), to=types.INT64)
         second = graph.add("Sigmoid", _moderated(graph, document, X, scores))
-        shares = graph.add("Concat", graph.add("Sub", graph.constant(1.0), second), second, axis=1)
+        shares = graph.add("Concat", graph.add("Sub", 1.0, second), second, axis=1)
     label = graph.add("Gather", graph.constant([str(c) for c in classes], dtype=object), best)
     chosen = graph.add("Where", graph.add("IsNaN", gaps), graph.constant("", dtype=object), label)
     outputs = {"prediction": (chosen, types.STRING, ["n", 1])}
@@ -187,10 +188,10 @@ def _moderated(graph: _Graph, document: Mapping[str, Any], X: str, scores: str) 
     noise = document["moderation"]
     if noise is None:
         return scores
-    off = graph.add("Sub", X, graph.constant(noise["centres"]))
-    units = graph.add("Div", off, graph.constant(noise["scales"]))
+    off = graph.add("Sub", X, noise["centres"])
+    units = graph.add("Div", off, noise["scales"])
     axes = graph.constant([1], dtype=np.int64)
     square = graph.add("ReduceSum", graph.add("Mul", units, units), axes, keepdims=1)
-    square = graph.add("Add", square, graph.constant(noise["constant"]))
-    spread = graph.add("Mul", square, graph.constant(math.pi / 8 * noise["variance"]))
-    return graph.add("Div", scores, graph.add("Sqrt", graph.add("Add", spread, graph.constant(1.0))))
+    square = graph.add("Add", square, noise["constant"])
+    spread = graph.add("Mul", square, math.pi / 8 * noise["variance"])
+    return graph.add("Div", scores, graph.add("Sqrt", graph.add("Add", spread, 1.0)))

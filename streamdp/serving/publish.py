@@ -147,16 +147,6 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     return out if holdout is None else out | {"holdout": holdout}
 
 
-def check_place(path: str) -> None:
-    """Check that `Publisher` can write the file at `path`. Raises `StoreError` if it cannot."""
-    if os.path.lexists(path) and not os.path.isfile(path):
-        raise StoreError(f"cannot publish to {path}: it is not a regular file")
-    try:
-        tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
-    except OSError as error:
-        raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
-
-
 class Publisher:
     """A listener for committed snapshots: it measures the model, publishes its document, and calls other listeners.
 
@@ -177,7 +167,12 @@ class Publisher:
     ) -> None:
         self._paths = [place for place in places if isinstance(place, str)]
         for path in self._paths:
-            check_place(path)
+            if os.path.lexists(path) and not os.path.isfile(path):
+                raise StoreError(f"cannot publish to {path}: it is not a regular file")
+            try:
+                tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
+            except OSError as error:
+                raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
         found = [place for place in places if not isinstance(place, str)]
         self._outlets = [
             Outlet(sink, tell, _note(store, (place, len(found)), sink.name)) for place, sink in enumerate(found)

@@ -21,7 +21,8 @@ import httpx
 import pytest
 
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.service.limits import MAX_BODY_BYTES, MAX_RECORDS
+from streamdp.service.requests import MAX_BODY_BYTES
+from streamdp.service.schemas import MAX_RECORDS
 from streamdp.store.store import Store
 from tests.support.commands import environment
 from tests.support.service import record

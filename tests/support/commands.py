@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import typer
 
-from streamdp.cli.main import main
+from streamdp.cli.main import run_command
 from streamdp.config.definition import SEEDS_ALLOWED
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S
@@ -44,10 +44,7 @@ class Quick:
         monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
         for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as caught:
-            main()
-        code: Any = caught.value.code or 0
-        return code, *self._capsys.readouterr()
+        return run_command(), *self._capsys.readouterr()
 
     def output(self, *arguments: str, **options: Any) -> str:
         """Standard output of a command that must succeed."""
