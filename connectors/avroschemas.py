@@ -317,10 +317,6 @@ def _carried(schema: dict[str, Any]) -> dict[str, Any]:
     return {"logicalType": _DECIMAL, "scale": schema.get("scale", 0), "limit": 10 ** schema["precision"]}
 
 
-def _text(data: bytes, _schema: Any, _reader_schema: Any) -> str:
-    return data.decode("latin-1")
-
-
 def _decimal(data: bytes, schema: Any, _reader_schema: Any) -> str:
     unscaled = int.from_bytes(data, "big", signed=True)
     if abs(unscaled) >= schema["limit"]:  # before the conversion below, whose time grows with the square of the size
@@ -335,7 +331,7 @@ def _promoted(data: Any, schema: Any, _reader_schema: Any) -> str | float:
     return str(data.encode(), "latin-1") if schema["to"] == "bytes" else float(data)
 
 
-def _default(_data: Any, schema: Any, _reader_schema: Any) -> Any:
+def _given(_data: Any, schema: Any, _reader_schema: Any) -> Any:
     return schema["value"]
 
 
@@ -352,8 +348,8 @@ _TEXT, _DECIMAL, _PROMOTION = "streamdp-text", "streamdp-decimal", "streamdp-pro
 _DEFAULT, _UNRESOLVED = "streamdp-default", "streamdp-unresolved"
 """Our logical types. fastavro's registry is global; these names leave its own types as they are."""
 
-LOGICAL_READERS |= {f"{kind}-{_TEXT}": _text for kind in ("bytes", "fixed")}
+LOGICAL_READERS |= {f"{kind}-{_TEXT}": lambda data, *_: data.decode("latin-1") for kind in ("bytes", "fixed")}
 LOGICAL_READERS |= {f"{kind}-{_DECIMAL}": _decimal for kind in ("bytes", "fixed")}
 LOGICAL_READERS |= {f"{kind}-{_PROMOTION}": _promoted for kind in ("bytes", "string", "int", "long")}
-LOGICAL_READERS |= {f"null-{_DEFAULT}": _default}
+LOGICAL_READERS |= {f"null-{_DEFAULT}": _given}
 LOGICAL_READERS |= {f"{kind}-{_UNRESOLVED}": _resolvable for kind in ("null", "enum")}

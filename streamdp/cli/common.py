@@ -24,7 +24,6 @@ StorePath = Annotated[
 ]
 JobName = Annotated[str | None, typer.Option(help="The name of the job, if the database has several.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Delimiter = Annotated[str, typer.Option(help="The character between CSV fields.")]
 TextSettings = Annotated[
     list[str] | None,
     typer.Option(

@@ -55,8 +55,6 @@ def serve(
     for config in configs:
         if isinstance(config.source, CallsConfig) and (sentence := cheaper(config)) is not None:
             say(f"job {config.job}: {sentence}; this is about records that callers send, not about reports")
-    accepted = Accepted(accept_budget, accept_loss, new_model)
-    level = log_level.upper()
     with ended_by_sigterm():
         run(
             configs,
@@ -64,8 +62,8 @@ def serve(
             port,
             tls_cert=tls_cert,
             tls_key=tls_key,
-            accepted=accepted,
+            accepted=Accepted(accept_budget, accept_loss, new_model),
             unusable=unusable,
-            log_level=level,
+            log_level=log_level.upper(),
             trace=trace,
         )

@@ -13,7 +13,6 @@ import typer
 from streamdp.cli.app import app
 from streamdp.cli.common import (
     AsJSON,
-    Delimiter,
     JobName,
     StorePath,
     TextSettings,
@@ -182,7 +181,7 @@ def stats(
 def predict(
     store: StorePath,
     job: JobName = None,
-    delimiter: Delimiter = ",",
+    delimiter: Annotated[str, typer.Option(help="The character between CSV fields.")] = ",",
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
     assignments: TextSettings = None,
 ) -> None:

@@ -118,11 +118,6 @@ def _measures(holdout: Mapping[str, Any] | None) -> dict[str, str]:
     return {name.replace("_", " "): f"{value:.4f}" for name, value in found.items() if isinstance(value, float)}
 
 
-def _warning(holdout: Mapping[str, Any] | None) -> str | None:
-    """What the measures of a public holdout warn of."""
-    return None if holdout is None else holdout.get("warning")
-
-
 class RunnerDisplay(_Display):
     """Shows a `runner.Runner`.
 
@@ -157,7 +152,7 @@ class RunnerDisplay(_Display):
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
         """After every commit, and after a resume; with scores on the public `holdout`, or None."""
-        self._holdout, self.warning = holdout, _warning(holdout)
+        self._holdout, self.warning = holdout, (holdout or {}).get("warning")
         if self._first is None or snapshot.seq > self._first.seq:
             more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
             more |= {} if self.quality is None else {"validation": self.quality.document()}
@@ -275,7 +270,7 @@ class WorkerDisplay(_Display, Observer):
 
     def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
         """After a commit, if the model of all shards was measured on a public `holdout`; None without a holdout."""
-        self.warning = _warning(holdout)
+        self.warning = (holdout or {}).get("warning")
         if holdout is not None:
             self._notes["holdout, all shards"] = ", ".join(map(" ".join, _measures(holdout).items()))
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})

@@ -28,7 +28,13 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
     """
     seen, refused = estimator.n_seen, estimator.n_refused
     if len(batch):
-        admitted = _learn_records(estimator, batch) if batch.reports is None else _absorb(estimator, batch)
+        subjects: Any = batch.subjects
+        if subjects is not None and batch.times is not None:
+            subjects = [Dated(subject, time) for subject, time in zip(subjects, batch.times.tolist(), strict=True)]
+        if batch.reports is None:
+            admitted = estimator.learn_arrays(batch.X, batch.y, batch.budgets, subjects)
+        else:
+            admitted = _absorb(estimator, batch)
         if batch.on_learned is not None:
             batch.on_learned(admitted)
     return Counts(
@@ -36,13 +42,6 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
         counts.refused + estimator.n_refused - refused,
         counts.dead_letters + len(batch.dead),
     )
-
-
-def _learn_records(estimator: Estimator, batch: Batch) -> np.ndarray | None:
-    subjects: Any = batch.subjects
-    if subjects is not None and batch.times is not None:
-        subjects = [Dated(subject, time) for subject, time in zip(subjects, batch.times.tolist(), strict=True)]
-    return estimator.learn_arrays(batch.X, batch.y, batch.budgets, subjects)
 
 
 def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
