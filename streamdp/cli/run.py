@@ -153,6 +153,8 @@ def run(
             raise ConfigError("this job learns on Spark: use `streamdp spark run`")
         if source.type == "shuffle":
             raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
+        if stdin is not None and not (isinstance(source, FileSourceConfig) and source.path == "-"):
+            raise ConfigError("--stdin is for jobs that read standard input")
         if isinstance(source, FileSourceConfig | RedisSourceConfig):
             if idle_seconds is not None or on_missing is not None or metrics_port is not None:
                 raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
@@ -160,8 +162,6 @@ def run(
             return
         from streamdp.cli.kafka_job import run_worker
 
-        if stdin is not None:
-            raise ConfigError("--stdin is for jobs that read standard input")
         if on_missing is not None:
             config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
         run_worker(
@@ -188,8 +188,6 @@ def _run_alone(
     from streamdp.serving.publish import Publisher
 
     path = settings.path if isinstance(settings, FileSourceConfig) else None
-    if stdin is not None and path != "-":
-        raise ConfigError("--stdin is for jobs that read standard input")
     if path == "-":
         need_stdin()
     for warning in first_block(config):

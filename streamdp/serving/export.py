@@ -106,10 +106,8 @@ def _input(declared: Declaration) -> dict[str, Any]:
 
 def _column(piece: Piece, k: int) -> dict[str, Any]:
     constants = [None if c == math.inf else c for c in piece.at]
-    scaled = piece.kind == "linear" or piece.kind in CURVES
-    ends = [piece.origin - piece.unit, piece.origin + piece.unit] if scaled else None
-    if piece.kind == "linear":
-        ends = list(piece.at)
+    curved = [piece.origin - piece.unit, piece.origin + piece.unit] if piece.kind in CURVES else None
+    ends = list(piece.at) if piece.kind == "linear" else curved
     return {"name": piece.name, "input": k, "kind": piece.kind, "constants": constants, "ends": ends}
 
 
