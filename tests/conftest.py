@@ -101,9 +101,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def patient_clients() -> Iterator[None]:
     """A broker of a busy machine may answer late."""
+    from connectors.kafkaclient import CONNECTION
+
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("kafkaclient", "kafkasink"):
-            patch.setattr(f"connectors.{module}.CONNECT_TIMEOUT_S", PATIENCE_S)
+        patch.setitem(CONNECTION, "bootstrap_timeout_ms", int(1000 * PATIENCE_S))
         yield
 
 

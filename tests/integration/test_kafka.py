@@ -18,6 +18,7 @@ import kafka
 import pytest
 
 from connectors.kafka import KafkaSource
+from connectors.kafkaclient import CONNECTION
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.cli.kafka_job import lags
@@ -864,7 +865,7 @@ def test_options_that_are_ours_unknown_or_wrong(broker: Broker, caplog: pytest.L
 
 
 def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 3.0)
+    monkeypatch.setitem(CONNECTION, "bootstrap_timeout_ms", 3000)
     begun = time.monotonic()
     with pytest.raises(SourceUnavailableError, match="no answer from the Kafka broker"):
         source("127.0.0.1:1", "t")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 
+from connectors.kafkaclient import CONNECTION
 from streamdp.config.yaml12 import Document
 from tests.support import topics
 from tests.support.commands import Quick
@@ -135,7 +136,7 @@ def test_mistakes(
     said: str,
 ) -> None:
     if said == "no answer from":
-        monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 3.0)
+        monkeypatch.setitem(CONNECTION, "bootstrap_timeout_ms", 3000)
     topic = "there-is-none" if said == "there is no topic" else make_topic(2)
     if said == "is a JSON object":
         topics.send(broker.bootstrap, topic, [(None, SECRET.encode())])
