@@ -203,9 +203,9 @@ def streams(quick: bool) -> str:
     return table(["stream", "records", "learner", "change=", "absolute error on the way", "changes noticed"], rows)
 
 
-def changes(name: str, quick: bool, full: int = RUNS) -> str:
+def changes(name: str, quick: bool) -> str:
     """A row for each stream and choice of a learner."""
-    make, rows, runs = LEARNERS[name], [], 2 if quick else full
+    make, rows, runs = LEARNERS[name], [], 2 if quick else RUNS
     for kind in KINDS:
         for choice in ("ignore", "follow"):
             found = np.array([run(lambda **o: make(change=choice, **o), kind, 900 + i) for i in range(runs)])  # noqa: B023
@@ -246,7 +246,7 @@ def alarms(make: Callable[..., Any], quick: bool) -> str:
                     X = columns(rng, block)
                     noise = rng.standard_t(2, size=block) if "t_2" in name else rng.normal(size=block)
                     model.learn_arrays(X, X @ theta + noise)
-                found += model.n_changes > 0
+                found += model.learner.renewals > 0
             rows.append([name, budget, f"{found} of {runs}"])
             total += found
     streams = runs * len(rows)
@@ -256,10 +256,13 @@ def alarms(make: Callable[..., Any], quick: bool) -> str:
 
 
 def intervals(make: Callable[..., Any], quick: bool) -> str:
-    """How many limits at 95 % hold the true coefficients and the intercept, and how wide they are."""
-    runs, half, rows = 4 if quick else 60, 30_000, []
+    """How many limits at 95 % hold the true coefficients and the intercept, and how wide they are.
+
+    The standard error is that of means over models, whose limits depend on each other.
+    """
+    runs, half, rows = 4 if quick else 400, 30_000, []
     for flips in (False, True):
-        held, widths, given = 0, [], 0
+        counts, widths = np.zeros((runs, 2)), []
         for seed in range(runs):
             rng = np.random.default_rng(7000 + seed)
             theta, model = _unit(rng), make(features=NAMES, budget="eps=4", seed=seed)
@@ -269,12 +272,14 @@ def intervals(make: Callable[..., Any], quick: bool) -> str:
             limits = model.interval()[: COLUMNS + 1]
             truth = np.append(part * theta, 0.0)
             known = np.isfinite(limits).all(axis=1)
-            held += int(np.sum((limits[:, 0] <= truth) & (truth <= limits[:, 1]) & known))
-            given += int(known.sum())
+            counts[seed] = np.sum((limits[:, 0] <= truth) & (truth <= limits[:, 1]) & known), known.sum()
             widths += (limits[known, 1] - limits[known, 0]).tolist()
+        held, given = counts.T
+        share = held.sum() / max(given.sum(), 1)
+        error = np.linalg.norm(held - share * given) / max(given.sum(), 1)
         shown = (
-            f"{given} of {runs * (COLUMNS + 1)}",
-            f"{held / max(given, 1):.1%}",
+            f"{given.sum():,.0f} of {runs * (COLUMNS + 1):,}",
+            f"{share:.1%} ± {error:.1%}",
             f"{np.mean(widths or [np.nan]):.3f}",
         )
         rows.append(["flip after 30,000 records" if flips else "no change", *shown])
@@ -392,8 +397,8 @@ def _river_back(X: np.ndarray, y: np.ndarray, theta: np.ndarray) -> float:
 
 
 def losses(quick: bool) -> str:
-    """Each loss of LDP-ASGD at eps=4: its error before a flip, in the records after it, and at the end."""
-    n, rows = 10_000 if quick else 60_000, []
+    """Each loss of LDP-ASGD at eps=4: its mean error before a flip, in the records after it, and at the end."""
+    n, runs, rows = 10_000 if quick else 60_000, 1 if quick else RUNS, []
     made: dict[str, tuple[Any, dict[str, Any]]] = {
         "huber": (LDPASGDRegressor, {}),
         "quantile": (LDPASGDRegressor, {"loss": "quantile"}),
@@ -404,26 +409,29 @@ def losses(quick: bool) -> str:
     }
     for name, (kind, options) in made.items():
         for choice in ("ignore", "follow"):
-            rng = np.random.default_rng(400)
-            X, theta = rng.normal(size=(n, COLUMNS)), _unit(rng)
-            signal = np.where(np.arange(n) < n // 2, 1.0, -1.0) * (X @ theta)
-            y = signal + rng.normal(size=n)
-            if kind is LDPASGDClassifier:
-                signal *= 3
-                y = (rng.logistic(size=n) < signal).astype(float)
-                if "softmax" in name:
-                    y = np.digitize(signal + rng.logistic(size=n), [-1.0, 1.0]).astype(float)
-            model, errors = kind(features=NAMES, budget="eps=4", seed=1, change=choice, **options), []
-            for at in range(0, n, CHUNK):
-                some = slice(at, at + CHUNK)
-                if at:
-                    found = model.predict_arrays(X[some])
-                    errors.append(np.mean(np.abs(found - y[some]) if kind is LDPASGDRegressor else found != y[some]))
-                model.learn_arrays(X[some], y[some])
-            part = len(errors) // 12
-            half = len(errors) // 2
-            shown = errors[half - part : half], errors[half : half + part], errors[-part:]
-            rows.append([name, choice, *(f"{np.mean(e):.3f}" for e in shown), str(model.n_changes)])
+            found = []
+            for seed in range(runs):
+                rng = np.random.default_rng(400 + seed)
+                X, theta = rng.normal(size=(n, COLUMNS)), _unit(rng)
+                signal = np.where(np.arange(n) < n // 2, 1.0, -1.0) * (X @ theta)
+                y = signal + rng.normal(size=n)
+                if kind is LDPASGDClassifier:
+                    signal *= 3
+                    y = (rng.logistic(size=n) < signal).astype(float)
+                    if "softmax" in name:
+                        y = np.digitize(signal + rng.logistic(size=n), [-1.0, 1.0]).astype(float)
+                model, errors = kind(features=NAMES, budget="eps=4", seed=seed, change=choice, **options), []
+                for at in range(0, n, CHUNK):
+                    some = slice(at, at + CHUNK)
+                    if at:
+                        said = model.predict_arrays(X[some])
+                        errors.append(np.mean(np.abs(said - y[some]) if kind is LDPASGDRegressor else said != y[some]))
+                    model.learn_arrays(X[some], y[some])
+                part, half = len(errors) // 12, len(errors) // 2
+                shown = errors[half - part : half], errors[half : half + part], errors[-part:]
+                found.append([*(np.mean(e) for e in shown), model.n_changes])
+            *means, noticed = np.mean(found, axis=0)
+            rows.append([name, choice, *(f"{mean:.3f}" for mean in means), f"{noticed:.1f}"])
     return table(["loss", "change=", "before the flip", "first sixth after it", "last sixth", "changes noticed"], rows)
 
 
@@ -536,29 +544,34 @@ def _river_errors(described: tuple[Any, dict[str, Any], Any], n: int, seed: int)
 
 def weekdays(quick: bool) -> str:
     """A target whose level depends on the weekday, for LDP-ASGD at eps=4, with and without the weekday as a column."""
-    n, each, rows = 14_000 if quick else 140_000, 1000, []
-    rng = np.random.default_rng(600)
-    x, day = rng.normal(size=n), (np.arange(n) // each % 7).astype(float)
-    y = 0.5 * x + np.where(day >= 5, 1.5, 0.0) + rng.normal(size=n)
+    n, each, runs, rows = 14_000 if quick else 140_000, 1000, 1 if quick else RUNS, []
+    day = (np.arange(n) // each % 7).astype(float)
     for name, columns in (
         ("none", {}),
         ("cyclic: 7", {"day": {"cyclic": 7}}),
         ("a category", {"day": list("0123456")}),
     ):
         for choice in ("ignore", "follow"):
-            frame = pd.DataFrame({"x": x} | ({"day": day} if columns else {}))
-            if isinstance(columns.get("day"), list):
-                frame["day"] = day.astype(int).astype(str)
-            model = LDPASGDRegressor(
-                features={"x": (-5, 5), **columns}, target=(-10, 10), budget="eps=4", seed=1, change=choice
-            )
-            errors = []
-            for at in range(0, n, CHUNK):
-                if at:
-                    errors.append(np.mean(np.abs(model.predict_many(frame[at : at + CHUNK]) - y[at : at + CHUNK])))
-                model.learn_many(frame[at : at + CHUNK], pd.Series(y[at : at + CHUNK]))
-            shown = f"{np.mean(errors[len(errors) // 2 :]):.3f}", str(model.n_changes)
-            rows.append([name, choice, *shown])
+            found = []
+            for seed in range(runs):
+                rng = np.random.default_rng(600 + seed)
+                x = rng.normal(size=n)
+                y = 0.5 * x + np.where(day >= 5, 1.5, 0.0) + rng.normal(size=n)
+                frame = pd.DataFrame({"x": x} | ({"day": day} if columns else {}))
+                if isinstance(columns.get("day"), list):
+                    frame["day"] = day.astype(int).astype(str)
+                model = LDPASGDRegressor(
+                    features={"x": (-5, 5), **columns}, target=(-10, 10), budget="eps=4", seed=seed, change=choice
+                )
+                errors = []
+                for at in range(0, n, CHUNK):
+                    some = slice(at, at + CHUNK)
+                    if at:
+                        errors.append(np.mean(np.abs(model.predict_many(frame[some]) - y[some])))
+                    model.learn_many(frame[some], pd.Series(y[some]))
+                found.append([np.mean(errors[len(errors) // 2 :]), model.n_changes])
+            error, noticed = np.mean(found, axis=0)
+            rows.append([name, choice, f"{error:.3f}", f"{noticed:.1f}"])
     return table(["weekday", "change=", "absolute error, second half", "changes noticed"], rows)
 
 
@@ -648,10 +661,10 @@ PARTS: dict[str, Callable[[bool], str]] = {
     "alarms": partial(alarms, LDPASGDRegressor),
     "pan_intervals": partial(intervals, _pan),
     "pan_alarms": partial(alarms, _pan),
-    "ldp_asgd_1": partial(changes, "LDPASGD, eps=1", full=8),
-    "ldp_sgd_1": partial(changes, "LDPSGD, eps=1", full=8),
-    "ldp_asgd_4": partial(changes, "LDPASGD, eps=4", full=8),
-    "ldp_sgd_4": partial(changes, "LDPSGD, eps=4", full=8),
+    "ldp_asgd_1": partial(changes, "LDPASGD, eps=1"),
+    "ldp_sgd_1": partial(changes, "LDPSGD, eps=1"),
+    "ldp_asgd_4": partial(changes, "LDPASGD, eps=4"),
+    "ldp_sgd_4": partial(changes, "LDPSGD, eps=4"),
     "pan": partial(changes, "PanPrivate"),
     "shuffle": partial(changes, "Shuffle"),
     "windowed": partial(changes, "Windowed, 5,000 records"),

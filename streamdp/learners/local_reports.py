@@ -321,7 +321,11 @@ class LocalReports(Learner):
 
     @property
     def n_changes(self) -> int:
-        return 0 if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.ALARMS])
+        return 0 if self.columns is None else int(self.arrays.blocks[follow.KNOWN, -1])
+
+    @property
+    def renewals(self) -> int:
+        return 0 if self.columns is None else int(self.arrays.blocks[follow.NUMBERS, follow.RENEWALS])
 
     @property
     def last_change(self) -> int | None:

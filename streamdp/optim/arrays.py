@@ -52,7 +52,7 @@ class Arrays(NamedTuple):
             or not np.all((levels >= 1) & (levels <= follow.LEVELS))
             or sums.min() < 0
             or np.any(rows[:used, 4 * d : -1] <= 0)
-            or min(numbers.min(), rows[used + 1, 3 * d : 4 * d].min()) < 0
+            or min(numbers.min(), rows[used + 1, 3 * d : 4 * d].min(), rows[used + 1, -1]) < 0
             or numbers[follow.MIXED] > 1
         ):
             raise ConfigError("state: blocks: expected what a stream can make, got numbers out of range")
@@ -68,8 +68,8 @@ class Arrays(NamedTuple):
         self.blocks[kept] = sum(part.blocks[kept] for part in parts)
         numbers = self.blocks[follow.NUMBERS]
         numbers[[follow.MIXED, follow.NOTICED]] = 0.0  # the records of one part are not those of all
-        for number in (follow.ALARMS, follow.BRIEF):
-            numbers[number] = max(part.blocks[follow.NUMBERS, number] for part in parts)
+        for number in ((follow.NUMBERS, follow.RENEWALS), (follow.NUMBERS, follow.BRIEF), (follow.KNOWN, -1)):
+            self.blocks[number] = max(part.blocks[number] for part in parts)
         information, d = numbers[follow.FOLLOWED], len(theta)
         if information > 0:
             self.blocks[0, d : 2 * d], self.blocks[0, 4 * d : -1] = information * theta, information

@@ -144,7 +144,12 @@ class Asgd(Growing):
     @property
     def changes(self) -> int:
         """See `BatchSteps.changes`."""
-        return int(self.blocks[follow.NUMBERS, follow.ALARMS])
+        return int(self.blocks[follow.KNOWN, -1])
+
+    @property
+    def renewals(self) -> int:
+        """See `Learner.renewals`."""
+        return int(self.blocks[follow.NUMBERS, follow.RENEWALS])
 
     @property
     def information(self) -> float:

@@ -6,8 +6,8 @@ from streamdp.optim.loops cimport BOUND
 # A block has sums (d,) of tau g, of tau theta before the step, of A and B of the regression for the curvature, and of the
 # variance of the first, in information; then its information, and its level, 0 if it is not in use.
 # Rows after the blocks: the open block, with theta at its start in place of A; what is known about the curvature (A and
-# B), with the sums of squares of all blocks in place of the first sum, and their number; recent iterates in original
-# units; and numbers. These are saved; the others are scratch.
+# B), with the sums of squares of all blocks in place of the first sum, their number, and in place of the level how many
+# changes were noticed; recent iterates in original units; and numbers. These are saved; the others are scratch.
 cpdef enum:
     BLOCKS = 56
     OPEN = 56
@@ -18,14 +18,14 @@ cpdef enum:
     ROWS = 62
     LEVELS = 13
 
-# The numbers: the information of gradients in all, and since the last change that was noticed; how many changes were
-# noticed; the share of recent iterates in the answer; the information of all gradients at the last look; and the records
-# learned when the last change was noticed, 0 if that is not known; and the shares of recent iterates that were taken
-# back again without a change, added up.
+# The numbers: the information of gradients in all, and since all began anew; how often it did; the share of recent
+# iterates in the answer; the information of all gradients at the last look; the records learned when the last change was
+# noticed, 0 if that is not known; and the shares of recent iterates that were taken back again without a change, added
+# up.
 cpdef enum:
     EVER = 0
     FOLLOWED = 1
-    ALARMS = 2
+    RENEWALS = 2
     MIXED = 3
     LOOKED = 4
     NOTICED = 5
@@ -59,7 +59,7 @@ cdef inline bint take_gradient(Model* m, const double* g, double tau) noexcept n
     return block[5 * d] >= 2.0 * d
 
 
-cdef bint changed(Model* m) noexcept nogil
+cdef bint changed(Model* m, double seen) noexcept nogil
 cdef void note_units(Model* m) noexcept nogil
 cdef void carry_blocks(Model* m) noexcept nogil
 cdef void forget_blocks(Model* m) noexcept nogil

@@ -4,7 +4,8 @@ A block has sums of noisy gradients S and of iterates Q. For each way to divide 
 ones are carried to the average of the first ones with a lower bound of the curvature, which is learned from the blocks
 before. If the sum is too large for its noise, the stream has changed: progress goes back to the information of the last
 ones, and the average begins anew. If it is large, but not too large, recent iterates are mixed into the answer. On a
-stream that has often come back after that, both wait until the change has lasted.
+stream that has often come back after that, both wait until the change has lasted. A large change is followed in several
+steps, and counted once: what the gradients of the first blocks show already is none.
 
 Claim: it spends nothing. Proof, derivation and constants: docs/proofs/change.md.
 """
@@ -21,7 +22,7 @@ from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEI
 
 cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
 cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 3.0, _SLOPE = 4.0, _LATEST = 0.25, _EVERY = 1.0 / 256.0
-cdef double _BRIEF = 16.0, _LASTING = 64.0
+cdef double _BRIEF = 16.0, _LASTING = 64.0, _SHOWN = 0.5
 cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
 
 
@@ -143,8 +144,8 @@ cdef void _average_recent(Model* m, Py_ssize_t first, Py_ssize_t used, Py_ssize_
         recent[j] = m.average[j]
 
 
-cdef bint changed(Model* m) noexcept nogil:
-    """End the open block, and look for a change: True if there is one, and all has begun anew."""
+cdef bint changed(Model* m, double seen) noexcept nogil:
+    """End the open block, and look for a change after `seen` records: True if there is one, and all has begun anew."""
     cdef Py_ssize_t d = m.d, n = block_width(d), tested = d - (<int> m.spec[LOSS] == HUBER), used, i, j, best = -1, doubtful = -1
     cdef double* block = row_of(m, OPEN)
     cdef double* numbers = row_of(m, NUMBERS)
@@ -152,6 +153,8 @@ cdef bint changed(Model* m) noexcept nogil:
     cdef double* last = total + n
     cdef const double* known = row_of(m, KNOWN)
     cdef double h = m.spec[CURVATURE], w, before, share, a, b, far, slope, error, precision, ratio, most = 1.0, doubted = 1.0
+    cdef double carried, shown
+    cdef bint further = False
     cdef double logarithm = log(tested), alarms = log(_DELTA), mixed, least = _LASTING * d if numbers[BRIEF] >= _BRIEF else 0.0
     cdef Squares by_sum, sure, likely
     cdef Bounds bounds
@@ -183,6 +186,7 @@ cdef bint changed(Model* m) noexcept nogil:
             break
         share = w / before
         by_sum = sure = likely = Squares(0.0, 0.0)
+        shown = 0.0
         for j in range(tested):
             a = total[2 * d + j] - last[2 * d + j] + known[2 * d + j] + _PRIOR_A
             b = total[3 * d + j] - last[3 * d + j] + known[3 * d + j] + _PRIOR_B
@@ -195,18 +199,23 @@ cdef bint changed(Model* m) noexcept nogil:
             far = h * (share * (total[d + j] - last[d + j]) - last[d + j])
             _take_square(&by_sum, last[j], precision)
             precision *= 1.0 / (1.0 + share)
-            _take_square(&sure, last[j] + far * min(max(_SHARE * slope - error, 0.0), 1.0), precision)
+            carried = last[j] + far * min(max(_SHARE * slope - error, 0.0), 1.0)
+            _take_square(&sure, carried, precision)
+            shown += share * (total[j] - last[j]) * carried * precision
             _take_square(&likely, last[j] + far * min(max(slope - error, 0.0), 1.0), precision)
         bounds = _bounds(tested, logarithm, 2.0 * log(numbers[EVER] / w) - alarms)
         ratio = max(_ratio(&by_sum, &bounds), _ratio(&sure, &bounds))
         if w >= least and ratio > most:
-            most, best = ratio, i
+            most, best, further = ratio, i, shown < _SHOWN * sure.total
         bounds = _bounds(tested, logarithm, log(_DOUBTED * (w + before) / w))
         ratio = max(_ratio(&by_sum, &bounds), _ratio(&likely, &bounds))
         if w >= max(4.0 * d, least) and ratio > doubted:
             doubted, doubtful = ratio, i
     if best >= 0:
         _begin_anew(m, best, used)
+        if further:
+            row_of(m, KNOWN)[5 * d + 1] += 1.0
+            numbers[NOTICED] = seen
         return True
     mixed = min(_SLOPE * (doubted - 1.0), 1.0)
     numbers[BRIEF] += max(numbers[MIXED] - mixed, 0.0)
@@ -237,7 +246,7 @@ cdef void _begin_anew(Model* m, Py_ssize_t first, Py_ssize_t used) noexcept nogi
         column[SINCE] = w + start - min(total + start - column[SINCE], w)
     m.units.progress[TOTAL] = w
     m.units.progress[WEIGHT] = numbers[FOLLOWED] = numbers[MIXED] = 0.0
-    numbers[ALARMS] += 1
+    numbers[RENEWALS] += 1.0
     if m.spec[AVERAGED]:
         to_original(m, m.theta, m.average)
         forget(m)
@@ -292,13 +301,14 @@ cdef inline void _move(double* theta, Py_ssize_t at, Py_ssize_t other, double mo
 def notice(arrays, g, double information):
     """Take in the noisy mean g (d,) of reports at theta, before its step; return whether the stream has changed.
 
-    `arrays` are `Arrays` of a learner without an average, and `information` that of all these reports.
+    `arrays` are `Arrays` of a learner without an average, and `information` that of all these reports. The records are
+    not known.
     """
     cdef Model m
     model_of(arrays, &m)
     if len(g) != m.d:
         raise TypeError("expected a gradient with as many entries as theta")
-    return bool(take_gradient(&m, vector(g), information) and changed(&m))
+    return bool(take_gradient(&m, vector(g), information) and changed(&m, 0.0))
 
 
 def keep_latest(arrays, double share):

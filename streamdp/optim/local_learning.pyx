@@ -14,7 +14,6 @@ cimport numpy as cnp
 from streamdp.optim cimport odds
 from streamdp.optim.follow cimport (
     FOLLOWED,
-    NOTICED,
     NUMBERS,
     carry_blocks,
     changed,
@@ -132,8 +131,8 @@ cdef void _step(Model* m, const double* g, double information, int64_t seen, dou
             progress[WIDTH] = tau
         if segment[d] >= progress[WIDTH]:
             end_segment(m)
-    if full and changed(m):
-        row_of(m, NUMBERS)[NOTICED] = seen
+    if full:
+        changed(m, seen)
 
 
 cdef void _rescale(Model* m) noexcept nogil:

@@ -12,6 +12,7 @@ from scipy.stats import chi2, norm
 
 from streamdp import (
     LDPASGDRegressor,
+    LDPSGDRegressor,
     PanPrivateClassifier,
     PanPrivateRegressor,
     ShuffleRegressor,
@@ -132,9 +133,14 @@ def stream(n: int, seed: int, flip: bool = True) -> tuple[np.ndarray, np.ndarray
     return X, sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n)
 
 
+LOCAL: dict[str, Any] = {"ldp": LDPASGDRegressor, "sgd": LDPSGDRegressor, "user": UserLevelLDPRegressor}
+
+
 def regressor(kind: str, **options: Any) -> Any:
     if kind == "windowed":
         return WindowedRegressor(**{"features": NAMES, "window": 4000, "items_per_user": 1, "seed": 1} | options)
+    if kind in LOCAL:
+        return LOCAL[kind](**{"features": NAMES, "seed": 1} | options)
     made = {"pan": PanPrivateRegressor, "shuffle": ShuffleRegressor}[kind]
     return made(**{"features": NAMES, "budget": "eps=2,delta=1e-6", "seed": 1} | options)
 
@@ -244,12 +250,15 @@ def test_windows_of_another_shard_before_a_change_are_left_out() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("size", [1.0, 10.0])
 def test_a_change_is_counted_once(size: float, seed: int) -> None:
-    """Small windows and batches move in several steps to a theta far away, and drop what came before each step."""
+    """Learners move in several steps to a theta far away, and drop what came before each step."""
     for kind, options in (
         ("windowed", {"window": 1000, "budget": "eps=4,delta=1e-6"}),
         ("windowed", {"window": 1000, "budget": "eps=1,delta=1e-6"}),
         ("pan", {"budget": "eps=4,delta=1e-6"}),
         ("shuffle", {"budget": "eps=4,delta=1e-6"}),
+        ("ldp", {"budget": "eps=4"}),
+        ("sgd", {"budget": "eps=4"}),
+        ("user", {"budget": "eps=4", "items_per_user": 2}),
     ):
         rng, n = np.random.default_rng(seed), 30_000
         X = rng.normal(size=(n, 4))
@@ -261,14 +270,29 @@ def test_a_change_is_counted_once(size: float, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("size", [1.0, 10.0])
-@pytest.mark.parametrize("kind", ["windowed", "pan", "shuffle"])
+@pytest.mark.parametrize("kind", ["windowed", "pan", "shuffle", "ldp", "sgd", "user"])
 def test_changes_that_released_numbers_tell_apart_are_counted_each(kind: str, size: float, seed: int) -> None:
     rng, n = np.random.default_rng(seed), 60_000
     X = rng.normal(size=(n, 4))
     sign = np.where(np.arange(n) // 15_000 % 2 == 0, 1.0, -1.0)
-    model = regressor(kind, budget="eps=4,delta=1e-6", **({"window": 1000} if kind == "windowed" else {}))
+    options = {"windowed": {"window": 1000}, "user": {"items_per_user": 2}}.get(kind, {})
+    model = regressor(kind, budget="eps=4" if kind in LOCAL else "eps=4,delta=1e-6", **options)
     model.learn_arrays(X, size * sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n))
     assert model.n_changes == 3
+
+
+def test_the_way_from_the_start_to_a_theta_far_away_is_no_change() -> None:
+    """Gradients are bounded, so it takes long; a change after it is counted, and parts and states keep the count."""
+    X, y = stream(30_000, 1, flip=False)
+    y += 9 * X @ [0.5, -0.5, 0.5, 0.5]
+    models = [LDPASGDRegressor(features=NAMES, budget="eps=4", seed=seed) for seed in (1, 2)]
+    for model in models:
+        model.learn_arrays(X, y)
+    assert max(model.learner.renewals for model in models) > 0 == max(model.n_changes for model in models)
+    models[0].learn_arrays(X, -y)
+    merged, again = models[0].merged(models[1]), LDPASGDRegressor(features=NAMES, budget="eps=4")
+    again.load_state_dict(merged.state_dict())
+    assert models[0].n_changes == merged.n_changes == again.n_changes == 1
 
 
 def test_windows_that_were_merged_from_several_units_know_that_the_stream_has_changed() -> None:
