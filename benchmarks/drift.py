@@ -210,10 +210,27 @@ def changes(name: str, quick: bool) -> str:
         for choice in ("ignore", "follow"):
             found = np.array([run(lambda **o: make(change=choice, **o), kind, 900 + i) for i in range(runs)])  # noqa: B023
             mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(runs)
-            shown = [f"{mean[0]:.4f} ± {error[0]:.4f}", f"{mean[1]:.5f} ± {error[1]:.5f}"]
+            shown = [f"{mean[0]:.5f} ± {error[0]:.5f}", f"{mean[1]:.5f} ± {error[1]:.5f}"]
             shown += [f"{mean[2]:,.0f} ± {error[2]:,.0f}", f"{int(found[:, 3].sum())} of {runs}"]
             rows.append([kind, choice, *shown])
     return table(["stream", "change=", "path", "end", "back", "noticed"], rows)
+
+
+def paired(quick: bool) -> str:
+    """What following costs LDP-ASGD where nothing changes: pairs of one seed, not of those of `changes`."""
+    runs, rows = 2 if quick else 2 * RUNS, []
+    for name in ("LDPASGD, eps=1", "LDPASGD, eps=4"):
+        paths = np.array(
+            [
+                [run(partial(LEARNERS[name], change=choice), "no change", 2000 + i)[0] for i in range(runs)]
+                for choice in ("ignore", "follow")
+            ]
+        )
+        ignore, follow = paths
+        ratio = follow.sum() / ignore.sum()
+        error = np.std(follow - ratio * ignore, ddof=1) / np.sqrt(runs) / ignore.mean()
+        rows.append([name, f"{ratio:.3f} ± {error:.3f}", f"{np.median(follow / ignore):.3f}", str(runs)])
+    return table(["learner", "path, following over ignoring", "median of runs", "runs"], rows)
 
 
 COLUMNS_OF: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -665,6 +682,7 @@ PARTS: dict[str, Callable[[bool], str]] = {
     "ldp_sgd_1": partial(changes, "LDPSGD, eps=1"),
     "ldp_asgd_4": partial(changes, "LDPASGD, eps=4"),
     "ldp_sgd_4": partial(changes, "LDPSGD, eps=4"),
+    "paired": paired,
     "pan": partial(changes, "PanPrivate"),
     "shuffle": partial(changes, "Shuffle"),
     "windowed": partial(changes, "Windowed, 5,000 records"),

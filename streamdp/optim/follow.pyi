@@ -14,7 +14,7 @@ ROWS: int
 LEVELS: int
 EVER: int
 FOLLOWED: int
-ALARMS: int
+RENEWALS: int
 MIXED: int
 LOOKED: int
 NOTICED: int
