@@ -74,7 +74,9 @@ def steps_of(
         # Of a block's variance v_j there remains v_j (1 - 2 W_j / W) + v, with v that of the total.
         by_spread, by_noise = spread * left + s, (noise * left + n) * trace
         found = np.einsum("ij,jk,ik->i", rest, inverse, rest) / q
-        trust = by_spread / (expected * by_spread + by_noise) ** 2
+        # Blocks of query points far from the answer deviate by more than their noise, and have a small weight.
+        near = weights / used[:, change.INFORMATION]
+        trust = near * by_spread / (expected * by_spread + by_noise) ** 2
         alone, prior = float(trust @ (found - by_noise)) / float(trust @ by_spread), error
         # Its variance: the square of a normal number has a variance of twice its squared mean.
         error = 2 / q * float(np.sum((trust * (expected * by_spread + by_noise)) ** 2)) / float(trust @ by_spread) ** 2
