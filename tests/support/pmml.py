@@ -1,30 +1,32 @@
-"""What of PMML 4.4 `streamdp export --to pmml` writes, evaluated in a few lines; None is a missing value."""
+"""What of PMML 4.4 `streamdp export --to pmml` writes, evaluated by columns in a few lines; NaN is a missing value."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import numpy as np
+import polars as pl
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "+": lambda x, y: x + y,
-    "-": lambda x, y: x - y,
-    "*": lambda x, y: x * y,
-    "/": lambda x, y: x / y,
-    "pow": math.pow,
-    "ln": math.log,
-    "sqrt": math.sqrt,
-    "sin": math.sin,
-    "cos": math.cos,
-    "floor": math.floor,
-    "abs": abs,
-    "and": lambda *all_: all(all_),
-    "equal": lambda x, y: x == y,
-    "lessThan": lambda x, y: x < y,
-    "lessOrEqual": lambda x, y: x <= y,
-    "greaterThan": lambda x, y: x > y,
-    "greaterOrEqual": lambda x, y: x >= y,
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "pow": np.power,
+    "ln": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "floor": np.floor,
+    "abs": np.abs,
+    "and": lambda *all_: np.all(np.broadcast_arrays(*all_), axis=0),
+    "equal": np.equal,
+    "lessThan": np.less,
+    "lessOrEqual": np.less_equal,
+    "greaterThan": np.greater,
+    "greaterOrEqual": np.greater_equal,
 }
 
 
@@ -36,32 +38,45 @@ class Scorer:
         for element in self._root.iter():
             element.tag = element.tag.removeprefix("{http://www.dmg.org/PMML-4_4}")
 
-    def __call__(self, record: Mapping[str, Any]) -> tuple[Any, dict[str, float] | None] | None:
-        """Return the prediction for a `record`, and the probabilities that the model shows; None for neither."""
+    @np.errstate(all="ignore")
+    def __call__(self, rows: pl.DataFrame) -> tuple[list[Any], dict[str, list[float]]]:
+        """Return the predictions for `rows`, None for neither, and the probabilities that the model shows, by class."""
         fields: dict[str, Any] = {}
         for declared in self._root.iterfind("DataDictionary/DataField"):
-            value, name = record.get(declared.attrib["name"]), declared.attrib["name"]
+            name = declared.attrib["name"]
             missing = [one.attrib["value"] for one in declared.iterfind("Value[@property='missing']")]
-            fields[name] = None if value in missing else value
+            if name not in rows.columns:
+                continue  # the target
+            column = rows[name].to_list()
+            text = rows.schema[name] == pl.String
+            column = [None if value in missing else value for value in column] if missing else column
+            fields[name] = np.array(column, dtype=object if text else float)
         for derived in self._root.iterfind("TransformationDictionary/DerivedField"):
             fields[derived.attrib["name"]] = _value(derived[0], fields)
         model = self._root.find("RegressionModel")
         assert model is not None
         scores = {}
         for table in model.iterfind("RegressionTable"):
-            terms = [(fields[t.attrib["name"]], float(t.attrib["coefficient"])) for t in table]
-            if any(x is None for x, _ in terms):
-                return None
-            score = float(table.attrib["intercept"]) + sum(x * weight for x, weight in terms)
+            score = np.full(len(rows), float(table.attrib["intercept"]))
+            for term in table:
+                score = score + fields[term.attrib["name"]] * float(term.attrib["coefficient"])
             scores[table.get("targetCategory")] = score
+        known = ~np.isnan(np.sum(list(scores.values()), axis=0))
         method, target = model.attrib["normalizationMethod"], model.find("Targets/Target")
         if target is not None:
-            found = math.exp(scores[None]) if method == "exp" else scores[None]
-            return found * float(target.attrib["rescaleFactor"]), None
-        powers = {label: math.exp(score - max(scores.values())) for label, score in scores.items()}
+            found = np.exp(scores[None]) if method == "exp" else scores[None]
+            values = (found * float(target.attrib["rescaleFactor"])).tolist()
+            return [value if one else None for value, one in zip(values, known, strict=True)], {}
+        labels, each = list(scores), np.array(list(scores.values()))
+        powers = np.exp(each - each.max(axis=0))
         shown = [one.attrib["value"] for one in model.iterfind("Output/OutputField[@feature='probability']")]
-        shares = {label: powers[label] / sum(powers.values()) for label in shown}
-        return max(powers, key=lambda label: powers[label]), shares or None
+        shares = {label: (powers[labels.index(label)] / powers.sum(axis=0)).tolist() for label in shown}
+        best = powers.argmax(axis=0)
+        return [labels[k] if one else None for k, one in zip(best, known, strict=True)], shares
+
+
+def _missing(value: Any) -> Any:
+    return np.isnan(value) if np.asarray(value).dtype != object else np.equal(value, None).astype(bool)
 
 
 def _value(expression: ET.Element, fields: Mapping[str, Any]) -> Any:
@@ -73,20 +88,20 @@ def _value(expression: ET.Element, fields: Mapping[str, Any]) -> Any:
     if kind == "MapValues":
         pair = expression.find("FieldColumnPair")
         assert pair is not None
-        value = fields[pair.attrib["field"]]
-        rows = {
+        codes = {
             row.findtext(pair.attrib["column"]): row.findtext("code") for row in expression.iterfind("InlineTable/row")
         }
-        code = expression.get("mapMissingTo") if value is None else rows.get(value, expression.get("defaultValue"))
-        return None if code is None else float(code)
-    function, given = expression.attrib["function"], [_value(one, fields) for one in expression[:1]]
+        codes[None] = expression.get("mapMissingTo")
+        other = expression.get("defaultValue")
+        found = [codes.get(value, other) for value in fields[pair.attrib["field"]]]
+        return np.array([None if code is None else float(code) for code in found], dtype=float)
+    function, given = expression.attrib["function"], [_value(one, fields) for one in expression]
+    gaps = [_missing(value) for value in given]
     if function in ("isMissing", "isNotMissing"):
-        return (given[0] is None) == (function == "isMissing")
+        return (gaps[0] == (function == "isMissing")).astype(float)
     if function == "if":
-        if given[0] is None or (not given[0] and len(expression) < 3):
-            return None
-        return _value(expression[1] if given[0] else expression[2], fields)
-    given += [_value(one, fields) for one in expression[1:]]
+        condition, then, *other = given
+        return np.where(gaps[0], np.nan, np.where(condition == 1, then, *(other or [np.nan])))
     if function == "sum":
-        return sum(x for x in given if x is not None)
-    return None if None in given else _FUNCTIONS[function](*given)
+        return np.nansum(np.broadcast_arrays(*given), axis=0)
+    return np.where(np.any(np.broadcast_arrays(*gaps), axis=0), np.nan, _FUNCTIONS[function](*given))

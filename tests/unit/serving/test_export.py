@@ -65,16 +65,20 @@ def expected(model: Model, rows: pl.DataFrame) -> Answers:
 
 
 def same(found: Answers, wanted: Answers) -> None:
-    assert 0.3 < sum(one is not None for one in wanted) / len(wanted) < 1
-    for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
-        assert (one is None) == (other is None), i
-        if one is None or other is None:
-            continue
-        if isinstance(other[0], str):
-            assert one[0] == other[0], i
-        else:
-            assert one[0] == pytest.approx(other[0], rel=NEAR, abs=NEAR), i
-        assert (one[1] or {}) == pytest.approx(other[1] or {}, rel=NEAR, abs=NEAR), i
+    """The same rows have answers, with the same labels, and numbers within `NEAR`; prints their greatest difference."""
+    known = [one is not None for one in wanted]
+    assert 0.3 < sum(known) / len(wanted) < 1
+    assert [one is not None for one in found] == known
+    (values, shares), (true, true_shares) = (zip(*filter(None, each), strict=True) for each in (found, wanted))
+    labels = list(true_shares[0] or {})
+    if isinstance(true[0], str):
+        assert values == true
+        assert all((one or {}).keys() == set(labels) for one in shares)
+        values, true = ([[one[label] for label in labels] for one in each] for each in (shares, true_shares))
+    numbers, right = np.array(values, dtype=float), np.array(true, dtype=float)
+    apart = np.abs(numbers - right) / np.maximum(1, np.abs(right))
+    print(f"{len(known):,} rows, {sum(known):,} answers, greatest difference {apart.max(initial=0):.1e}")
+    assert np.all(apart <= NEAR)
 
 
 def by_python(model: Any, rows: pl.DataFrame, tmp_path: Path) -> Answers:
@@ -102,12 +106,7 @@ def of_query(names: list[str], found: list[tuple[Any, ...]]) -> Answers:
 
 def by_duckdb(model: Any, rows: pl.DataFrame) -> Answers:
     with duckdb.connect() as database:
-        kinds = ", ".join(
-            f'"{name}" {"varchar" if kind == pl.String else "double" if kind == pl.Float64 else "bigint"}'
-            for name, kind in rows.schema.items()
-        )
-        database.execute(f"CREATE TABLE people ({kinds})")
-        database.executemany(f"INSERT INTO people VALUES ({', '.join('?' * rows.width)})", rows.rows())
+        database.execute("CREATE TABLE people AS SELECT * FROM rows")
         query = database.execute(str(WRITERS["sql"](exported_model(model), "people")))
         return of_query([column[0] for column in query.description or ()], query.fetchall())
 
@@ -148,8 +147,9 @@ def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
 
 def by_pmml(model: Any, rows: pl.DataFrame) -> Answers:
     """As a few lines evaluate it; `tests/campaigns/test_exported.py` does it with a scorer of others."""
-    scorer = Scorer(str(WRITERS["pmml"](exported_model(model), "")))
-    return [scorer(row) for row in rows.iter_rows(named=True)]
+    values, shares = Scorer(str(WRITERS["pmml"](exported_model(model), "")))(rows)
+    each = [dict(zip(shares, row, strict=True)) for row in zip(*shares.values(), strict=True)]
+    return answered(values, list(each) or [None] * len(values))
 
 
 def write_folder(model: Any, folder: Path) -> dict[str, Any]:
