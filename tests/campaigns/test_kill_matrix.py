@@ -40,6 +40,7 @@ from connectors.kafkasink import read_topic
 from servers.broker import Broker, create_topic
 from streamdp.config.job import load_config
 from streamdp.data.records import WHOLE, Shard
+from streamdp.serving.publish import committed
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
 from tests.support.commands import environment
@@ -66,8 +67,17 @@ KINDS = {
     "windowed": 'estimator: WindowedClassifier, budget: "eps=8,delta=1e-6", items_per_user: 2, window: 60, '
     "method: private-range",
     "shuffled": 'estimator: ShuffleClassifier, budget: "eps=8,delta=1e-6", batch_size: 40',
+    "LDP statistics": "trust: nobody, budget: eps=1",
+    "pan-private statistics": 'trust: process, budget: "eps=8,delta=1e-6", batch_size: 40',
+    "windowed statistics": "trust: window, budget: eps=8, batch_size: 40",
+    "shuffled statistics": 'trust: shuffler, budget: "eps=8,delta=1e-6", batch_size: 40',
+    "pan-private with statistics": 'estimator: PanPrivateClassifier, budget: "eps=8,delta=1e-6", batch_size: 40',
 }
-CAPS = {kind: "eps=3" if kind == "LDP" else "eps=24,delta=1e-4" for kind in KINDS}
+"""The model of a job, or the trust of its statistics, or a model with statistics beside it."""
+EXACT = ("LDP", "LDP statistics")
+"""What these learn and refuse does not depend on where batches end."""
+CAPS = {kind: "eps=3" if kind in EXACT else "eps=24,delta=1e-4" for kind in KINDS}
+CAPS["windowed statistics"] = "eps=24"
 FAULTS = {
     "kill": ("sqlite", "postgresql", "file", "kafka"),
     "stop": ("sqlite", "postgresql", "file", "kafka"),
@@ -96,13 +106,14 @@ JOB = """job: {job}
 source: {source}
 schema:
   features: {{a: [-1, 1], b: [x, y]}}
-  target: {{column: y, classes: ["0", "1"]}}
   subject: person
-model: {{{model}}}
+{more}model: {{{model}}}
 cap: "{cap}"
 commit: {{records: {records}, seconds: 0.05}}
 store: {store}
 """
+TARGET = '  target: {column: y, classes: ["0", "1"]}\n'
+STATISTICS = "statistics: {people: {count: b}, mean: {mean: a, by: b}}\n"
 
 
 class Entry(NamedTuple):
@@ -152,7 +163,7 @@ class Cell:
         else:
             self._left, self._chunk = (
                 records,
-                max(rows // (2 * PER_STREAM), 0 if self.kind == "LDP" else RECORDS_TO_A_BATCH),
+                max(rows // (2 * PER_STREAM), 0 if self.kind in EXACT else RECORDS_TO_A_BATCH),
             )
             self._make_topic()
 
@@ -216,7 +227,7 @@ class Cell:
             outcomes = []
             for entry in entries:
                 fits = entry.person is not None and (
-                    self.kind != "LDP" or self.spent[entry.person] < RECORDS_OF_A_PERSON
+                    self.kind not in EXACT or self.spent[entry.person] < RECORDS_OF_A_PERSON
                 )
                 if fits and entry.person is not None:
                     self.spent[entry.person] += 1
@@ -251,6 +262,7 @@ class Cell:
         text = JOB.format(
             job=self.job,
             source=source,
+            more=TARGET * ("estimator" in KINDS[self.kind]) + STATISTICS * ("statistics" in self.kind),
             model=KINDS[self.kind],
             cap=CAPS[self.kind],
             records=records,
@@ -301,7 +313,7 @@ class Cell:
     def _wait(self, process: Forked, early: bool) -> None:
         """To a random instant of the start, or after the first commit of this run."""
         if not early:
-            if self.source == "kafka" and self.kind != "LDP":
+            if self.source == "kafka" and self.kind not in EXACT:
                 self._fill_batches(process, 0)  # people over their cap fill none
             else:
                 self._until(process, self._commits)
@@ -369,7 +381,7 @@ class Cell:
         if self.source == "kafka":
             self.send(self._chunk)
             ends = {str(shard): entries[-1].position for shard, entries in self.input.items() if entries}
-            if self.kind == "LDP":
+            if self.kind in EXACT:
                 self._until(process, lambda: all(self._offsets().get(shard, 0) >= end for shard, end in ends.items()))
             else:
                 self._fill_batches(process, before)
@@ -427,7 +439,7 @@ class Cell:
         return position["offset"] if self.source == "kafka" else max(1, position["row"])
 
     def _same(self, found: Counts, expected: Counts) -> None:
-        if self.kind == "LDP":
+        if self.kind in EXACT:
             assert found == expected
         else:
             good = expected.learned + expected.refused
@@ -453,8 +465,12 @@ class Cell:
         for shard, end in ends.items():
             self._same(snapshots[shard].counts, self.expected(shard, end))
             assert snapshots[shard].state["n_seen"] == snapshots[shard].counts.learned
+        learned = sum(s.counts.learned for s in snapshots.values())
+        if "statistics" in self.kind:  # false alarms: 1e-9 a number
+            limits = committed(self.at, self.job).estimator.estimated.interval(1 - 1e-9)["people"].values()
+            assert sum(low for low, _ in limits) <= learned <= sum(high for _, high in limits)
         self._check_letters(ends)
-        self._check_spends(sum(s.counts.learned for s in snapshots.values()))
+        self._check_spends(learned)
 
     def _end(self, shard: Shard, snapshot: Snapshot | None) -> int:
         """The place that a worker must reach: the last record, or the one after which too few users are left for a
@@ -500,9 +516,9 @@ class Cell:
                 store.ledger.prepare(people)
                 spent = {person: store.ledger.spent(person).records for person in people}
         assert max(spent.values()) <= RECORDS_OF_A_PERSON
-        if self.kind == "LDP":
+        if self.kind in EXACT:
             assert spent == {person: self.spent[person] for person in people}
-        elif self.kind in ("pan-private", "shuffled"):
+        elif self.kind not in ("user-level", "windowed"):
             # A worker of a group may spend for the open batch twice, never over a cap.
             assert sum(spent.values()) == learned if self.source == "file" else sum(spent.values()) >= learned
         else:
@@ -645,6 +661,8 @@ SMALL = [
     ("user-level", "postgresql", "kafka"),
     ("windowed", "postgresql", "file"),
     ("shuffled", "sqlite", "file"),
+    ("LDP statistics", "postgresql", "kafka"),
+    ("windowed statistics", "sqlite", "file"),
 ]
 
 
