@@ -287,12 +287,25 @@ def prefix_extending(rows: np.ndarray, epsilon: float, rng: np.random.Generator)
     return dict(zip(texts, shares.tolist(), strict=True))
 
 
+def least_share(n: int, epsilon: float) -> float:
+    """The share from which on a text is found with a probability of 95 %: "Texts" of docs/proofs/statistics.md."""
+    keep, k = min(
+        ((np.expm1(epsilon) / (np.expm1(epsilon) + k), k) for k in 2 ** np.arange(1, 6)),
+        key=lambda found: 1 / (found[0] ** 2 * (found[1] - 1)),
+    )
+    log, shares = np.log((2 * LENGTH + 1) / 0.05), np.linspace(0, 2, 20_001)
+    known = np.ones(len(shares), dtype=bool)
+    for m, z in ((0.8 * n / (2 * LENGTH), 1.7), (n / 5, 4.5)):
+        d = (1 + keep * (k - 2) * shares) / (keep**2 * (k - 1))
+        known &= shares >= z * np.sqrt(d[0] / m) + np.sqrt(2 * d * log / m) + 2 * log * k / (keep * (k - 1)) / (3 * m)
+    return float(shares[known].min(initial=2.0))
+
+
 def hitter_rows() -> Iterator[Sequence[str]]:
     """One row for each number of records and epsilon: what is found of 16 frequent texts, beside PEM."""
     for n in (10_000, 100_000, 1_000_000):
         for epsilon in (1, 4):
-            keep = (np.exp(epsilon) - 1) / (np.exp(epsilon) + 1)
-            least = 2 * np.sqrt(4 * LENGTH * np.log(512 * LENGTH / 0.05) / n) / keep
+            least = least_share(n, epsilon)
             cells = [f"{least:.1%}" if least < 1 else "-"]
             runs: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {"ours": [], "PEM": []}
             for seed in range(TEXT_DRAWS):

@@ -1,10 +1,11 @@
 """Local reports about texts of an open domain: the most frequent ones, and how many records have them.
 
-A text is a row of bytes. A public hash sorts texts into buckets, and another one into many cells. Half of the records
-report the cell, the others the bucket with the byte at one position, drawn at random: Bitstogram (Bassily, Nissim,
-Stemmer, Thakurta 2017), with bytes for bits. A report is one randomised bit: the sign of the Hadamard matrix in a row,
-drawn at random, at the cell (Acharya, Sun, Zhang 2019). The most frequent bytes of a bucket at each position are a
-candidate, which is kept if its bucket is right and its count is certain. Then it is taken off, and the next is found.
+A text is a row of bytes, each of two digits. A fifth of the records report their whole text, the others the first i
+digits of it, with i drawn at random: TreeHist (Bassily, Nissim, Stemmer, Thakurta 2017), with digits for bits. A public
+hash sorts what is reported into one of 16,384 cells. A report is the cell by a random linear hash of a few bits, which
+are replaced by random ones with a probability (local hashing, Wang, Blocki, Li, Jha 2017). A linear hash is that of
+some rows of a Hadamard matrix, so one transform reads all cells (Acharya, Sun, Zhang 2019). The frequent texts are
+found digit by digit: a prefix is kept if its share is likely, and a whole text is shown if its share is certain.
 
 Proof: docs/proofs/statistics.md.
 """
@@ -22,20 +23,31 @@ from streamdp.learners.local_counts import Oracle
 from streamdp.privacy.entropy import uniform
 from streamdp.reading.estimates import Frequencies
 
-_BUCKETS, _BYTES = 64, 256
-_CELLS = _BUCKETS * _BYTES
+_DIGITS = 16
+_CELLS = 1 << 14
+_WHOLE = 0.2
+"""How many of the records report whole texts."""
+_MOST_BITS = 5
+"""Of a report: more are better above epsilon=4, but a report is added to 2^bits - 1 sums."""
+_LIKELY = 1.7
+"""A prefix is kept if its share is more than this many deviations above 0: by chance, 0.7 of its 16 continuations."""
+_MOST_PREFIXES = 1024
 _SURE = 4.5
 """A text is shown if its share is more than this many deviations above 0: by chance with a probability of 3e-6."""
+_START = np.uint64(0xCBF29CE484222325)
 
 
-def _hash(texts: np.ndarray) -> np.ndarray:
-    """A public hash (n,) of texts (n, length): FNV-1a with the last step of splitmix64."""
-    found = np.full(len(texts), 0xCBF29CE484222325, dtype=np.uint64)
-    for column in texts.T.astype(np.uint64):
-        found = (found ^ column) * np.uint64(0x100000001B3)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
-    return found
+def _extended(hashed: Any, symbols: Any) -> Any:
+    """The public hash FNV-1a of prefixes with one more digit."""
+    return (hashed ^ symbols.astype(np.uint64)) * np.uint64(0x100000001B3)
+
+
+def _cell(hashed: np.ndarray) -> np.ndarray:
+    """The cells of hashed prefixes: the last step of splitmix64."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
+    hashed = hashed ^ (hashed >> np.uint64(31))
+    return (hashed >> np.uint64(50)).astype(np.int64)
 
 
 def _parity(numbers: np.ndarray) -> np.ndarray:
@@ -61,13 +73,15 @@ class Hitters:
     `columns`: the columns of the bytes of a text; a byte b is 2 b / 255 - 1. `epsilon`: what a report spends.
     """
 
-    words = 4
+    words = 5
 
     def __init__(self, columns: Sequence[int], epsilon: float) -> None:
         self._columns = list(columns)
-        self._oracle = Oracle(2, epsilon, unary=False)
-        self._sums = np.zeros((len(columns) + 1, _CELLS), dtype=np.int64)  # by position, then of the counts
-        self._reports = np.zeros(len(columns) + 1, dtype=np.int64)
+        self._digits = 2 * len(self._columns)
+        oracles = [Oracle(1 << bits, epsilon, unary=False) for bits in range(1, _MOST_BITS + 1)]
+        self._oracle = min(oracles, key=lambda oracle: 1 / ((oracle.cells - 1) * oracle.keep**2))
+        self._sums = np.zeros((self._digits + 1, _CELLS), dtype=np.int64)  # by the length of a prefix, then of texts
+        self._reports = np.zeros(self._digits + 1, dtype=np.int64)
 
     @property
     def n(self) -> int:
@@ -76,47 +90,53 @@ class Hitters:
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
         """Take the reports of rows X (n, p), made with random words (n, words)."""
-        texts = np.rint((X[:, self._columns] + 1) * 127.5).astype(np.int64)
-        length, hashed, rows = len(self._columns), _hash(texts), np.arange(len(X))
-        drawn = (uniform(words[:, 0]) * 2 * length).astype(np.int64)
-        at = np.minimum(drawn, length)  # half of them are beyond all positions
-        symbols = texts[rows, np.minimum(at, length - 1)]
-        cells = np.where(at < length, self._bucket(hashed) * _BYTES + symbols, self._cell(hashed))
-        lines = (words[:, 1] >> np.uint64(50)).astype(np.int64)
-        reported = self._oracle.randomised(_parity(lines & cells), np.ascontiguousarray(words[:, 2:4]))
+        n, digits = len(X), self._digits
+        at = np.minimum((uniform(words[:, 0]) * (digits / (1 - _WHOLE))).astype(np.int64), digits)
+        texts = np.rint((X[:, self._columns].T + 1) * 127.5).astype(np.uint8)
+        hashed = reported_hash = np.full(n, _START)
+        for i in range(digits + 1):  # a whole text ends with another digit
+            digit = np.zeros(n) if i == digits else texts[i // 2] & 15 if i % 2 else texts[i // 2] >> 4
+            hashed = _extended(hashed, digit)
+            reported_hash = np.where(at == i, hashed, reported_hash)
+        cells = _cell(reported_hash)
+        rows = np.ascontiguousarray(words[:, 1:3]).view(np.uint16) >> 2  # 14 random bits each
+        bits = self._oracle.cells.bit_length() - 1
+        hash_of = sum(_parity(rows[:, k] & cells) << k for k in range(bits))
+        reported = self._oracle.randomised(np.asarray(hash_of), np.ascontiguousarray(words[:, 3:5]))
+        lines, odd = np.zeros((n, 1), dtype=np.uint16), np.zeros((n, 1), dtype=np.int8)
+        for k in range(bits):  # each set of bits is one row of the matrix, and one sign
+            lines = np.hstack([lines, lines ^ rows[:, k : k + 1]])
+            odd = np.hstack([odd, odd ^ (reported[:, None] >> k & 1).astype(np.int8)])
         # The number comes first: an interruption may lose reports, and a sum never has more than are counted.
-        self._reports = self._reports + np.bincount(at, minlength=length + 1)
-        np.add.at(self._sums, (at, lines), 1 - 2 * reported)  # in place: a copy of a megabyte costs more than a report
-
-    @staticmethod
-    def _bucket(hashed: np.ndarray) -> np.ndarray:
-        return (hashed % np.uint64(_BUCKETS)).astype(np.int64)
-
-    @staticmethod
-    def _cell(hashed: np.ndarray) -> np.ndarray:
-        return (hashed >> np.uint64(50)).astype(np.int64)
+        self._reports = self._reports + np.bincount(at, minlength=digits + 1)
+        places = (at[:, None] * _CELLS + lines[:, 1:]).ravel()
+        np.add.at(self._sums.reshape(-1), places, 1 - 2 * odd[:, 1:].ravel())  # in place: a copy costs more
 
     def found(self) -> tuple[list[str], Frequencies]:
         """The texts, the most frequent first, and their frequencies."""
-        length = len(self._columns)
-        shares = _transformed(self._sums) / (np.maximum(self._reports, 1)[:, None] * self._oracle.keep)
-        tables = shares[:length].reshape(length, _BUCKETS, _BYTES)
-        several = max(int(self._reports[-1]), 1)
-        least = _SURE / (self._oracle.keep * np.sqrt(several))
-        found: dict[bytes, float] = {}
-        for bucket in range(_BUCKETS):
-            while True:
-                text = tables[:, bucket].argmax(axis=1)
-                hashed = _hash(text[None])
-                share = float(shares[-1, self._cell(hashed)[0]])
-                if self._bucket(hashed)[0] != bucket or share < least or bytes(text.tolist()) in found:
-                    break
-                found[bytes(text.tolist())] = share
-                tables[np.arange(length), bucket, text] -= share
-        found = dict(sorted(found.items(), key=lambda item: -item[1]))
-        f = np.array(list(found.values()))
-        texts = [text.rstrip(b"\0").decode(errors="ignore") for text in found]
-        return texts, Frequencies(f, np.full(len(f), self._oracle.keep**-2), f, several)
+        keep, more = self._oracle.keep, self._oracle.cells - 1
+        reports = np.maximum(self._reports, 1)
+        shares = _transformed(self._sums) / (reports[:, None] * (keep * more))
+        deviations = 1 / (keep * np.sqrt(more * reports))
+        texts, hashed, least = np.zeros((1, 0), dtype=np.uint8), np.array([_START]), np.ones(1)
+        for i in range(self._digits):
+            longer = _extended(hashed[:, None], np.arange(_DIGITS)).ravel()
+            share = shares[i, _cell(longer)]
+            least = np.minimum(
+                np.repeat(least, _DIGITS), share
+            )  # a text is at most as frequent as each of its prefixes
+            kept = np.flatnonzero(share > _LIKELY * deviations[i])
+            kept = kept[np.argsort(-least[kept])[:_MOST_PREFIXES]]
+            texts = np.column_stack([texts[kept // _DIGITS], (kept % _DIGITS).astype(np.uint8)])
+            hashed, least = longer[kept], least[kept]
+        cells = _cell(_extended(hashed, np.zeros(1)))
+        best = np.unique(cells, return_index=True)[1]  # of the texts in a cell, the one with the likeliest prefixes
+        f = shares[-1, cells[best]]
+        order = np.argsort(-f)[: np.count_nonzero(f > _SURE * deviations[-1])]
+        f, texts = f[order], texts[best[order]]
+        shown = [bytes(text).rstrip(b"\0").decode(errors="ignore") for text in texts[:, ::2] << 4 | texts[:, 1::2]]
+        d = (1 + keep * (more - 1) * f) / (keep**2 * more)
+        return shown, Frequencies(f, d, f, int(reports[-1]))
 
     def learned(self) -> dict[str, Any]:
         """The state, as new arrays."""
@@ -126,9 +146,9 @@ class Hitters:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         sums = finite_array(state, "sums", self._sums.shape)
         reports = finite_array(state, "reports", self._reports.shape)
-        if np.any(np.abs(sums).sum(axis=1) > reports):
-            raise ConfigError("state: expected sums of at most the number of reports")
-        self._sums, self._reports = sums.astype(np.int64), reports.astype(np.int64)
+        if np.any(np.abs(sums).sum(axis=1) > reports * (self._oracle.cells - 1)):
+            raise ConfigError("state: expected sums of at most what so many reports add")
+        self._sums, self._reports = np.ascontiguousarray(sums, dtype=np.int64), reports.astype(np.int64)
 
     def merge(self, parts: Sequence[Hitters]) -> None:
         """Start from what others have learned."""
