@@ -60,7 +60,7 @@ def test_another_program_predicts_what_the_library_predicts(
             written.write_text(str(WRITERS["pmml"](exported_model(model), "")), encoding="utf-8")
         wanted[str(written)] = expected(model, rows)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
-    needed = ["-r", f"{next(iter(wanted))}/requirements.txt"] if mlflow else ["jpmml-evaluator[jpype]", "pandas"]
+    needed = ["-r", f"{next(iter(wanted))}/requirements.txt"] if mlflow else ["jpmml-evaluator", "jpype1", "pandas"]
     subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *needed], check=True)
     command = [python, "-c", MLFLOW if mlflow else JPMML, tmp_path / "rows.json", *wanted]
     read = subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.PIPE)
