@@ -122,9 +122,8 @@ class Hitters:
         for i in range(self._digits):
             longer = _extended(hashed[:, None], np.arange(_DIGITS)).ravel()
             share = shares[i, _cell(longer)]
-            least = np.minimum(
-                np.repeat(least, _DIGITS), share
-            )  # a text is at most as frequent as each of its prefixes
+            # A text is at most as frequent as each of its prefixes.
+            least = np.minimum(np.repeat(least, _DIGITS), share)
             kept = np.flatnonzero(share > _LIKELY * deviations[i])
             kept = kept[np.argsort(-least[kept])[:_MOST_PREFIXES]]
             texts = np.column_stack([texts[kept // _DIGITS], (kept % _DIGITS).astype(np.uint8)])
