@@ -461,9 +461,9 @@ def from_files(folder: Path) -> list[Row]:
 # The kernel's high-water mark of this address space: `getrusage` would count the parent's before the exec.
 PEAK = """
 import sys
-from streamdp.cli.main import main
+from streamdp.cli.main import run_command
 try:
-    main()
+    sys.exit(run_command())
 finally:
     status = open("/proc/self/status").read()
     print(status.split("VmHWM:")[1].split()[0], file=sys.stderr)

@@ -22,7 +22,8 @@ import pytest
 
 from streamdp import ApproxDP, GaussianDP, L2Ball, PanPrivateClassifier, PanPrivateRegressor
 from streamdp.errors import NotAtBoundaryError
-from streamdp.estimators.batch_methods import batch_plan
+from streamdp.estimators.parameters import given
+from streamdp.learners.batches import BatchPlan
 from streamdp.learners.pan import PanBatches
 from streamdp.optim.loops import gradient
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
@@ -570,8 +571,8 @@ def with_learner(kind: type[PanBatches]) -> Callable[..., Any]:
     """The estimator, with this learner."""
 
     def make(self: Any, problem: Any, budget: Any, rng: Any) -> PanBatches:
-        given = self.domain is not None
-        return kind(problem, budget, rng, batch_plan(self), given_domain=given, mechanism=self.mechanism)
+        plan, domain = given(BatchPlan, self), self.domain is not None
+        return kind(problem, budget, rng, plan, given_domain=domain, mechanism=self.mechanism)
 
     return type("Broken", (PanPrivateRegressor,), {"_make_learner": make})
 

@@ -44,7 +44,11 @@ class Quick:
         monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
         for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
             monkeypatch.setenv(name, value)
-        return run_command(), *self._capsys.readouterr()
+        try:
+            code = run_command()
+        except SystemExit as ended:  # what completes words for a shell
+            code = int(ended.code or 0)
+        return code, *self._capsys.readouterr()
 
     def output(self, *arguments: str, **options: Any) -> str:
         """Standard output of a command that must succeed."""
