@@ -221,13 +221,13 @@ class JobConfig(Definition):
             yield "cap", "a job with a shuffler cannot keep a cap: its messages name no subject"
 
     def _of_any_source(self) -> Iterator[tuple[str, str]]:
-        shuffles, subject = isinstance(self.source, ShuffleSourceConfig), self.schema_.subject
-        if self.model.cohort is not None and not shuffles:
+        source, subject = self.source, self.schema_.subject
+        if self.model.cohort is not None and not isinstance(source, ShuffleSourceConfig):
             yield "model", "a cohort needs a source of type: shuffle, whose people answer in each round"
         if self.key_is_subject and subject is not None and subject.type == "integer":
             need = "a subject of type integer needs source.subject_from: value, because keys are text"
             yield "schema", need
-        names_store = shuffles and getattr(self.source, "shuffler_store", None) is None
+        names_store = isinstance(source, ShuffleSourceConfig) and source.shuffler_store is None
         if (self.store is None or names_store) and re.search(r"[/\\\0]", self.job):
             yield "job", "expected a name without / and \\, because files are named after it; or set store"
 

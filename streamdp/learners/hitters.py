@@ -79,7 +79,7 @@ class Hitters:
         self._columns = list(columns)
         self._digits = 2 * len(self._columns)
         oracles = [Oracle(1 << bits, epsilon, unary=False) for bits in range(1, _MOST_BITS + 1)]
-        self._oracle = min(oracles, key=lambda oracle: 1 / ((oracle.cells - 1) * oracle.keep**2))
+        self._oracle = max(oracles, key=lambda oracle: (oracle.cells - 1) * oracle.keep**2)
         self._sums = np.zeros((self._digits + 1, _CELLS), dtype=np.int64)  # by the length of a prefix, then of texts
         self._reports = np.zeros(self._digits + 1, dtype=np.int64)
 
@@ -93,12 +93,12 @@ class Hitters:
         n, digits = len(X), self._digits
         at = np.minimum((uniform(words[:, 0]) * (digits / (1 - _WHOLE))).astype(np.int64), digits)
         texts = np.rint((X[:, self._columns].T + 1) * 127.5).astype(np.uint8)
-        hashed = reported_hash = np.full(n, _START)
-        for i in range(digits + 1):  # a whole text ends with another digit
-            digit = np.zeros(n) if i == digits else texts[i // 2] & 15 if i % 2 else texts[i // 2] >> 4
-            hashed = _extended(hashed, digit)
-            reported_hash = np.where(at == i, hashed, reported_hash)
-        cells = _cell(reported_hash)
+        symbols = np.zeros((digits + 1, n), dtype=np.uint8)  # a whole text ends with another digit
+        symbols[:-1:2], symbols[1::2] = texts >> 4, texts & 15
+        hashed = np.full(n, _START)
+        for i, symbol in enumerate(symbols):
+            hashed = np.where(i <= at, _extended(hashed, symbol), hashed)
+        cells = _cell(hashed)
         rows = np.ascontiguousarray(words[:, 1:3]).view(np.uint16) >> 2  # 14 random bits each
         bits = self._oracle.cells.bit_length() - 1
         hash_of = sum(_parity(rows[:, k] & cells) << k for k in range(bits))

@@ -19,7 +19,7 @@ from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim import follow, loops, odds
-from streamdp.optim.arrays import Arrays
+from streamdp.optim.arrays import CHANGES, Arrays
 from streamdp.optim.local_learning import LocalStep, absorb, absorb_bit, learn
 from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.steps import EACH, Steps, expected_distance, rarity
@@ -321,7 +321,7 @@ class LocalReports(Learner):
 
     @property
     def n_changes(self) -> int:
-        return 0 if self.columns is None else int(self.arrays.blocks[follow.KNOWN, -1])
+        return 0 if self.columns is None else int(self.arrays.blocks[CHANGES])
 
     @property
     def renewals(self) -> int:

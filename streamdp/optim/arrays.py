@@ -11,6 +11,9 @@ from streamdp.errors import ConfigError
 from streamdp.optim import follow
 from streamdp.scaling.arrays import UnitArrays
 
+CHANGES = follow.KNOWN, -1
+"""Where `blocks` have how many changes were noticed."""
+
 _LARGEST_SUM = 1e120
 
 
@@ -68,7 +71,7 @@ class Arrays(NamedTuple):
         self.blocks[kept] = sum(part.blocks[kept] for part in parts)
         numbers = self.blocks[follow.NUMBERS]
         numbers[[follow.MIXED, follow.NOTICED]] = 0.0  # the records of one part are not those of all
-        for number in ((follow.NUMBERS, follow.RENEWALS), (follow.NUMBERS, follow.BRIEF), (follow.KNOWN, -1)):
+        for number in ((follow.NUMBERS, follow.RENEWALS), (follow.NUMBERS, follow.BRIEF), CHANGES):
             self.blocks[number] = max(part.blocks[number] for part in parts)
         information, d = numbers[follow.FOLLOWED], len(theta)
         if information > 0:

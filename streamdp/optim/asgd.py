@@ -38,7 +38,7 @@ import numpy as np
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.optim import follow, loops
-from streamdp.optim.arrays import Arrays
+from streamdp.optim.arrays import CHANGES, Arrays
 from streamdp.optim.batch_steps import Probes
 from streamdp.optim.growing import Growing
 from streamdp.optim.steps import Steps
@@ -144,7 +144,7 @@ class Asgd(Growing):
     @property
     def changes(self) -> int:
         """See `BatchSteps.changes`."""
-        return int(self.blocks[follow.KNOWN, -1])
+        return int(self.blocks[CHANGES])
 
     @property
     def renewals(self) -> int:
