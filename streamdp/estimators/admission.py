@@ -68,6 +68,11 @@ class Admission:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_clones"}
 
+    def use(self, ledger: Ledger | None) -> None:
+        """Take another ledger, or none. Under which caps records were charged until now stays known."""
+        self._history, self._charges, self._counted = self.history, False, None
+        self.ledger = ledger
+
     def check_ledger(self) -> None:
         """Raise `ConfigError` for a ledger that is none."""
         if self.ledger is not None and not hasattr(self.ledger, "admit_many"):
@@ -180,7 +185,7 @@ class Admission:
                     mask[i] = member not in met
                     met.add(member)
             mask[mask] = self.ledger.admit_many(
-                [m for m, new in zip(members[part], mask, strict=True) if new], self._default(None)
+                [m for m, new in zip(members[part], mask, strict=True) if new], self._default(None), prepared=True
             )
             self.refused += int(np.count_nonzero(~mask))
             if mask.any():

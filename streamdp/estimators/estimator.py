@@ -153,7 +153,9 @@ class Estimator(river_base.Estimator):
 
     @ledger.setter
     def ledger(self, ledger: Ledger | None) -> None:
-        self._admission.ledger = ledger
+        self._admission.use(ledger)
+        if "learner" in vars(self):  # not while it is constructed
+            self.learner.fast = None  # which asks no ledger
 
     @property
     def n_refused(self) -> int:
@@ -512,14 +514,18 @@ class Estimator(river_base.Estimator):
         beside
             The statistics, which take their part of the budget.
 
-        Raises `ConfigError` for an estimator that collects records by person, and with `validation`.
+        Raises `ConfigError` for an estimator that collects records by person, with `validation`, and for another budget
+        of the model than its part of the whole.
         """
         if isinstance(self.learner, Collector):
             need = "statistics beside a model need a learner of single records"
             raise ConfigError(f"{need}, and {type(self).__name__} holds the records of a person")
         if self.validation is not None:
             raise ConfigError("validation: with statistics beside the model no records answer; leave one of them out")
-        self.second_use, self._admission.spend = beside, beside.spend
+        if self.learner.budget != beside.of_model:
+            of = f"{beside.of_model}, the part of {beside.spend} that statistics beside the model leave"
+            raise ConfigError(f"budget: expected {of}, got {self.learner.budget}")
+        self.second_use, self._admission.spend, self.learner.fast = beside, beside.spend, None
 
     @property
     def estimated(self) -> Any:

@@ -438,7 +438,7 @@ class Statistics(Estimator):
             self.learner = SumsPart(self._learner(Sums, "part_of"), of)
 
     def take_sums(self) -> dict[str, np.ndarray]:
-        """Return what was added up since `part_of`: the windows (k,), rows (k,) and sums (k, size) of batches.
+        """Return what was added up since `part_of`: the windows (k,), rows (k,) and sums (k, s) of batches.
 
         The sums have no noise. Only the process that calls `add_sums` may read them.
         """

@@ -170,7 +170,7 @@ class SumsPart(Sums):
         vars(self).update(vars(whole))
         self._of, self._planned = of, int(whole.seen[0])
         self.sums: list[tuple[int, np.ndarray]] = []
-        """The rows and the sum (size,) of each batch."""
+        """The rows and the `BatchSum.total` of each batch."""
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"sums": []}

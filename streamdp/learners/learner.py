@@ -81,6 +81,7 @@ class People:
 
     def __init__(self, ledger: Ledger | None, budget: Budget, count: Callable[[Budget], None]) -> None:
         self._ledger, self._budget, self._count = ledger, budget, count
+        self._prepared = False
 
     @property
     def capped(self) -> bool:
@@ -88,9 +89,10 @@ class People:
         return self._ledger is not None
 
     def prepare(self, people: Sequence[Subject | None]) -> None:
-        """Do what may fail, before anything is learned or spent."""
-        if self._ledger is not None:
+        """Do what may fail, before anything is learned or spent; once for all parts of these records."""
+        if self._ledger is not None and not self._prepared:
             self._ledger.prepare(people)
+            self._prepared = True
 
     def timely(self, people: Sequence[Subject | None]) -> np.ndarray:
         """The mask (n,) of the subjects whose records a cap allows by their time."""
@@ -100,7 +102,7 @@ class People:
         """Charge each of these subjects once; the mask (n,) of those within their cap."""
         if self._ledger is None:
             return np.ones(len(people), dtype=bool)
-        return self._ledger.admit_many(people, self._budget)
+        return self._ledger.admit_many(people, self._budget, prepared=self._prepared)
 
     def count(self) -> None:
         """Count a spend, before the rows that it is spent on are learned."""

@@ -69,7 +69,7 @@ class BatchSum(Protocol):
 
     @property
     def total(self) -> np.ndarray:
-        """What the open batch adds up to, as whole numbers: an array that changes in place."""
+        """What the open batch adds up to, as whole numbers: an array that changes in place. `Mixed` has one more."""
 
     def open(self, rng: Any, batch: int) -> None:
         """Begin a batch of so many rows, with words of `rng`."""
@@ -190,18 +190,19 @@ class Mixed:
         for at in range(0, len(X), _ROWS):
             rows = X[at : at + _ROWS]
             vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in self.parts])
-            self.total += local.counts(vectors).sum(axis=0)
+            self.total += np.append(local.counts(vectors).sum(axis=0), len(rows))
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        """See `BatchSum.close`: the noise of absent people is added."""
-        local = LocalRandomizer(self._params, rng)
-        for at in range(rows, users := self._params.users, _ROWS):
-            self.total += local.counts(np.zeros((min(_ROWS, users - at), self._size))).sum(axis=0)
-        return Analyzer(self._params).sum_of_counts(self.total, users)
+        """See `BatchSum.close`: the noise of absent people is added, also of those who were counted and not learned."""
+        local, users = LocalRandomizer(self._params, rng), self._params.users
+        while absent := max(0, users - int(self.total[-1])):
+            people = min(_ROWS, absent)
+            self.total += np.append(local.counts(np.zeros((people, self._size))).sum(axis=0), people)
+        return Analyzer(self._params).sum_of_counts(self.total[:-1], users)
 
     def wipe(self) -> None:
         """See `BatchSum.wipe`."""
-        self.total = np.zeros(self._size, dtype=np.int64)
+        self.total = np.zeros(self._size + 1, dtype=np.int64)  # the last is the number of people whose noise is in it
 
 
 class Sums(Learner):
@@ -297,7 +298,7 @@ class Sums(Learner):
     def add_parts(self, parts: Sequence[Sequence[tuple[int, np.ndarray]]]) -> None:
         """Take the next batches, whose records are counted and in several other processes. See `divided.SumsPart`.
 
-        `parts`: of each process the rows and the sum (size,) of each of its batches; sums are overwritten. Raises
+        `parts`: of each process the rows and the `BatchSum.total` of each of its batches, which is overwritten. Raises
         `ConfigError` for a batch with more records than planned.
         """
         planned = int(self.seen[0])

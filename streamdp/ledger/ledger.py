@@ -116,7 +116,6 @@ class Ledger:
         self._filters = budgets_of(cap)
         self._moment = 0.0  # of the records that are being admitted
         self.lock = threading.RLock()
-        self._n_prepared = -1  # how many of the prepared records are not admitted yet; -1 if none were prepared
         self.n_refused = self._committed_refused = self._n_waiting = 0
 
     def set_cap(self, subject: Subject, cap: Budget | str | None) -> None:
@@ -130,7 +129,7 @@ class Ledger:
         """
         numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
-            self._commit_if_large(1)
+            self._begin_admitting()
             slot, cache = self._slot(subject), self._rows.cache
             cache.remember(np.array([slot]))
             cache.rows[slot, CAP:], cache.pending[slot] = numbers, True
@@ -155,13 +154,18 @@ class Ledger:
         return bool(self.admit_many([subject], budget)[0])
 
     def admit_many(
-        self, subjects: Sequence[Subject | None], budget: Budget, amounts: np.ndarray | None = None
+        self,
+        subjects: Sequence[Subject | None],
+        budget: Budget,
+        amounts: np.ndarray | None = None,
+        *,
+        prepared: bool = False,
     ) -> np.ndarray:
         """Admit records in order and return (n,) bool. A refused record spends nothing; a later smaller one may fit.
 
         `subjects` are those of n records, None for a record without one. `amounts` (n,) float64 is the epsilon or mu of
         each record, of the kind of `budget` and with its delta. A record without one (NaN, or None for all) spends the
-        budget.
+        budget. If they are `prepared`, they are some of those that `prepare` was called with last, at its moment.
 
         Raises `BudgetError` for a kind that the cap cannot count and for amounts that are not positive and finite,
         `SchemaError` for a subject that is not text, bytes or a whole number, and `StoreError` if the database cannot
@@ -174,7 +178,8 @@ class Ledger:
         for cap in self._filters:
             check_counts(cap, budget)
         with self.lock:
-            self._commit_if_large(len(subjects))
+            if not prepared:
+                self._begin_admitting()
             slots = self._find(subjects)
             if isinstance(self.cap, RenewingCap):
                 admitted = places.timely(self.cap, subjects, self._moment)
@@ -214,16 +219,14 @@ class Ledger:
         return found
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
-        """Read the spends of `subjects`, so that admitting them next, in order, cannot fail because of the database.
+        """Read the spends of `subjects`, so that admitting them as `prepared` cannot fail because of the database.
 
-        They may be admitted in several calls. Raises the errors of `admit_many`.
+        They may be admitted in several calls, if nothing else happens in between. Raises the errors of `admit_many`.
         """
         self._rows.check_process()
         with self.lock:
-            self._n_prepared = -1
-            self._commit_if_large(0)
+            self._begin_admitting()
             self._find(subjects)
-            self._n_prepared = len(subjects)
 
     def export_rows(self, subjects: Sequence[Subject], key: bytes) -> Loan:
         """Return the rows of `subjects`, with which another process admits their records (see `loans`).
@@ -236,18 +239,11 @@ class Ledger:
             raise NotAvailableError("only spends under a cap that does not renew can be lent")
         self._rows.check_process()
         with self.lock:
-            self._commit_if_large(0)
+            self._begin_admitting()
             return Loan(self._rows, self._find(subjects)[0], subjects, key, self.cap)
 
-    def _commit_if_large(self, coming: int) -> None:
-        """Read what others have changed, and commit if much is in memory and the ledger is not part of a store.
-
-        Not before prepared records.
-        """
-        if coming <= self._n_prepared:
-            self._n_prepared -= coming
-            return
-        self._n_prepared = -1
+    def _begin_admitting(self) -> None:
+        """Note the moment, read what others have changed, and commit if much is in memory and this is no store's."""
         self._moment = self.moments.now()
         self._rows.refresh()
         if self._own is not None and (self._rows.is_full or self._n_waiting > PENDING_RECORDS):
@@ -285,8 +281,7 @@ class Ledger:
 
     def _row(self, subject: Subject, time: float | None = None) -> list[float]:
         with self.lock:
-            if self._n_prepared < 1:
-                self._rows.refresh()
+            self._rows.refresh()
             slot = self._slot(subject, time)  # first, because it may replace the arrays
             row: list[float] = self._rows.cache.rows[slot].tolist()
         return row

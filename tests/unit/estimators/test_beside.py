@@ -194,6 +194,12 @@ def test_a_model_with_statistics_is_kept_by_a_store_only(tmp_path: Any) -> None:
     assert clone.estimated is not model.estimated
 
 
+def test_the_model_cannot_have_more_than_its_part() -> None:
+    """The statement names the whole budget, so a model that spends all of it would make it false."""
+    with pytest.raises(ConfigError, match="the part of eps=1,delta=1e-06"):
+        job("process").build_estimator().clone({"budget": "eps=1,delta=1e-6"})
+
+
 @pytest.mark.parametrize("trust", TRUSTS)
 @pytest.mark.parametrize("more", [{"per": True}, {}], ids=["groups", "product"])
 def test_statistics_of_the_target_are_of_the_target_also_beside_products(trust: str, more: dict[str, Any]) -> None:

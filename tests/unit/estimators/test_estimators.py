@@ -28,6 +28,7 @@ from streamdp import (
     LDPSGDClassifier,
     LDPSGDRegressor,
     Ledger,
+    PanPrivateClassifier,
     PanPrivateRegressor,
     PrivUnit,
     PureDP,
@@ -669,3 +670,23 @@ def test_a_parameter_without_a_description_is_an_error() -> None:
 def test_the_records_before_a_boundary_are_a_whole_number(kind: Any, records: Any) -> None:
     with pytest.raises(ConfigError, match="records: expected a whole number"):
         kind(features=["a"]).boundary_within(records)
+
+
+@pytest.mark.parametrize("kind", [LDPSGDClassifier, PanPrivateClassifier])
+def test_a_ledger_that_comes_or_goes_is_asked_from_then_on(kind: Any) -> None:
+    """Not the compiled way of single records, which asks none; and the statement says what was learned without."""
+    model = kind(features=["a"], budget="eps=1,delta=1e-6" if kind is PanPrivateClassifier else "eps=1")
+    for _ in range(20):
+        model.learn_one({"a": 0.5}, True)
+    ledger = Ledger("eps=3,delta=1e-5")
+    model.ledger = ledger
+    with pytest.raises(SchemaError, match="needs the subject"):
+        model.learn_one({"a": 0.5}, True)
+    assert model.n_seen == 20
+    other = kind(features=["a"], budget=model.budget, ledger=ledger)
+    other.learn_one({"a": 0.5}, True, subject="ann")
+    assert "would pass eps=3" in other.statement()
+    other.ledger = None
+    other.learn_one({"a": 0.5}, True)
+    other.ledger = ledger
+    assert "learned without a ledger" in other.statement()

@@ -151,10 +151,10 @@ def test_nothing_is_taken_where_the_ledger_raises() -> None:
     class Silent(Ledger):
         broken = True
 
-        def admit_many(self, *arguments: Any) -> np.ndarray:
+        def admit_many(self, *arguments: Any, **options: Any) -> np.ndarray:
             if self.broken:
                 raise StoreError("no answer")
-            return super().admit_many(*arguments)
+            return super().admit_many(*arguments, **options)
 
     with Silent("eps=2,delta=1e-5") as ledger:
         learner = model(items_per_user=3, window=10, ledger=ledger)

@@ -12,6 +12,7 @@ import pytest
 
 import streamdp
 from streamdp import PureDP, stats
+from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.learners import ranks
 from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root
@@ -732,3 +733,28 @@ def test_by_hand_a_mean_by_group_is_that_of_three_sums() -> None:
         v = X[X[:, 1] == group, 0]
         np.testing.assert_allclose(rows[:, group], [len(v), v.sum(), (v**2).sum()], atol=1e-12)
     assert noises == (3.0, 2.0)
+
+
+@pytest.mark.parametrize("every", [None, "1 day"])
+def test_a_shuffled_batch_has_all_noise_after_an_interruption(
+    every: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People who were counted and whose bits are missing count as absent."""
+    made, counts = [0, 0], LocalRandomizer.counts
+
+    def interrupted(local: LocalRandomizer, vectors: np.ndarray) -> np.ndarray:
+        made[0] += 1
+        if made[0] == 2:
+            raise KeyboardInterrupt
+        made[1] += len(vectors)
+        return counts(local, vectors)
+
+    monkeypatch.setattr(LocalRandomizer, "counts", interrupted)
+    model = stats.Statistics(
+        {"n": {"count": "region"}}, FEATURES, trust="shuffler", batch_size=5000, every=every, seed=1
+    )
+    with pytest.raises(KeyboardInterrupt):
+        model.learn_many(people(5000))
+    model.close_batch()
+    assert made[1] == 5000
+    assert model.at_boundary

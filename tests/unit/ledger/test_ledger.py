@@ -326,8 +326,9 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
         assert ledger.n_pending == 0  # it committed before it read
         monkeypatch.setattr(ledger._rows, "_connection", SimpleNamespace(closed=True))
         for part in ([], people[:7], [], people[7:]):
-            assert ledger.admit_many(part, PureDP(0.5)).all()
-        assert ledger.admit_many(["new", None, *people], PureDP(0.5)).tolist() == [True, True] + 20 * [False]
+            assert ledger.admit_many(part, PureDP(0.5), prepared=True).all()
+        rest = ledger.admit_many(["new", None, *people], PureDP(0.5), prepared=True)
+        assert rest.tolist() == [True, True] + 20 * [False]
         with pytest.raises(StoreError, match="closed"):
             ledger.admit("p0", PureDP(0.5))
         monkeypatch.setattr(ledger._rows, "_connection", connection)

@@ -536,3 +536,15 @@ def test_set_cap_keeps_the_periods(place: str) -> None:
     set_cap(place, "eps=3 per 10 minutes, late 20 minutes, total eps=31")
     with open_job(place, "a", "eps=3 per 10 minutes, late 20 minutes, total eps=31", NOW) as store:
         assert admit(store, "ann", "bob", "bob", "bob") == [False, True, True, True]
+
+
+def test_repeated_records_of_a_batch_leave_no_moment_to_later_records() -> None:
+    """A batch refuses a person's second record without the ledger; the next record counts in its own period still."""
+    budget = ApproxDP(1.0, 1e-6)
+    with at(Ledger("eps=1,delta=1e-6 per 1 day"), NOW) as ledger:
+        model = PanPrivateClassifier(features=["a"], budget=budget, ledger=ledger)
+        model.learn_arrays(np.zeros((40, 1)), np.zeros(40), subjects=["bob"] * 40)
+        at(ledger, NOW + 5 * DAY)
+        model.learn_one({"a": 0.0}, False, subject="ann")
+        assert ledger.spent("ann", NOW).records == 0
+        assert ledger.spent("ann", NOW + 5 * DAY).records == 1

@@ -39,9 +39,9 @@ def open_job(place: Any, job: str, cap: Budget | None = THREE, **more: Any) -> S
     return Store(place, job, "print", cap=cap, **more)
 
 
-def admit(store: Store, *subjects: str, budget: Budget = ONE) -> list[bool]:
+def admit(store: Store, *subjects: str, budget: Budget = ONE, prepared: bool = False) -> list[bool]:
     assert store.ledger is not None
-    found: list[bool] = store.ledger.admit_many(subjects, budget).tolist()
+    found: list[bool] = store.ledger.admit_many(subjects, budget, prepared=prepared).tolist()
     return found
 
 
@@ -355,8 +355,8 @@ def test_prepared_records_are_admitted_without_the_database(place: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(paging.PagedRows, "refresh", crash)
             patch.setattr(paging.PagedRows, "open_connection", crash)
-            assert admit(store, "ann") == [True]
-            assert admit(store, "bob", "ann") == [True, True]
+            assert admit(store, "ann", prepared=True) == [True]
+            assert admit(store, "bob", "ann", prepared=True) == [True, True]
         commit(store, 3)
 
 
