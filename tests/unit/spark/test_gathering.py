@@ -249,7 +249,7 @@ def test_a_model_and_statistics_that_trust_nobody_are_learned_in_shards() -> Non
 def test_a_batch_of_sums_has_at_most_the_records_that_were_planned() -> None:
     """Its noise is calibrated for them."""
     learner = Statistics({"m": {"mean": "a"}}, {"a": (-1, 1)}, trust="shuffler")
-    part = {"windows": np.zeros(1, int), "rows": np.array([1001]), "sums": np.ones((1, 2), int)}
+    part = {"windows": np.zeros(1, int), "rows": np.array([1001]), "sums": np.ones((1, 3), int)}
     with pytest.raises(ConfigError, match="1000 records cannot have 1001"):
         learner.add_sums([part], 1001)
 
