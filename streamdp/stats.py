@@ -156,8 +156,8 @@ class Quantile(_Single):
 
     def __init__(
         self,
-        q: float | Sequence[float] = 0.5,
-        bounds: tuple[float, float] = (0.0, 1.0),
+        q: float | Sequence[float],
+        bounds: tuple[float, float],
         by: Sequence[str] | None = None,
         budget: Budget | str | None = None,
         trust: Trust = "process",

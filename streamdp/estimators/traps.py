@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 import numpy as np
 
 from streamdp.errors import CostWarning, PrivacyWarning
+from streamdp.estimators.features import SchemaWarning
 from streamdp.estimators.parts import check_pipeline
 from streamdp.learners.local_reports import LocalReports
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
@@ -19,6 +20,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 _LARGE_EPSILON, _LARGE_MU = 10.0, 3.0
 _LARGE_DELTA = 1e-3
 _PARTS = ("river.compose.", "river.preprocessing.")
+_FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
 _given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
 _quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "cost": WeakSet()}
@@ -121,6 +123,31 @@ def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:
         "without privacy: no statement covers what it kept of them. Leave it out, and declare public bounds of the raw "
         "columns: bounds=[(low, high), ...], or features={...}; the model scales within its budget"
     )
+
+
+def warn_if_far(model: Any, name: str, values: np.ndarray, declare: str) -> None:
+    """Warn if numbers without declared bounds are far from the scale of about 1 that the model then expects.
+
+    The caller, who gave the numbers, gets the warning, which shows none; the model and its statement do not depend
+    on it.
+
+    Parameters
+    ----------
+    model
+        What learns.
+    name
+        What the numbers are.
+    values
+        The numbers, of any shape.
+    declare
+        What to declare.
+    """
+    if np.abs(values).max() > _FAR:
+        _warn(
+            f"{type(model).__name__}: {name} has values beyond {_FAR:g}, and without declared bounds a scale of about 1"
+            f" is expected: the model may be far worse than a constant. Declare public bounds: {declare}",
+            SchemaWarning,
+        )
 
 
 def _places(item: Any) -> Iterator[tuple[Any, Any]]:

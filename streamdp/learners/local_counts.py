@@ -85,11 +85,13 @@ class Oracle:
         return np.where(keep, at, other)
 
     def frequencies(self, counts: np.ndarray, n: int) -> Frequencies:
-        """The unbiased frequencies, from the counts (cells,) of n reports."""
-        shares = counts / max(n, 1)
-        f = (shares - self._base) / self.keep
+        """The unbiased frequencies, from the counts (cells,) of n reports; the covariance is that at possible ones."""
+        f = (counts / max(n, 1) - self._base) / self.keep
+        possible = np.maximum(f, 0.0)  # few reports that agree have no spread, but those of any people have
+        possible /= max(float(possible.sum()), 1.0)
+        shares = self._base + self.keep * possible
         if self.unary:
-            return Frequencies(f, shares * (1 - shares) / self.keep**2 + f**2, f, n)
+            return Frequencies(f, shares * (1 - shares) / self.keep**2 + possible**2, possible, n)
         return Frequencies(f, shares / self.keep**2, shares / self.keep, n)
 
     def expected(self, f: np.ndarray) -> Frequencies:

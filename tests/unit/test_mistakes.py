@@ -431,6 +431,14 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
         lambda: PrivateRegressor(trust="process").fit(Standard().fit_transform(NORMAL), NORMAL[:, 0]),
         "look like the output of StandardScaler",
     ),
+    "dollars without bounds in scikit-learn": (
+        lambda: PrivateRegressor(trust="process", target=(-5, 5)).fit(1e4 * NORMAL, NORMAL[:, 0]),
+        "X has values beyond 10, and without declared bounds a scale of about 1 is expected",
+    ),
+    "a target in dollars without bounds in scikit-learn": (
+        lambda: PrivateRegressor(trust="process").fit(NORMAL, 1e4 * NORMAL[:, 0]),
+        "may be far worse than a constant. Declare public bounds: target=(low, high)",
+    ),
     "a scaler of the target": (
         lambda: TargetStandardScaler(model()).learn_one(ONE, 1.0),
         "TargetStandardScaler, Var in this pipeline may keep values of records",

@@ -179,6 +179,25 @@ def test_the_single_statistics_have_the_interface_of_river() -> None:
     assert str(stats.Mean((0, 1), trust="nobody").estimator.record_budget) == "eps=1"
 
 
+@pytest.mark.parametrize("records", [1, 2])
+def test_few_reports_that_agree_leave_a_mean_and_a_share_open(records: int) -> None:
+    for seed in range(20):
+        mean = stats.Mean((0, 100), budget="eps=1", trust="nobody", seed=seed)
+        share = stats.Proportion(["a", "b"], budget="eps=1", trust="nobody", seed=seed)
+        for _ in range(records):
+            mean.update(20)
+            share.update("a")
+        low, high = mean.interval()
+        assert high - low > 30
+        low, high = share.interval()["a"]
+        assert high - low > 1
+
+
+def test_a_quantile_needs_its_bounds() -> None:
+    with pytest.raises(TypeError, match="bounds"):
+        stats.Quantile(0.5)  # type: ignore[call-arg]
+
+
 def test_a_mean_is_within_its_bounds_however_large_the_noise() -> None:
     found = [stats.Mean((10, 20), budget="eps=0.1,delta=1e-6", seed=seed) for seed in range(20)]
     for one in found:
