@@ -41,8 +41,9 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
             case ("records", int(index), *place):
                 field = next((f"{name}: " for name in place if name in LearnRecord.__annotations__), "")
                 trouble = ProblemError(422, "bad-record", f"{field}{first['msg']}; expected {kind.FORM}", index=index)
-    except ValueError:  # not JSON
-        pass
+    except ValueError:
+        said = "the body is not JSON, which has no NaN and no Infinity: a missing value is null; expected a JSON object"
+        trouble = ProblemError(400, "malformed", f"{said} {kind.FORM}")
     if call is None:
         raise trouble  # here, so that no error of a parser, which quotes values, is its context
     objects = [found, *found["records"], *(r["x"] for r in found["records"] if isinstance(r.get("x"), dict))]

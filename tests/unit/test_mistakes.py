@@ -510,6 +510,15 @@ def test_a_mistake_in_a_call(tmp_path: Path, name: str) -> None:
     assert said in answer.text.replace('\\"', '"')
 
 
+@pytest.mark.parametrize("path", ["learn", "predict"])
+def test_a_call_with_nan(tmp_path: Path, path: str) -> None:
+    with client(job(tmp_path)) as http:
+        headers = {"Content-Type": "application/json"}
+        answer = http.post(f"/v1/models/late/{path}", content='{"records": [{"dep_delay": NaN}]}', headers=headers)
+    assert answer.status_code == 400
+    assert "has no NaN and no Infinity: a missing value is null" in answer.text
+
+
 def test_there_are_more_than_ninety() -> None:
     assert len(COMMANDS) + len(LIBRARY) + len(CALLS) > 90
 
