@@ -291,7 +291,7 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "NOT PRIVATE" not in said
     assert "first record's names" in said
     assert model.at_boundary == (model.to_boundary == 0)
-    assert model.at_boundary or hasattr(model.learner, "batch_steps")
+    assert model.at_boundary or model.learner.batch_steps is not None
     model.close_batch()
     assert model.at_boundary
 
@@ -345,12 +345,9 @@ def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:
 
 def kept(model: Any) -> Any:
     """All that a record can change: the state, an open batch, the unused words."""
-    return [
-        numbers(model),
-        getattr(model, "_total", None),
-        getattr(model, "_taken", 0),
-        getattr(model.learner.rng, "words", 0),
-    ]
+    learner = model.learner
+    batch = (learner.total, learner.open.taken) if learner.batch_steps is not None else ()
+    return [numbers(model), batch, getattr(learner.rng, "words", 0)]
 
 
 SECRET = "55512.345"

@@ -456,7 +456,7 @@ def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Wat
     def whole(model: Any) -> Any:
         if model.prediction is None:
             return None
-        points = [model.theta.tolist(), getattr(model, "_middle", model.theta).tolist()]
+        points = [model.theta.tolist(), getattr(model.learner, "middle", model.theta).tolist()]
         return encode_state(model.state_dict()), points
 
     def found(after: int) -> tuple[Any, Any, Any, int]:
