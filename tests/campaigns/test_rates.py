@@ -1,4 +1,4 @@
-"""The rates of Cheu et al. 2022, measured: fast versions of `studies.rates`, the marked ones the full ones.
+"""The rates of Cheu et al. 2022, measured by `studies.rates`; at the end at full size.
 
 Theorems bound the excess from above, so its slope in log n may be steeper but not flatter, in the worst case over
 distributions; and it must lie below the plan's own bound. Seeds are fixed. Margins are in the run's Monte Carlo
@@ -86,29 +86,6 @@ def test_other_dimensions_are_as_strongly_convex_as_they_say():
 
 
 # --- rates --------------------------------------------------------------------------------------------------
-
-
-def test_convex_excess_falls_fast_enough_in_the_worst_case():
-    """Smooth: n^-4/5 + n^-1/2."""
-    c = worst(SMOOTH, "pan-private", FEW, 4)
-    assert slower(c) < 0
-    assert c.share() < 1
-
-
-def test_convex_non_smooth_excess_stays_below_its_bound():
-    """It falls; the rate is not reproduced, see the full one."""
-    c = worst(KINKED, "pan-private", FEW, 4)
-    assert c.fit()[0] < -0.2
-    assert c.share() < 1
-
-
-@pytest.mark.parametrize("method", ["pan-private", "shuffle"])
-@pytest.mark.parametrize("setting", [STRONG], ids=NAMES[2:3])
-def test_strongly_convex_excess_falls_fast_enough(setting: Setting, method: str):
-    """n^-2 + n^-1 and n^-4/3 + n^-1, up to logarithms: from where the bound says anything."""
-    c = curve(setting, method, *(((*FEW, 316_228), 6) if method == "pan-private" else (FEW, 3)))
-    assert slower(c, c.told()) < 5
-    assert c.share() < 1
 
 
 @pytest.mark.parametrize("setting", SETTINGS[::2], ids=NAMES[::2])

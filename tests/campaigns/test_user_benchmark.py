@@ -1,4 +1,4 @@
-"""User-level learning against its baselines: fast versions of `studies.user_level`, and what its page says.
+"""User-level learning against its baselines: fast versions of `studies.user_level`.
 
 Seeds are fixed. Margins are in the run's Monte Carlo standard errors (s.e.), four or more, so that another seed would
 pass as well.
@@ -7,7 +7,6 @@ pass as well.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -32,9 +31,7 @@ from studies.user_baselines import (
 )
 from studies.user_level import (
     BUDGETS,
-    CUTS,
     ITEMS,
-    MANY,
     PUBLIC,
     RIVALS,
     SIZES,
@@ -48,7 +45,6 @@ from studies.user_level import (
     measure,
     slopes,
 )
-from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.campaign
 
@@ -200,51 +196,6 @@ def test_few_records_never_make_the_coarse_question_pay() -> None:
         assert coarse_batch(budget, 1 / math.sqrt(100)) is None
         found = coarse_batch(budget, 1 / math.sqrt(256))
         assert found[0] > 1_000
-
-
-# --- the page
-
-
-PAGE = ROOT / "studies" / "user_level.md"
-
-
-def rows_under(title: str) -> list[list[str]]:
-    section = PAGE.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines][2:]
-
-
-def test_the_page_counts_what_its_table_shows() -> None:
-    """The sentence on comparisons at m >= 16 against the bold cells, and bold against the numbers."""
-    won = lost = 0
-    for _, _, _, m, *cells in rows_under("Against the baselines"):
-        for cell in cells:
-            value, error = (float(number) for number in cell.strip("*").split(" ± "))
-            assert ("**" not in cell) == (value - 2 * error > 1) or abs(value - 2 * error - 1) < 0.2  # of rounding
-            if int(m) in MANY:
-                won, lost = won + ("**" not in cell), lost + ("**" in cell)
-    said = re.search(r"Of (\d+) comparisons at m >= 16, (\d+) are won", PAGE.read_text(encoding="utf-8"))
-    assert (int(said[1]), int(said[2])) == (won + lost, won)
-    assert won + lost == len(BUDGETS) * 2 * len(MANY) * len(SIZES) * 4
-
-
-def test_the_page_says_where_one_record_with_a_smaller_cut_does_as_well() -> None:
-    rows = rows_under("Is it the records, or the cut?")
-    cells = [cell for row in rows for cell in row[4:]]
-    said = re.search(r"Of (\d+) comparisons (\d+) are won", PAGE.read_text(encoding="utf-8"))
-    assert (int(said[1]), int(said[2])) == (len(cells), sum("**" not in cell for cell in cells))
-    assert len(rows) == 2 * len(BUDGETS) * 2
-    assert all(any(f"({cut:g} L)" in row[3] for cut in CUTS) for row in rows)
-
-
-def test_the_page_names_what_is_slower() -> None:
-    text = PAGE.read_text(encoding="utf-8").split("is learned: ")[1].split("\n\n")[0]
-    rows = rows_under("Slopes")
-    assert len(rows) == 2 * len(BUDGETS) * len(RIVALS) + 1
-    for population, budget, name, _, *verdicts, _ in rows[:-1]:
-        slow = any("(yes)" not in verdict for verdict in verdicts)
-        named = re.search(rf"{population}, {budget}, {name}(;|\.)", text) is not None
-        assert slow == named
 
 
 def test_one_record_may_be_cut_as_much_as_many_are() -> None:
