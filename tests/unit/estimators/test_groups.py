@@ -158,8 +158,7 @@ def test_few_records_of_groups_give_about_the_shared_estimate() -> None:
     np.testing.assert_array_equal(shrunk(alike, covariance, own, shared=False)[[0, -1]], alike[[0, -1]])
 
 
-def test_a_job_learns_predicts_and_exports_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+def test_a_job_learns_predicts_and_exports_groups(tmp_path: Path) -> None:
     X, y = frame(3_000, "nswq")
     X.with_columns(pl.Series("y", y)).write_csv(tmp_path / "a.csv")
     job = {

@@ -287,19 +287,6 @@ def test_a_state_of_other_bounds_or_scaling_is_refused() -> None:
             regressor().load_state_dict(state | {name: np.full_like(state[name], worse)})
 
 
-def test_a_state_with_posteriors_in_64_bits_is_read() -> None:
-    """Versions before had them."""
-    X, y = frame(700)
-    model, other = regressor(seed=4), regressor(seed=4)
-    model.learn_many(X, y)
-    state = model.state_dict()
-    assert state["posterior"].any()
-    other.load_state_dict(state | {"posterior": state["posterior"].astype(float)})
-    found = other.state_dict()["posterior"]
-    assert found.dtype == np.float32
-    assert np.array_equal(found, state["posterior"])
-
-
 def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None:
     X, y = frame(6000)
     parts = [regressor(budget="eps=4") for _ in range(2)]

@@ -16,7 +16,6 @@ from streamdp import (
     LDPASGDRegressor,
     PanPrivateClassifier,
     PanPrivateRegressor,
-    UserLevelLDPRegressor,
     WindowedRegressor,
 )
 from streamdp.errors import ConfigError
@@ -146,20 +145,11 @@ def test_a_text_in_place_of_a_number_is_named_and_not_shown() -> None:
         assert "13572468" not in str(error.value)
 
 
-def test_users_learn_transforms_too() -> None:
-    X, y = frame(60)
-    model = UserLevelLDPRegressor(features=FEATURES, target=(0, 15), items_per_user=3, seed=1)
-    for i, (x, target) in enumerate(zip(X.iter_rows(named=True), y, strict=True)):
-        model.learn_one(x, float(target), subject=str(i // 3))
-    assert model.n_seen
-
-
-def test_a_job_reads_transforms_from_csv_and_json_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_reads_transforms_from_csv_and_json_alike(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from streamdp.cli.main import app
 
-    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
     X, y = frame(300)
     table = X.with_columns(pl.Series("y", y))
     table.write_csv(tmp_path / "a.csv")

@@ -117,15 +117,6 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
         assert words in said
 
 
-def test_a_last_window_with_too_few_users_is_told(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text(rows(3010, 1000))
-    options = ["--estimator", "WindowedClassifier", "--subject", "who", "--window", "3000", "--method", "private-range"]
-    code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *options, "--budget", "eps=1,delta=1e-6")
-    assert code == 0
-    assert err.startswith("streamdp: warning: the window stays open: 10 users are too few")
-    assert json.loads(out.splitlines()[-1])["learned"] == 3000
-
-
 @pytest.mark.parametrize(
     ("options", "name"),
     [

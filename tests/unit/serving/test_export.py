@@ -35,11 +35,6 @@ Answers = list[tuple[Any, dict[str, float] | None] | None]
 NEAR = 1e-9
 
 
-@pytest.fixture(autouse=True)
-def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
-
-
 def learned(tmp_path: Path, features: dict[str, Any], target: str, n: int = 300, **model: Any) -> Model:
     """The committed model of a job on some records."""
     rows = records(n)
