@@ -38,6 +38,7 @@ from streamdp import (
 )
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
+from streamdp.estimators.parameters import documented
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
 from streamdp.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.privacy.entropy import Entropy
@@ -640,6 +641,18 @@ def test_arguments_are_kept_under_their_names_by_clones_and_pickles(kind: Any) -
         assert repr(other) == repr(model)
     assert model.clone({"seed": None}).private
     assert not {"self", "arguments"} & vars(model).keys()
+
+
+def test_a_parameter_without_a_description_is_an_error() -> None:
+    class Plain:
+        """A summary."""
+
+        def __init__(self, features: list[str], strange: int) -> None: ...
+
+    with pytest.raises(KeyError, match="strange"):
+        documented("A guarantee.")(Plain)
+    documented("A guarantee.", strange="A number.")(Plain)
+    assert (Plain.__doc__ or "").startswith("A summary.\n\nA guarantee.\n\nParameters\n----------\nfeatures\n    The")
 
 
 @pytest.mark.parametrize("records", [np.nan, np.inf, 1.5, -1, None, "7", True, 10**19], ids=str)

@@ -209,13 +209,6 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
     assert score(model, *stream(model, 5000, seed=9)) > least
 
 
-def test_better_than_without_phases_where_the_loss_is_strongly_convex() -> None:
-    """The bound that decides the number of phases, for the same stream."""
-    flat, curved = (classifier(strong_convexity=c, horizon=10**6) for c in (0.0, 0.1))
-    assert len(curved.learner.batch_steps.plan) > 1
-    assert curved.learner.batch_steps.plan[-1].excess < flat.learner.batch_steps.plan[-1].excess
-
-
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
     """Each phase starts at the distance that the bound of the last one gives."""
     model = classifier(strong_convexity=0.1, horizon=200_000)
