@@ -64,6 +64,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("[0, 120]", "{bound: [0, 120]}", 2, "did you mean 'bounds'?"),
     ("[0, 120]", "{bounds: [0, 120], typical: [200, 1]}", 2, "typical centre within the bounds"),
     ("[0, 120]", "{bounds: [0, 120], missing: typical}", 2, "missing: typical needs typical"),
+    ("[0, 120]", "{bounds: [0, 120], other: true}", 2, "are for categories"),
     ("[0, 120]", "{bounds: [0, 120], part: hour}", 3, "not a date in column 'age'"),
     ("[0, 120]", "{bounds: [0, 120], part: century}", 2, "part"),
     ("[0, 120]", "{bounds: [0, 120], column: ages}", 3, "did you mean 'age'?"),
