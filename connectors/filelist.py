@@ -8,12 +8,12 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from connectors.recordfile import RecordFile
-from streamdp.data.records import Batch, Position, check_poll
+from streamdp.data.records import Batch, Position, Source, check_poll
 from streamdp.errors import SourceError
 
 
-class FileList:
-    """Files that are read one after another, each opened by `build`; a `records.Source`.
+class FileList(Source):
+    """Files that are read one after another, each opened by `build`.
 
     A position is {"file": how many files were read to their end, "rows": their rows, "names": a digest of their names
     and that of the present one, "inside": the position in the present one}. New files may be added after the present
@@ -36,7 +36,6 @@ class FileList:
 
     @property
     def position(self) -> Position:
-        """The position after the last polled record."""
         names = self._names(self._done)
         return {"file": self._done, "rows": self._rows, "names": names, "inside": self._file.position}
 
@@ -57,7 +56,7 @@ class FileList:
         return self._file.finished and self._done == len(self._paths) - 1
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
-        """See `records.Source.poll`. A batch has records of one file."""
+        """As `Source.poll`; a batch has records of one file."""
         check_poll(max_records, timeout_s)
         while self._file.finished and not self.finished:
             following = self._open(self._done + 1)
@@ -84,6 +83,7 @@ class FileList:
         self._file.close()
         self._file = self._open(done)
         self._done, self._rows = done, rows
+        self._unended = [name for name in self._unended if name in self._paths[:done]]
         self._file.seek(inside)
 
     def commit(self, position: Position) -> None:

@@ -51,7 +51,8 @@ class DeadLetterFile:
                     with self._alone():
                         self._count_lines()
             except BaseException:
-                os.close(self._file)
+                for descriptor in filter(None, (self._file, self._reader)):
+                    os.close(descriptor)
                 raise
         self._closed = False
 

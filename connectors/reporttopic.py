@@ -51,18 +51,18 @@ class ReportTopic:
             raise
 
     def _assign(self) -> None:
-        """Begin with partitions that are new."""
-        new = partitions_of(self._consumer, self._topic) - self._read
-        if not new:
+        """Begin with partitions that are new. After an error, the next call begins with them again."""
+        found = partitions_of(self._consumer, self._topic) | self._read
+        if found == self._read:
             return
-        self._read |= new
         with kafka_errors(self._topic):
-            self._consumer.assign([TopicPartition(self._topic, number) for number in sorted(self._read)])
-            for number in self._read:
+            self._consumer.assign([TopicPartition(self._topic, number) for number in sorted(found)])
+            for number in found:
                 partition = TopicPartition(self._topic, number)
                 if (offset := self._position.get(str(number))) is None:
                     self._position[str(number)] = offset = self._consumer.beginning_offsets([partition])[partition]
                 self._consumer.seek(partition, offset)
+        self._read = found
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
         """Return the next messages, at most `max_records`; none if there are none within `timeout_s`.

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from connectors import CSVSource, DeadLetterFile, JSONLSource, bytestream, csvgrammar, files, recordblocks
+from connectors.filelist import FileList
 from streamdp.data.records import DeadLetter, Source
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, TooManyBadRecordsError
@@ -705,3 +707,17 @@ def test_a_json_position_holds_nothing_of_the_first_record(tmp_path):
     one = JSONLSource(write(tmp_path / "f", as_bytes("jsonl", rows(2, seed=1))), SCHEMA)
     two = JSONLSource(write(tmp_path / "g", as_bytes("jsonl", rows(2, seed=2))), SCHEMA)
     assert one.position == two.position
+
+
+def test_a_file_without_its_end_is_named_once_after_a_return(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    for path in paths:
+        Path(path).write_text("a,y\n1,1\n2,2\n3,3")
+    source = FileList(paths, lambda path: CSVSource(path, Schema({"a": (0, 10)}, "y")))
+    start = source.position
+    for _ in range(2):  # the second time after a rollback
+        source.seek(start)
+        while not source.finished:
+            source.poll(9, 0.0)
+        assert source.unended == paths
+    source.close()
