@@ -173,7 +173,6 @@ class AvroDecoder:
 
 
 def _named(head: bytes) -> str:
-    """What a dead letter says of the schema with an id."""
     return f"schema id {int.from_bytes(head, 'big')}"
 
 

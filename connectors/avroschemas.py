@@ -255,7 +255,6 @@ def _definition(schema: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _called(schema: dict[str, Any]) -> str:
-    """What a type is called, for messages."""
     return str(schema.get("name") or schema.get("logicalType") or schema["type"])
 
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from connectors.recordblocks import MAX_RECORD_BYTES, Records, count_byte, cut_lines, find_byte
+from connectors.recordblocks import MAX_RECORD_BYTES, Grammar, Records, count_byte, cut_lines, find_byte
 from streamdp.data.records import PACKED
 from streamdp.errors import ConfigError, SchemaError, SourceError, suggestion
 
@@ -31,8 +31,8 @@ def usual_delimiter(path: str) -> str:
     return "\t" if re.sub(PACKED, "", path).endswith(".tsv") else ","
 
 
-class CSVGrammar:
-    """CSV with a header and one delimiter; a `recordblocks.Grammar`.
+class CSVGrammar(Grammar):
+    """CSV with a header and one delimiter.
 
     A field that starts with a quote ends at the next quote that is not doubled, and a delimiter or line end follows.
     Any other field ends at the next delimiter or line end; quotes inside it are plain characters. A record that does
@@ -70,7 +70,6 @@ class CSVGrammar:
         """The index of the field of each of the columns."""
 
     def read_header(self, data: bytes, ended: bool) -> int | None:
-        """See `recordblocks.Grammar.read_header`."""
         mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
         data = data[mark:]
         unended = ended and bool(data) and not data.endswith(b"\n")
@@ -114,7 +113,6 @@ class CSVGrammar:
         return mark + length if length <= len(data) else None
 
     def split(self, data: bytes, ended: bool) -> Records:
-        """See `recordblocks.Grammar.split`."""
         if b'"' not in data:
             return cut_lines(data)
         ends = self._ends_in_order(data, ended)

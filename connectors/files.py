@@ -16,7 +16,7 @@ import polars as pl
 
 from connectors.csvgrammar import CSVGrammar, usual_delimiter
 from connectors.jsonrows import encode_json_lines, merge
-from connectors.recordblocks import Records, cut_lines
+from connectors.recordblocks import Grammar, Records, cut_lines
 from connectors.recordfile import RecordFile
 from connectors.textform import TextForm, usual_numbers
 from streamdp.data.records import Batch, DeadLetter, Encoder, by_position
@@ -171,8 +171,8 @@ def _utf8(records: Records) -> np.ndarray:
     return np.ones(len(records.ends), dtype=bool)
 
 
-class Lines:
-    """Lines without a header, but perhaps a byte order mark; a `recordblocks.Grammar`."""
+class Lines(Grammar):
+    """Lines without a header, but perhaps a byte order mark."""
 
     header_rows = 0
     head = ""
@@ -189,7 +189,6 @@ class Lines:
         return len(_BOM) if data.startswith(_BOM) else 0
 
     def split(self, data: bytes, ended: bool) -> Records:
-        """See `recordblocks.Grammar.split`."""
         return cut_lines(data)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Flaw, Memory, RowEncoder, Rows
-from streamdp.data.records import Batch, DeadLetter, Position, by_position, check_poll
+from streamdp.data.records import Batch, DeadLetter, Position, Source, by_position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
@@ -31,8 +31,8 @@ for the others, unless so many records are there."""
 _ELSEWHERE = "the reports answer documents of another service of this job; repeat the call there, with the same key"
 
 
-class HTTPSource:
-    """Calls of a service; a `records.Source`. If more than `queue_records` records wait, a call is refused.
+class HTTPSource(Source):
+    """Calls of a service. If more than `queue_records` records wait, a call is refused.
 
     The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
     """
@@ -137,7 +137,6 @@ class HTTPSource:
 
     @property
     def position(self) -> Position:
-        """The position after the last polled record."""
         return {"records": self._records} | ({} if self._place is None else {"place": self._place})
 
     @property

@@ -36,6 +36,7 @@ from streamdp.data.records import (
     Position,
     RebalanceListener,
     Shard,
+    ShardedSource,
     Stall,
     Subject,
     by_position,
@@ -47,7 +48,7 @@ CLOSE_TIMEOUT_S = 0.5
 """How long the brokers may take to answer that this worker leaves, in seconds."""
 
 
-class KafkaSource:
+class KafkaSource(ShardedSource):
     """The partitions of a topic that are assigned to this member of a consumer group; a `records.ShardedSource`.
 
     For `bootstrap_servers` and `options` see `kafkaclient.connect`. With `key_is_subject`, the message's key is the
@@ -145,7 +146,6 @@ class KafkaSource:
         return shards
 
     def assigned(self) -> list[Shard]:
-        """See `ShardedSource.assigned`."""
         new, self._new = self._new, []
         return new
 
@@ -214,7 +214,6 @@ class KafkaSource:
         return min(max(first, self._ends.setdefault((shard.partition, offset), end)), end)
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
-        """See `ShardedSource.poll`."""
         check_poll(max_records, timeout_s)
         self._polls += not self._paused
         with kafka_errors():
@@ -241,7 +240,6 @@ class KafkaSource:
         return [(Shard(self.topic, partition), raw) for partition, raw in found.items()]
 
     def _check_topic(self) -> None:
-        """See `kafkaclient.check_topic`."""
         check_topic(
             self._consumer,
             self.topic,
@@ -252,11 +250,9 @@ class KafkaSource:
 
     @property
     def settled(self) -> bool:
-        """See `ShardedSource.settled`."""
         return self._group.state == str(MemberState.STABLE)
 
     def awaited(self) -> str:
-        """See `ShardedSource.awaited`."""
         if away := self._watch.away():
             return away
         group = f"the group {self._group_name!r}"
@@ -269,13 +265,11 @@ class KafkaSource:
                 return f"the rebalance of {group}, which ends when all its members have answered"
 
     def stalls(self) -> list[Stall]:
-        """See `ShardedSource.stalls`."""
         group = self._group
         begun = self._read.keys()
         return self._watch.stalls({n: group.position(n) if n in begun else None for n in group.partitions}, self._polls)
 
     def decode(self, shard: Shard, messages: Sequence[Any]) -> Batch:
-        """See `ShardedSource.decode`."""
         read = self._group.messages
         offsets, times = (
             np.fromiter(map(part, messages), np.int64, len(messages)) for part in (read.offset, read.time)
@@ -301,7 +295,6 @@ class KafkaSource:
         return self._position(position["offset"] if offset is None else offset)
 
     def pause(self) -> None:
-        """See `ShardedSource.pause`."""
         self._paused = True
         self._group.pause()
 
@@ -322,7 +315,6 @@ class KafkaSource:
         return self._watch.lag(positions)
 
     def close(self) -> None:
-        """See `ShardedSource.close`."""
         self._listener = None
         self._watch.close()
         self._group.close()

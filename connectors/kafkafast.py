@@ -17,7 +17,7 @@ from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
 from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, explain_refusal
-from connectors.kafkagroup import Messages, OnChange
+from connectors.kafkagroup import GroupClient, Messages, OnChange
 from streamdp.errors import ConfigError
 
 try:
@@ -119,7 +119,7 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
     }  # fmt: skip
 
 
-class FastGroup:
+class FastGroup(GroupClient):
     """A `kafkagroup.GroupClient` by confluent-kafka, with the settings of `fast_settings`.
 
     A broker was reached with the same bootstrap_servers, group and options, which shows what is wrong with them in
@@ -132,7 +132,7 @@ class FastGroup:
         settings = fast_settings(bootstrap_servers, group, options)
         self._explain = partial(explain_refusal, bootstrap_servers, options)
         self._topic = ""
-        self.partitions: set[int] = set()
+        self._assigned: set[int] = set()
         self._next: dict[int, int] = {}
         self._gone: dict[int, int] = {}
         self._error: KafkaError | None = None
@@ -150,20 +150,19 @@ class FastGroup:
             self._error = error
 
     def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
-        """See `GroupClient.subscribe`."""
         self._topic = topic
 
         def hold(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved = self._told = True
-            self.partitions = {key.partition for key in partitions}
+            self._assigned = {key.partition for key in partitions}
             consumer.assign([])  # `read_from` adds them
-            assigned(set(self.partitions))
+            assigned(set(self._assigned))
 
         def leave(notify: OnChange, _: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved, self._told = True, False
             self._next.clear()
             self._gone.clear()
-            self.partitions.clear()  # all: no cooperative assignor is used
+            self._assigned.clear()  # all: no cooperative assignor is used
             notify({key.partition for key in partitions})
 
         self._consumer.subscribe(
@@ -171,8 +170,11 @@ class FastGroup:
         )
 
     @property
+    def partitions(self) -> set[int]:
+        return self._assigned
+
+    @property
     def state(self) -> str:
-        """See `GroupClient.state`."""
         if self._told:
             return str(MemberState.STABLE)
         return str(MemberState.REBALANCING if self._joined else MemberState.UNJOINED)
@@ -197,7 +199,6 @@ class FastGroup:
         (self.pause if self._paused else self.resume)()
 
     def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
-        """See `GroupClient.poll`."""
         self._raise_noted()
         self._moved = False
         try:
@@ -253,26 +254,21 @@ class FastGroup:
             )
 
     def position(self, partition: int) -> int | None:
-        """See `GroupClient.position`."""
         return self._next.get(partition)
 
     def pause(self) -> None:
-        """See `GroupClient.pause`."""
         self._paused = True
         if self._next:
             self._consumer.pause([TopicPartition(self._topic, number) for number in self._next])
 
     def resume(self) -> None:
-        """See `GroupClient.resume`."""
         self._paused = False
         if self._next:
             self._consumer.resume([TopicPartition(self._topic, number) for number in self._next])
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """See `GroupClient.commit`."""
         with contextlib.suppress(KafkaException):
             self._consumer.commit(offsets=[TopicPartition(self._topic, n, offset) for n, offset in offsets.items()])
 
     def close(self) -> None:
-        """See `GroupClient.close`."""
         self._consumer.close()

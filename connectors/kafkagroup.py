@@ -79,7 +79,7 @@ class GroupClient(Protocol):
         """Leave the group. The listener may be called."""
 
 
-class PythonGroup:
+class PythonGroup(GroupClient):
     """A `GroupClient` by kafka-python. The consumer is connected by `kafkaclient.connect` with a group."""
 
     messages = Messages(*map(attrgetter, ("offset", "timestamp", "value", "key")))
@@ -90,7 +90,6 @@ class PythonGroup:
         self._held: set[TopicPartition] = set()
 
     def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
-        """See `GroupClient.subscribe`."""
         self._topic = topic
 
         def hold(partitions: Iterable[TopicPartition]) -> None:
@@ -108,23 +107,19 @@ class PythonGroup:
 
     @property
     def state(self) -> str:
-        """See `GroupClient.state`."""
         return str(self._consumer.group_metadata().state)
 
     @property
     def partitions(self) -> set[int]:
-        """See `GroupClient.partitions`."""
         return _numbers(self._consumer.assignment())
 
     def read_from(self, partition: int, offset: int) -> None:
-        """See `GroupClient.read_from`."""
         key = TopicPartition(self._topic, partition)
         self._consumer.seek(key, offset)
         self._held.discard(key)
         self._consumer.resume(key)
 
     def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
-        """See `GroupClient.poll`."""
         self._finish_rejoin()
         found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
         return {key.partition: messages for key, messages in found.items()}
@@ -141,26 +136,21 @@ class PythonGroup:
             coordinator.request_rejoin()
 
     def position(self, partition: int) -> int | None:
-        """See `GroupClient.position`."""
         assigned = self._consumer._subscription.assignment  # noqa: SLF001 - the public call may wait and raise
         return int(assigned[TopicPartition(self._topic, partition)].position.offset)
 
     def pause(self) -> None:
-        """See `GroupClient.pause`."""
         self._consumer.pause(*self._consumer.assignment())
 
     def resume(self) -> None:
-        """See `GroupClient.resume`."""
         self._consumer.resume(*(set(self._consumer.assignment()) - self._held))
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """See `GroupClient.commit`."""
         given = {TopicPartition(self._topic, p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
         with contextlib.suppress(KafkaError, AssertionError):
             self._consumer.commit_async(given)
 
     def close(self) -> None:
-        """See `GroupClient.close`."""
         with contextlib.suppress(KafkaError):
             self._consumer.close(timeout_ms=int(1000 * _CLOSE_S))
 

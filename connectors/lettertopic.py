@@ -88,7 +88,6 @@ class DeadLetterTopic:
                 self._found[shard][message.key, message.value] += 1
 
     def _new(self, messages: list[tuple[Shard, _Message]]) -> list[tuple[Shard, _Message]]:
-        """Those messages that were not found."""
         new = []
         for shard, message in messages:
             found = self._found.get(shard, Counter())

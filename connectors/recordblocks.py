@@ -71,34 +71,38 @@ class Grammar(Protocol):
 
 
 class Blocks(Protocol):
-    """A file as blocks of complete records; `RecordBlocks` describes the members."""
+    """A file as blocks of complete records."""
 
     header_rows: int
+    """See `Grammar`."""
     head: str
+    """See `Grammar`."""
     has_header: bool
     row: int
+    """How many records were returned, and those of the header."""
     name: str
+    """The name of the file in messages."""
 
     @property
     def share(self) -> float | None:
-        """See `RecordBlocks.share`."""
+        """The share of the file that was read, from 0 to 1; None if that is unknown."""
 
     @property
     def unended(self) -> bool:
-        """See `RecordBlocks.unended`."""
+        """True if all complete records were returned, and a part of one is left in the file."""
 
     @property
     def finished(self) -> bool:
-        """See `RecordBlocks.finished`."""
+        """True if the stream has ended and all complete records were returned."""
 
     def next(self, timeout_s: float) -> Records | None:
-        """See `RecordBlocks.next`."""
+        """The next complete records, one or more; None if none came within `timeout_s`, or the stream has ended."""
 
     def close(self) -> None:
-        """See `RecordBlocks.close`."""
+        """Close the file. Safe to call twice."""
 
 
-class RecordBlocks:
+class RecordBlocks(Blocks):
     """A file as blocks of complete records. `path`, `follow` and `form` are as for `files.CSVSource`.
 
     If the file is known to be `whole`, a last line without its end is a record. Raises `SourceError` if the file cannot
@@ -117,32 +121,25 @@ class RecordBlocks:
         self._in_overlong = False  # the tail is the rest of a record that is already too long
         self._waiting = False  # the tail holds no complete record, and nothing follows it at present
         self.header_rows, self.head = grammar.header_rows, ""
-        """See `Grammar`."""
         self.has_header = False
         self.row = 0
-        """How many records were returned, and those of the header."""
         self.name = self._stream.name
-        """The name of the file in messages."""
         if path != "-":
             self._fill(0.0)
 
     @property
     def share(self) -> float | None:
-        """The share of the file that was read, from 0 to 1; None if that is unknown."""
         return self._stream.share
 
     @property
     def unended(self) -> bool:
-        """True if all complete records were returned, and a part of one is left in the file."""
         return self._waiting and bool(self._tail or self._in_overlong)
 
     @property
     def finished(self) -> bool:
-        """True if the stream has ended and all complete records were returned."""
         return self._ended and (self._waiting or not (self._tail or self._in_overlong))
 
     def next(self, timeout_s: float) -> Records | None:
-        """The next complete records, one or more; None if none came within `timeout_s`, or the stream has ended."""
         deadline = time.monotonic() + timeout_s
         while True:
             progress = self._fill(max(0.0, deadline - time.monotonic()))
@@ -156,7 +153,6 @@ class RecordBlocks:
                 return None
 
     def close(self) -> None:
-        """Close the file. Safe to call twice."""
         self._stream.close()
 
     def _fill(self, timeout_s: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ import polars as pl
 
 from connectors.recordblocks import Blocks, Grammar, RecordBlocks, Records
 from connectors.textform import TextForm
-from streamdp.data.records import Batch, Encoder, Position, check_poll
+from streamdp.data.records import Batch, Encoder, Position, Source, check_poll
 from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, check_path, is_number
 
 FIRST = 64
@@ -38,8 +38,8 @@ class _Block:
     last_row: int
 
 
-class RecordFile(ABC):
-    """A file of records, one after another; a `records.Source`. Subclasses know the format.
+class RecordFile(Source):
+    """A file of records, one after another. Subclasses know the format.
 
     A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint of
     the header, "first": keyed digest of the first records, if `recognise` was called}. For `path`, `follow`,
@@ -96,7 +96,6 @@ class RecordFile(ABC):
         self._digests = [b""]  # of the first records, none to all
 
     def _read_blocks(self) -> Blocks:
-        """The blocks of the file from its beginning."""
         return RecordBlocks(self.path, self._grammar, follow=self._follow, form=self._form)
 
     @property
@@ -111,7 +110,6 @@ class RecordFile(ABC):
 
     @property
     def position(self) -> Position:
-        """The position after the last polled record."""
         position = {"row": self._row, "bad": dict(self._bad), "head": self._blocks.head}
         if self._key is not None:
             position["first"] = self._digests[max(0, min(self._records, len(self._digests) - 1))].hex()
@@ -224,7 +222,7 @@ class RecordFile(ABC):
             self._block = self._decoded(records)
         return all(self._passed[reason] == self._bad[reason] for reason in ("malformed_quotes", "too_long"))
 
-    def commit(self, position: Position) -> None:  # noqa: B027
+    def commit(self, position: Position) -> None:
         """See `records.Source.commit`. Nothing to do: a file has no broker."""
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from connectors.jsonrows import encode_json
-from streamdp.data.records import Batch, Encoder, Position, check_poll
+from streamdp.data.records import Batch, Encoder, Position, Source, check_poll
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 
 try:
@@ -28,8 +28,8 @@ MOST_ENTRIES = 10_000
 _START = "0-0"
 
 
-class RedisSource:
-    """The `stream` of the server at `url`; a `records.Source`. The server is Redis 7 or later.
+class RedisSource(Source):
+    """The `stream` of the server at `url`. The server is Redis 7 or later.
 
     An entry is a record: its fields are columns with text, which the `encoder` reads. If it has only the field `value`,
     and no column has this name, the value is a JSON object. The position is {"id": id of the last polled entry, "row":

@@ -47,12 +47,11 @@ class TableRows(Records):
         return [json.dumps(self.frame.row(i), ensure_ascii=False).encode() for i in rows]
 
     def after(self, count: int) -> TableRows:
-        """See `Records.after`."""
         return TableRows.of(self.frame.slice(count))
 
 
-class _TableBlocks:
-    """A table as blocks of rows; a `recordblocks.Blocks`."""
+class _TableBlocks(Blocks):
+    """A table as blocks of rows."""
 
     header_rows = 0
     has_header = True
@@ -169,7 +168,6 @@ def _unread(fields: list[Any]) -> dict[str, str]:
 
 
 def _is_read(kind: Any) -> bool:
-    """Whether polars reads a type of pyarrow."""
     import pyarrow.types as t
 
     if t.is_interval(kind) or t.is_union(kind) or t.is_run_end_encoded(kind):

@@ -10,22 +10,14 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, OffsetOutOfRangeError
 
-from connectors.kafkaclient import (
-    ANSWER_TIMEOUT_S,
-    check_topic,
-    connect,
-    connect_admin,
-    kafka_errors,
-    partitions_of,
-    topic_id,
-)
-from connectors.kafkasink import TopicWriter
+from connectors.kafkaclient import ANSWER_TIMEOUT_S, check_topic, connect_admin, kafka_errors, topic_id
+from connectors.kafkasink import TopicReader, TopicWriter
 from streamdp.errors import SourceError, SourceUnavailableError
 
 NO_RIGHT = "this login may not delete records; give it the right, or set the topic's retention"
 
 
-class TopicLog:
+class TopicLog(TopicReader):
     """Reads a log; a `streamdp.protocol.logs.Log`.
 
     For `topic`, `bootstrap_servers` and `options` see `kafkasink.TopicReader`; `admin_options` are those of
@@ -48,12 +40,10 @@ class TopicLog:
         self._admin: KafkaAdminClient | None = None
         self.kept: str | None = None
         self._waiting_since: float | None = None
-        self._consumer = connect(bootstrap_servers, None, options or {})
+        super().__init__(topic, bootstrap_servers, options or {})
         try:
-            if (partitions := partitions_of(self._consumer, topic)) != {0}:
-                raise SourceError(f"the topic {topic!r} has {len(partitions)} partitions; it must have one")
-            with kafka_errors():
-                self._consumer.assign([self._partition])
+            if self._partitions != [self._partition]:
+                raise SourceError(f"the topic {topic!r} has {len(self._partitions)} partitions; it must have one")
             self.id = topic_id(self._consumer, topic)
         except BaseException:
             self.close()
@@ -61,15 +51,11 @@ class TopicLog:
 
     def end(self) -> int:
         """See `Log.end`."""
-        with kafka_errors():
-            end: int = self._consumer.end_offsets([self._partition])[self._partition]
-        return end
+        return self.ends()[0]
 
     def seek(self, offset: int) -> int:
         """See `Log.seek`."""
-        with kafka_errors():
-            first: int = self._consumer.beginning_offsets([self._partition])[self._partition]
-        end = self.end()
+        first, end = self.beginnings()[0], self.end()
         if offset > end:
             raise SourceError(f"the topic {self._partition.topic!r} ends at {end}, before {offset}: it was recreated")
         self._consumer.seek(self._partition, max(first, offset))
@@ -115,7 +101,7 @@ class TopicLog:
 
     def close(self) -> None:
         """Close the connections."""
-        _close(self._consumer)
+        super().close()
         _close(self._admin)
 
 

@@ -50,7 +50,6 @@ class Gzip(Unpacker):
     _full = False  # zlib may hold more unpacked bytes than it was asked for
 
     def take(self, size: int) -> bytes | None:
-        """See `Unpacker.take`."""
         while True:
             if self._frame is None:
                 self._packed = self._packed.lstrip(b"\0")
@@ -76,7 +75,6 @@ class XZ(Unpacker):
     _padding = b"\0"
 
     def take(self, size: int) -> bytes | None:
-        """See `Unpacker.take`."""
         while True:
             if self._frame is None:
                 self._packed = self._packed.lstrip(self._padding)
@@ -115,7 +113,6 @@ class Zstandard(Unpacker):
         self._unpacked = b""
 
     def take(self, size: int) -> bytes | None:
-        """See `Unpacker.take`."""
         from zstandard import ZstdError
 
         while not self._unpacked:

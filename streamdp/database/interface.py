@@ -55,20 +55,17 @@ class Lock(Protocol):
 class Database(Protocol):
     """The tables of any number of jobs, in a file or in a schema of a server; used by one of them."""
 
-    @property
-    def name(self) -> str:
-        """The name for messages, without any password."""
+    name: str
+    """The name for messages, without any password."""
 
     accept_loss: bool
     """Whether a database that has lost commits is opened all the same. Set it before `lock`."""
 
-    @property
-    def losses(self) -> int:
-        """How often a user accepted a loss of commits. Known after `create` has made the database, or `reading`."""
+    losses: int
+    """How often a user accepted a loss of commits. Known after `create` has made the database, or `reading`."""
 
-    @property
-    def key_file(self) -> str | None:
-        """The path of the subject key beside the database; None if the database is on a server."""
+    key_file: str | None
+    """The path of the subject key beside the database; None if the database is on a server."""
 
     def lock(self, shared: bool) -> Lock:
         """Take the lock that a writer of the job needs, which other workers of the job may hold too if it is `shared`.

@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.schema import CreateSchema
 
-from streamdp.database.interface import Format
+from streamdp.database.interface import Database, Format, Lock
 from streamdp.database.pool import NoPool
 from streamdp.errors import (
     ConfigError,
@@ -65,7 +65,7 @@ _WHY = (
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
-class PostgresLock:
+class PostgresLock(Lock):
     """An advisory lock of a database session: PostgreSQL releases it when the session ends.
 
     A session can end before its process, so commits are fenced by epochs as well. PostgreSQL keeps advisory
@@ -91,18 +91,17 @@ class PostgresLock:
         raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
 
     def release(self) -> None:
-        """See `Lock.release`."""
         self._connection.close()
 
 
-class PostgresNamespace:
-    """See `interface.Database`; its tables are in one schema of the PostgreSQL database at `url`.
+class PostgresNamespace(Database):
+    """Its tables are in one schema of the PostgreSQL database at `url`.
 
     The parameter `schema` of the URL names the schema. Without a job, the schema is used as a whole. Raises
     `ConfigError` for the name of a schema that PostgreSQL would cut, or if psycopg is not installed.
     """
 
-    key_file: str | None = None
+    key_file = None
     accept_loss = False
     losses = 0  # the server recognises damage to its own log
 
@@ -160,7 +159,6 @@ class PostgresNamespace:
         driver.autocommit = False
 
     def lock(self, shared: bool) -> PostgresLock:
-        """See `Database.lock`."""
         with self.errors():
             self._check_sessions()
             return PostgresLock(self._engine, self._of_job, f"job {self._job!r} in {self.name}", shared)
@@ -183,7 +181,6 @@ class PostgresNamespace:
             )
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
-        """See `Database.create`."""
         with self.errors(), self._engine.begin() as connection:
             alone = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))")
             connection.execute(alone, {"name": self._schema})
@@ -199,7 +196,6 @@ class PostgresNamespace:
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
-        """See `Database.reading`."""
         with self.errors(), self._engine.connect() as connection:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             if not _exists(connection):
@@ -211,7 +207,6 @@ class PostgresNamespace:
         """See `Database.check`. Nothing to do: the server checks its own files."""
 
     def open_for_writing(self, form: Format) -> Connection:
-        """See `Database.open_for_writing`."""
         with self.errors():
             connection = self._engine.connect()
             try:
@@ -234,7 +229,6 @@ class PostgresNamespace:
         return bool(connection.execute(lock, {"name": self._of_job, "number": number}).scalar())
 
     def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
-        """See `Database.held`."""
         locks = text(
             "SELECT (classid::bigint << 32) | objid::bigint"
             " FROM pg_locks JOIN pg_database ON pg_database.oid = database"
@@ -246,7 +240,6 @@ class PostgresNamespace:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """See `Database.errors`."""
         try:
             yield
         except DBAPIError as error:
@@ -264,7 +257,6 @@ class PostgresNamespace:
             raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error.orig).strip()}") from None
 
     def close(self, connection: Connection) -> None:
-        """See `Database.close`."""
         connection.close()
         self._engine.dispose()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Format, Header, Lock
+from streamdp.database.interface import Database, Format, Header, Lock
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
@@ -33,8 +33,8 @@ _GROWING = ("answers", "spends", "spend_pages", "spend_log")
 """Tables with a row for each call or person."""
 
 
-class SQLiteFile:
-    """See `interface.Database`; its tables are in the file at `path`, which need not exist.
+class SQLiteFile(Database):
+    """Its tables are in the file at `path`, which need not exist.
 
     Symbolic links are resolved, so that two names of a file share one lock. Without a job, the file is used as a whole.
     """
@@ -42,7 +42,7 @@ class SQLiteFile:
     def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
         self._job = job
         self.name = os.path.realpath(check_path("database", path))
-        self.key_file: str | None = self.name + ".key"
+        self.key_file = self.name + ".key"
         self.accept_loss = False
         self.losses = 0
         self._file = LastCommitFile(self.name)
@@ -88,7 +88,6 @@ class SQLiteFile:
             raise StoreError(f"{self.name} is no regular file: expected the file of a store")
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
-        """See `Database.create`."""
         new = self._is_new()
         if new:
             self._check_absent()
@@ -183,7 +182,6 @@ class SQLiteFile:
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
-        """See `Database.reading`."""
         from streamdp.database.sqlite_connection import close, over
 
         with self._opened(form) as (driver, last):
@@ -252,7 +250,6 @@ class SQLiteFile:
             )
 
     def open_for_writing(self, form: Format) -> Connection:
-        """See `Database.open_for_writing`."""
         from streamdp.database.sqlite_connection import close, connect, driver_of
 
         with self.errors():
@@ -280,24 +277,21 @@ class SQLiteFile:
         return []
 
     def errors(self) -> AbstractContextManager[None]:
-        """See `Database.errors`."""
         return store_errors(self.name)
 
     def close(self, connection: Connection) -> None:
-        """See `Database.close`."""
         from streamdp.database.sqlite_connection import close
 
         close(connection)
 
 
-class _Locks:
+class _Locks(Lock):
     """The lock of a job, and that of its file."""
 
     def __init__(self, *locks: FileLock) -> None:
         self._locks = locks
 
     def release(self) -> None:
-        """See `Lock.release`."""
         for lock in self._locks:
             lock.release()
 

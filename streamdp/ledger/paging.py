@@ -30,7 +30,7 @@ from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_charge
 from streamdp.ledger.periods import Cap, budgets_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP
-from streamdp.ledger.spends import spends_in
+from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
 
@@ -39,6 +39,17 @@ KEPT_SUBJECTS = 4_000_000
 
 LOGGED_ROWS = 500_000
 """Rows that the log may have. It may have more if they are at most twice the rows in memory."""
+
+
+def spends_in(connection: Connection) -> Spends:
+    """Return the implementation for a database."""
+    if connection.dialect.name == "postgresql":
+        from streamdp.ledger.postgres_rows import SpendRows
+
+        return SpendRows()
+    from streamdp.ledger.sqlite_pages import SpendPages
+
+    return SpendPages()
 
 
 class _Written(Enum):

@@ -17,27 +17,25 @@ from sqlalchemy import Connection
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_rows import read_version
 from streamdp.ledger.rows import CAP, ROW
+from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import damaged, fetch, transaction
 
 
-class SpendRows:
-    """See `spends.Spends`. The head of this module describes the table. There is no log."""
+class SpendRows(Spends):
+    """The head of this module describes the table. There is no log."""
 
     log = None
 
     def version(self, connection: Connection) -> int:
-        """See `Spends.version`."""
         with transaction(connection):
             return read_version(connection)
 
     def count(self, connection: Connection) -> int:
-        """See `Spends.count`."""
         with transaction(connection):
             ((n,),) = fetch(connection, "SELECT count(*) FROM spends")
         return int(n)
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """See `Spends.every`."""
         last = b""
         while found := fetch(
             connection, "SELECT subject, spend FROM spends WHERE subject > %s ORDER BY subject LIMIT 65536", (last,)
@@ -46,7 +44,6 @@ class SpendRows:
             last = found[-1][0]
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Spends.read`."""
         subjects = _hashes(keys)
         with transaction(connection):
             found = fetch(connection, "SELECT subject, spend FROM spends WHERE subject = ANY(%s)", (subjects,))
@@ -68,7 +65,6 @@ class SpendRows:
             )
 
     def delete_before(self, connection: Connection, period: int) -> None:
-        """See `Spends.delete_before`."""
         connection.exec_driver_sql(
             "DELETE FROM spends WHERE substring(subject FROM 13) > %s AND substring(subject FROM 13) < %s",
             (bytes(4), period.to_bytes(4, "big")),

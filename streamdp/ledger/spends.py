@@ -1,4 +1,4 @@
-"""Stored spends: the interface that the ledger uses, and its implementation for a database."""
+"""Stored spends: the interface that the ledger uses. `sqlite_pages` and `postgres_rows` implement it."""
 
 from __future__ import annotations
 
@@ -59,14 +59,3 @@ class Log(Protocol):
 
     def clear(self, connection: Connection) -> None:
         """Remove all rows, inside the caller's transaction, which also writes them to the table."""
-
-
-def spends_in(connection: Connection) -> Spends:
-    """Return the implementation for a database."""
-    if connection.dialect.name == "postgresql":
-        from streamdp.ledger.postgres_rows import SpendRows
-
-        return SpendRows()
-    from streamdp.ledger.sqlite_pages import SpendPages
-
-    return SpendPages()

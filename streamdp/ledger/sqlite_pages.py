@@ -25,6 +25,7 @@ from streamdp.ledger.ledger_rows import lock
 from streamdp.ledger.page_codec import Group
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import ROW
+from streamdp.ledger.spends import Log, Spends
 from streamdp.ledger.sql import fetch, transaction
 from streamdp.ledger.subject_key import period_of
 
@@ -37,12 +38,11 @@ _CHUNK = 1024
 _REPLACE = "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)"
 
 
-class SpendPages:
-    """See `spends.Spends` and `spends.Log`. The head of this module describes the tables."""
+class SpendPages(Spends, Log):
+    """The head of this module describes the tables."""
 
     @property
     def log(self) -> SpendPages:
-        """See `Spends.log`."""
         return self
 
     def version(self, connection: Connection) -> int:
@@ -51,7 +51,6 @@ class SpendPages:
         return int(driver.execute("SELECT version FROM ledger").fetchone()[0])
 
     def count(self, connection: Connection) -> int:
-        """See `Spends.count`."""
         with transaction(connection):
             ((n,),) = fetch(connection, "SELECT COALESCE(SUM(subjects), 0) FROM spend_pages")
         return int(n)
@@ -67,7 +66,6 @@ class SpendPages:
         yield newest.keys[: newest.n], newest.rows[: newest.n]
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Spends.read`."""
         rows, found = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         with transaction(connection):
             depth = _depth(connection) or 0
@@ -76,7 +74,6 @@ class SpendPages:
         return rows, found
 
     def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
-        """See `Spends.write`."""
         if len(places) == 0:
             return
         depth = _depth(connection)
@@ -110,7 +107,6 @@ class SpendPages:
         return most
 
     def delete_before(self, connection: Connection, period: int) -> None:
-        """See `Spends.delete_before`."""
         self.checkpoint(connection)
         for page, blob in chain.from_iterable(_chunks(connection)):
             keys, rows = page_codec.unpack([page], [blob])
@@ -121,17 +117,14 @@ class SpendPages:
                 connection.exec_driver_sql(_REPLACE, values)
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
-        """See `Log.append`."""
         if len(keys):
             entry = page_codec.pack(0, keys, rows)
             connection.exec_driver_sql("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
 
     def clear(self, connection: Connection) -> None:
-        """See `Log.clear`."""
         connection.exec_driver_sql("DELETE FROM spend_log")
 
     def checkpoint(self, connection: Connection) -> None:
-        """See `Spends.checkpoint`."""
         with transaction(connection):
             if not fetch(connection, "SELECT entry FROM spend_log LIMIT 1"):
                 return

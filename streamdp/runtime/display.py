@@ -113,7 +113,6 @@ def _columns(counts: Counts) -> dict[str, str]:
 
 
 def _measures(holdout: Mapping[str, Any] | None) -> dict[str, str]:
-    """The numbers among the measures of a public holdout."""
     found = holdout or {}
     return {name.replace("_", " "): f"{value:.4f}" for name, value in found.items() if isinstance(value, float)}
 
@@ -223,7 +222,6 @@ class WorkerDisplay(_Display, Observer):
         return super().conclusions() + ([] if bad is None else [f"warning: {bad}"])
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        """See `Observer.committed`."""
         self._fault = ""
         lags = self._lag({shard: part.position for shard, part in parts.items()})
         self._lags = {shard: lag for shard, lag in self._lags.items() if shard not in parts} | dict(lags)
@@ -235,7 +233,6 @@ class WorkerDisplay(_Display, Observer):
         self._write("commit", {"commit_seconds": round(seconds, 4), "shards": shards})
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        """See `Observer.assigned`."""
         self._lags = {shard: lag for shard, lag in self._lags.items() if shard in shards}
         if not self._counts:
             self._fault = ""  # it may say that there was no shard
@@ -244,11 +241,9 @@ class WorkerDisplay(_Display, Observer):
         self._write("assigned", {"shards": sorted(map(str, shards))})
 
     def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
-        """See `Observer.watched`."""
         self._lags = dict(self._lag(positions))
 
     def on_stall(self, stall: Stall, *, ended: bool) -> None:
-        """See `Observer.on_stall`."""
         said = {"shard": stall.where, "reason": stall.reason, "seconds": round(stall.seconds, 1)}
         if ended:
             self._stalls.pop((stall.where, stall.reason), None)
@@ -258,7 +253,6 @@ class WorkerDisplay(_Display, Observer):
             self._write("stall", said | {"message": message})
 
     def on_retry(self, kind: str, message: str) -> None:
-        """See `Observer.on_retry`."""
         self._fault = message
         self._write(kind, {"message": message})
 

@@ -24,12 +24,10 @@ class Expected(Observer):
         self._learned: dict[Shard, int] = {}
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        """See `Observer.assigned`."""
         self._learned = {}
         self.learned_in(shards)
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        """See `Observer.committed`."""
         self.learned_in({shard: part.counts for shard, part in parts.items()})
 
     def learned_in(self, shards: dict[Shard, Counts]) -> None:

@@ -136,7 +136,6 @@ class Metrics(Observer):
                     self._lags.remove(*map(str, shard))
 
     def changed(self, shard: Shard, changes: int) -> None:
-        """As `Observer.changed`."""
         self._changes.labels(*shard).inc(changes)
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
@@ -157,5 +156,4 @@ class Metrics(Observer):
             self._stalls.labels(stall.topic, partition, stall.reason).set(stall.seconds)
 
     def on_retry(self, kind: str, message: str) -> None:
-        """See `Observer.on_retry`."""
         self._retries.labels(kind).inc()
