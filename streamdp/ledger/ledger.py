@@ -14,17 +14,16 @@ from typing import Any, NoReturn
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.data.records import Subject
-from streamdp.errors import BudgetError, NotAvailableError, StoreError
-from streamdp.ledger import places
+from streamdp.data.subjects import Dated, Subject
+from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
 from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
 from streamdp.ledger.charged import CapHistory
 from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.loans import Loan
-from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
+from streamdp.ledger.periods import Cap, Moments, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
 from streamdp.ledger.rows import CAP
+from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
 
@@ -182,7 +181,7 @@ class Ledger:
                 self._begin_admitting()
             slots = self._find(subjects)
             if isinstance(self.cap, RenewingCap):
-                admitted = places.timely(self.cap, subjects, self._moment)
+                admitted = self._timely(subjects, self._moment)
                 timely = np.flatnonzero(admitted)
                 each = terms if len(terms) == 1 else terms[timely]
                 admitted[timely] = self._rows.admit(slots[:, timely], each)
@@ -199,12 +198,22 @@ class Ledger:
 
         Each must, also one that is not charged.
         """
-        return places.timely(self.cap, subjects, self.moments.now())
+        return self._timely(subjects, self.moments.now())
+
+    def _timely(self, subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
+        if not isinstance(self.cap, RenewingCap):
+            return np.ones(len(subjects), dtype=np.bool_)
+        return self.cap.timely(_times(subjects, moment), moment)
 
     def _find(self, subjects: Sequence[Subject | None]) -> np.ndarray:
         """The rows (f, n) of records in each filter of the cap; those of untimely records have no meaning."""
-        hashes = places.of_records(self.cap, subjects, self._moment, self._key)
-        return self._rows.find(*hashes).reshape(len(self._filters), -1)
+        if not isinstance(self.cap, RenewingCap):
+            return self._rows.find(*hash_subjects(subjects, self._key)).reshape(1, -1)
+        times = _times(subjects, self._moment)
+        periods = self.cap.codes(np.where(self.cap.timely(times, self._moment), times, 0.0))
+        of_filters = (periods, np.zeros_like(periods))[: len(self._filters)]
+        keys, present = zip(*(hash_subjects(subjects, self._key, codes) for codes in of_filters), strict=True)
+        return self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(self._filters), -1)
 
     def begin_commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
@@ -287,7 +296,14 @@ class Ledger:
         return row
 
     def _slot(self, subject: Subject, time: float | None = None) -> int:
-        return int(self._rows.find(*places.of_people(self.cap, [subject], self._key, time))[0])
+        if subject is None:
+            raise SchemaError("None has no spends and no cap; a subject must be str, bytes or a whole number")
+        periods = None
+        if isinstance(self.cap, RenewingCap):
+            if time is None:
+                for_all_time(self.cap)  # raises if there is no total
+            periods = np.zeros(1, dtype=np.int64) if time is None else self.cap.codes(np.array([time]))
+        return int(self._rows.find(*hash_subjects([subject], self._key, periods))[0])
 
     def commit(self) -> None:
         """Write all spends to the database in one transaction. They are on disk when this returns.
@@ -359,3 +375,7 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.cap)!r})"
+
+
+def _times(subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
+    return np.array([one.time if isinstance(one, Dated) else moment for one in subjects], dtype=np.float64)
