@@ -26,7 +26,7 @@ from streamdp.service.jobs import Job
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
 from streamdp.service.requests import allowed, job_for, no_such_job
-from streamdp.store.report import SHARES
+from streamdp.store.report import SHARES, ledger_status
 from streamdp.store.snapshot import counts_sum
 from streamdp.store.store import Store
 
@@ -158,7 +158,7 @@ def _spent(job: Job) -> list[dict[str, float]] | None:
         return None
     at, known = _people.get(job, (-math.inf, None))
     if time.monotonic() - at >= PEOPLE_S:
-        counts = Store.people_by_share(config.store_path, config.cap_budget)
+        counts = ledger_status(config.store_path).spent
         known = [{"share": share, "people": people} for share, people in zip(SHARES, counts, strict=True)]
         _people[job] = time.monotonic(), known
     return known

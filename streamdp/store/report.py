@@ -19,9 +19,9 @@ from streamdp.database.opening import open_database
 from streamdp.errors import StoreMismatchError
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers
 from streamdp.ledger.ledger_rows import read_caps
+from streamdp.ledger.paging import spends_in
 from streamdp.ledger.periods import Cap, RenewingCap, budgets_of, parse_cap
 from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
-from streamdp.ledger.spends import spends_in
 from streamdp.ledger.subject_key import period_of
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
 from streamdp.store.tables import JOBS, SHARDS, STORE_FORMAT
@@ -74,7 +74,7 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
         if not caps:
             raise StoreMismatchError(f"no job in {database.name} has a cap")
         cap = parse_cap(caps[-1][0])
-        present = _present(cap, now)
+        present = cap.codes(np.array([time.time() if now is None else now])) if isinstance(cap, RenewingCap) else None
         classes = np.zeros(len(SHARES), dtype=np.int64)
         people = own = records = older = 0
         for keys, rows in spends_in(connection).every(connection):
@@ -101,20 +101,6 @@ def _job(connection: Connection, job: Row[Any]) -> JobStatus:
     shards = {f"{row.topic}/{row.partition}" if row.topic else "whole": (row.seq, row.position) for row in rows}
     last = max((row.committed_at for row in rows), default=0.0)
     return JobStatus(job.job, bool(job.capped), learned, refused, dead, last, shards)
-
-
-def people_by_share(connection: Connection, cap: Cap) -> tuple[int, ...]:
-    """Count people by the share of their cap that they have spent, in the present period; as `LedgerStatus.spent`."""
-    present = _present(cap, None)
-    classes = np.zeros(len(SHARES), dtype=np.int64)
-    for keys, rows in spends_in(connection).every(connection):
-        classes += _classes(rows if present is None else rows[period_of(keys) == present], cap)
-    return tuple(classes.tolist())
-
-
-def _present(cap: Cap, now: float | None) -> np.ndarray | None:
-    """The number of the present period; None for a cap that does not renew."""
-    return cap.codes(np.array([time.time() if now is None else now])) if isinstance(cap, RenewingCap) else None
 
 
 def _classes(rows: np.ndarray, cap: Cap) -> np.ndarray:

@@ -217,10 +217,7 @@ class Store:
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
         """Give subjects their own caps (see `Ledger.set_cap`), for all jobs. They are on disk when this returns.
 
-        Parameters
-        ----------
-        caps
-            The cap of each subject over all time, or its text. None gives a subject the ledger's cap again.
+        `caps` has the cap of each subject over all time, or its text. None gives a subject the ledger's cap again.
 
         Raises `BudgetError` for a cap that is malformed or of another kind, `StoreError` without a ledger or if spends
         are pending, and the errors of `commit_parts`.
@@ -239,14 +236,9 @@ class Store:
             self._ledger.mark_committed()
 
     def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
-        """Take ownership of shards, and return their last snapshots (None before the first commit).
+        """Take ownership of `shards`, with an owner or not; return their last snapshots (None before the first commit).
 
         Each shard gets its next epoch, so that commits of an earlier owner are refused from now on.
-
-        Parameters
-        ----------
-        shards
-            The shards, whether they have an owner or not.
 
         Raises `ConfigError` for anything else, and the errors of `commit_parts`.
         """
@@ -268,14 +260,8 @@ class Store:
     def claim_free(self, most: int, *, add: bool) -> Shard | None:
         """Claim a shard that no other open store has claimed so, and that another one may have left.
 
-        Parameters
-        ----------
-        most
-            The number of shards that may be held at the same time.
-        add
-            Whether a new shard may be added. A job without any gets its first one in any case.
-
-        Returns None if there is no such shard now. Raises the errors of `claim`.
+        At most `most` shards are held at the same time. If `add`, a new shard may be added; a job without any gets its
+        first one in any case. Returns None if there is no such shard now. Raises the errors of `claim`.
         """
         with self._transaction() as connection:
             last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.job == self.job, SHARDS.c.topic == WHOLE.topic)
@@ -289,12 +275,7 @@ class Store:
         return shard
 
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
-        """Return the last committed snapshot of a shard; None before its first commit.
-
-        Parameters
-        ----------
-        shard
-            The shard.
+        """Return the last committed snapshot of a `shard`; None before its first commit.
 
         Raises `StoreDamagedError` if the checksum fails.
         """
@@ -315,33 +296,18 @@ class Store:
     ) -> Snapshot:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
 
-        Returns what was committed.
-
-        Parameters
-        ----------
-        state, position, counts, letters
-            See `Part`.
-        within
-            See `commit_parts`.
-
-        Raises `ConfigError` for values of other types, and the errors of `commit_parts`.
+        Returns what was committed. For `state`, `position`, `counts` and `letters` see `Part`, and for `within`
+        `commit_parts`. Raises `ConfigError` for values of other types, and the errors of `commit_parts`.
         """
         if not (isinstance(state, Mapping) and isinstance(position, dict) and isinstance(counts, Counts)):
             raise ConfigError("commit: expected the state_dict of an estimator, a position of a source, and Counts")
         return self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)[WHOLE]
 
     def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> dict[Shard, Snapshot]:
-        """Commit several shards and the ledger's pending spends, or nothing. They are on disk when this returns.
+        """Commit `parts` of shards and the ledger's pending spends, or nothing. They are on disk when this returns.
 
-        Returns what was committed, by shard.
-
-        Parameters
-        ----------
-        parts
-            What to commit of each shard.
-        within
-            Called in the transaction with the connection and the largest number of these commits, to write what belongs
-            to them.
+        Returns what was committed, by shard. `within` is called in the transaction with the connection and the largest
+        number of these commits, to write what belongs to them.
 
         Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if other workers or
         jobs spent from the same subjects since, and all spends together are over a cap: then everything after the last
@@ -398,15 +364,10 @@ class Store:
         return snapshot_of(self.job, self.fingerprint, self._config, shard, columns)
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
-        """Write, for readers, how many records after the last commit wait in an open batch or window.
+        """Write, for readers, how many records after the last commit wait in an open batch or window, by shard.
 
-        This is no commit: the records are read again after a crash. Their number is public, because the number of
-        records of a stream is. It is not written for a shard that another worker has claimed since.
-
-        Parameters
-        ----------
-        waiting
-            The number of each shard.
+        This is no commit: the records are read again after a crash. The numbers in `waiting` are public, because the
+        number of records of a stream is. It is not written for a shard that another worker has claimed since.
 
         Raises `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write.
         """
@@ -417,12 +378,7 @@ class Store:
                     self._connection.execute(_NOTE, ours)
 
     def check_claims(self, shards: Iterable[Shard]) -> None:
-        """See that this store still owns shards, before something of them is shown elsewhere.
-
-        Parameters
-        ----------
-        shards
-            The shards.
+        """See that this store still owns `shards`, before something of them is shown elsewhere.
 
         Raises `FencedError` if another worker has claimed one since.
         """
@@ -433,12 +389,7 @@ class Store:
                     raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 
     def answers(self, hours: float) -> Answers:
-        """The answers of a service, which the transactions of commits remember.
-
-        Parameters
-        ----------
-        hours
-            How long they are remembered.
+        """The answers of a service, which the transactions of commits remember for so many `hours`.
 
         Raises `ConfigError` if the database is on a server and the environment has no subject key, and the errors of
         the key file.
@@ -454,13 +405,7 @@ class Store:
             self._ledger.rollback()
 
     def release(self, shards: Iterable[Shard]) -> None:
-        """Give shards up. Commits of them are refused until they are claimed again.
-
-        Parameters
-        ----------
-        shards
-            The shards, claimed or not.
-        """
+        """Give `shards` up, claimed or not. Commits of them are refused until they are claimed again."""
         for shard in shards:
             self._claims.pop(shard, None)
 
@@ -468,14 +413,8 @@ class Store:
     def snapshot(url_or_path: str | os.PathLike[str], job: str | None = None) -> Snapshot | None:
         """Return the last committed snapshot of a job with one shard; None before the first commit.
 
-        The job may be running: this only reads, and needs neither the lock nor the key.
-
-        Parameters
-        ----------
-        url_or_path
-            As in the constructor.
-        job
-            The name of the job. None: the only job of the database.
+        The job may be running: this only reads, and needs neither the lock nor the key. `url_or_path` is as in the
+        constructor; None as `job`: the only one of the database.
 
         Raises `StoreError` and its kinds; `StoreError` if there is no such store.
         """
@@ -490,10 +429,7 @@ class Store:
     def held_shards(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[int]:
         """Return the numbers of the shards that processes hold by `claim_free`. Only reads, like `snapshot`.
 
-        Parameters
-        ----------
-        url_or_path, job
-            As in `snapshot`.
+        `url_or_path` and `job` are as in `snapshot`.
         """
         database = open_database(url_or_path, job)
         with database.reading(STORE_FORMAT) as connection:
@@ -504,34 +440,13 @@ class Store:
 
     @staticmethod
     def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:
-        """Return the last commits, oldest first. Only reads, like `snapshot`.
+        """Return the last commits, at most `limit`, oldest first. Only reads, like `snapshot`.
 
-        Parameters
-        ----------
-        url_or_path, job
-            As in `snapshot`.
-        limit
-            The most commits to return.
+        `url_or_path` and `job` are as in `snapshot`.
         """
         database = open_database(url_or_path, job)
         with database.reading(STORE_FORMAT) as connection:
             return read_history(connection, limit, job, database.name)
-
-    @staticmethod
-    def people_by_share(url_or_path: str | os.PathLike[str], cap: Cap) -> tuple[int, ...]:
-        """Count people by the share of their cap that they have spent; see `report.SHARES`. Only reads.
-
-        Parameters
-        ----------
-        url_or_path
-            As in `snapshot`.
-        cap
-            The cap of the database.
-        """
-        from streamdp.store.report import people_by_share
-
-        with open_database(url_or_path, None).reading(STORE_FORMAT) as connection:
-            return people_by_share(connection, cap)
 
     def close(self) -> None:
         """Close without a commit: what was learned since the last commit was never visible and is discarded.

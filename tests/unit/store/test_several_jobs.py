@@ -310,7 +310,7 @@ def test_status_and_export_count_people_and_name_none(place: str) -> None:
         found = ledger_status(place)
     assert (found.people, found.own_caps, found.records) == (10, 2, 16)
     # 1/3 for six of them; p2 has 2/3, p1 2.4/3, p0 all, p3 all of its own cap, p4 more than that.
-    assert found.spent == Store.people_by_share(place, THREE) == (0, 5, 1, 1, 3)
+    assert found.spent == (0, 5, 1, 1, 3)
     assert {job.job: job.learned for job in found.jobs} == {"late": 12, "delay": 4}
     assert found.jobs[1].shards == {"whole": (1, json.dumps({"row": 12}))}
     _, *rows = export_rows(place)
