@@ -413,7 +413,7 @@ def run_job(config: JobConfig, rows: int) -> None:
     """From nothing to a committed model, put together as `streamdp run` does."""
     for old in Path(config.store_path).parent.glob("speed.db*"):
         old.unlink()
-    source = config.build_source(config.build_schema())
+    source = config.source.build(config.build_schema())
     with Store(
         config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text()
     ) as store:

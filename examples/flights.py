@@ -74,7 +74,7 @@ def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progres
     def listen(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         run.add(total(snapshot.counts), measures or {})
 
-    source = config.build_source(config.build_schema())
+    source = config.source.build(config.build_schema())
     dead_letters = config.source.build_dead_letters()
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator(store.ledger)
@@ -91,7 +91,7 @@ def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progres
 
 def stream(config: JobConfig) -> Iterator[Batch]:
     """The encoded records of the job, a commit's worth at a time."""
-    source = config.build_source(config.build_schema())
+    source = config.source.build(config.build_schema())
     while not source.finished:
         yield source.poll(config.commit.records, 1.0)
     source.close()

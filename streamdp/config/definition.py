@@ -13,12 +13,11 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from river.base import Classifier
 
 from streamdp import estimators
-from streamdp.config.model import ModelConfig, build_loss
+from streamdp.config.model import ModelConfig, ValidationConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
 from streamdp.config.trust import STATISTICS, trust_of
-from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streamdp.config.letters import BadRecordsConfig
+from streamdp.config.settings import BadRecordsConfig
 from streamdp.data.records import PACKED
 from streamdp.errors import SourceError
 
@@ -208,7 +208,6 @@ class FileSourceConfig(BadRecordsConfig):
 
     @property
     def _stored_folder(self) -> bool:
-        """Whether the path is a folder of an object store."""
         return isinstance(self.path, str) and "://" in self.path and self.path.endswith("/")
 
     def _build_one(self, path: str, encoder: Encoder) -> RecordFile:

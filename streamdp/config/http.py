@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from streamdp.config.kafka import KafkaClientConfig
-from streamdp.config.letters import DeadLettersConfig
-from streamdp.config.settings import Settings
+from streamdp.config.settings import DeadLettersConfig, Settings
 
 if TYPE_CHECKING:
     from connectors.reporttopic import ReportTopic

@@ -40,7 +40,6 @@ from streamdp.privacy.guarantees import PureDP, parse_budget
 from streamdp.runtime.defaults import COMMIT_RECORDS
 
 if TYPE_CHECKING:
-    from streamdp.data.records import Encoder, Source
     from streamdp.data.schema import Schema
     from streamdp.store.store import Store
 
@@ -280,18 +279,6 @@ class JobConfig(Definition):
             return self._encoder(self.schema_.model_copy(update={"subject": None}))
         return self._encoder(self.schema_)
 
-    def build_source(self, encoder: Encoder) -> Source:
-        """Open the source of a job that reads a file or a Redis stream; `build_schema` makes the `encoder`.
-
-        Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
-        """
-        if not isinstance(self.source, FileSourceConfig | RedisSourceConfig):
-            raise ConfigError(
-                "source.type: expected the type of a file, or redis; use `streamdp run` for a job that reads Kafka, "
-                "`streamdp serve` for one that learns from requests, `streamdp spark run` for one that Spark reads"
-            )
-        return self.source.build(encoder)
-
     def located(self, folder: Path) -> JobConfig:
         """Return a copy with absolute paths: relative ones start from `folder`."""
 
@@ -381,7 +368,6 @@ def make_config(settings: Mapping[str, Any]) -> JobConfig:
 
 @cache
 def _names() -> list[str]:
-    """The names of all settings."""
     described = JobConfig.model_json_schema(by_alias=True)
     return [name for part in (described, *described["$defs"].values()) for name in part.get("properties", ())]
 

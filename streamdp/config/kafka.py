@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import closing
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, ValidationInfo, field_validator
 
-from streamdp.config.letters import BadRecordsConfig
-from streamdp.config.settings import Settings
+from streamdp.config.settings import BadRecordsConfig, Settings, SourceOptions, secret
 from streamdp.data.records import Shard
 from streamdp.errors import ConfigError
 
@@ -29,36 +25,6 @@ BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""
 
 _AT_ONCE = 500  # messages in memory, which may be large
-
-_SECRETS = ("password", "token", "secret", "jaas")
-
-
-class SourceOptions(Settings):
-    """Options of a source's client, among which there may be secrets.
-
-    `options`: a value may be `{env: NAME}` or `{file: PATH}`; a password must be.
-    """
-
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("options")
-    @classmethod
-    def _no_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
-        for name, value in options.items():
-            problem = None
-            if isinstance(value, Mapping):
-                if len(value) != 1 or not {"env", "file"}.issuperset(value):
-                    problem = "expected a value, {env: NAME} or {file: PATH}"
-            elif any(word in name.lower() for word in _SECRETS):
-                problem = "a secret must be {env: NAME} or {file: PATH}; do not write it here"
-            if problem is not None:
-                detail = InitErrorDetails(type=PydanticCustomError("option", problem), loc=(name,), input=None)
-                raise ValidationError.from_exception_data("options", [detail])  # it locates the option
-        return options
-
-    def client_options(self) -> dict[str, Any]:
-        """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
-        return {name: secret(f"source.options.{name}", value) for name, value in self.options.items()}
 
 
 class KafkaClientConfig(SourceOptions):
@@ -293,21 +259,3 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
 
         topic = self.publish_topic
         return None if topic is None else SnapshotTopic(topic, self.servers, self.security_options())
-
-
-def secret(name: str, value: Any) -> Any:
-    """The `value` of a setting, read from the environment or a file if it says so.
-
-    Raises `ConfigError`, with the `name` of the setting, if it cannot be read.
-    """
-    if not isinstance(value, Mapping):
-        return value
-    if "env" in value:
-        found = os.environ.get(str(value["env"]))
-        if found is None:
-            raise ConfigError(f"{name}: the environment variable {value['env']} is not set")
-        return found
-    try:
-        return Path(str(value["file"])).read_text(encoding="utf-8").rstrip("\n")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{name}: cannot read the file {value['file']}") from None

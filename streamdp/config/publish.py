@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from streamdp.config.kafka import KafkaClientConfig, secret
-from streamdp.config.settings import Settings
+from streamdp.config.kafka import KafkaClientConfig
+from streamdp.config.settings import Settings, secret
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:

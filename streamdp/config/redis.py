@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamdp.config.kafka import secret
-from streamdp.config.letters import BadRecordsConfig
+from streamdp.config.settings import BadRecordsConfig, secret
 
 if TYPE_CHECKING:
     from connectors.redis import RedisSource

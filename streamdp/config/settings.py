@@ -1,6 +1,22 @@
-"""The base class of all parts of a job configuration."""
+"""What several parts of a job configuration share: immutable settings, secrets, and what becomes of bad records."""
 
-from pydantic import BaseModel, ConfigDict
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from streamdp.errors import ConfigError
+from streamdp.runtime.defaults import BAD_SHARE
+
+if TYPE_CHECKING:
+    from connectors.letterfile import DeadLetterFile
+
+_SECRETS = ("password", "token", "secret", "jaas")
 
 
 class Settings(BaseModel):
@@ -10,3 +26,86 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class DeadLettersConfig(Settings):
+    """Where the positions of bad records are kept.
+
+    - `dead_letters`: a file for the positions of bad records. None: they are only counted.
+    """
+
+    dead_letters: str | None = None
+
+    def build_dead_letters(self) -> DeadLetterFile | None:
+        """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
+        from connectors.letterfile import DeadLetterFile
+
+        return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
+
+
+class BadRecordsConfig(DeadLettersConfig):
+    """Bad records: the share that stops a run, and what is kept of them. See `DeadLettersConfig`.
+
+    Parameters
+    ----------
+    max_bad_share
+        Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
+        anything is spent. None: no limit.
+    keep_payload
+        Whether dead letters hold the raw bad records, which are personal data.
+    """
+
+    max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)
+    keep_payload: bool = False
+
+    @model_validator(mode="after")
+    def _has_place(self) -> Self:
+        if self.keep_payload and not any(getattr(self, place, None) for place in ("dead_letters", "dead_letter_topic")):
+            raise ValueError("keep_payload needs dead_letters, or another place for the payloads")
+        return self
+
+
+class SourceOptions(Settings):
+    """Options of a source's client, among which there may be secrets.
+
+    `options`: a value may be `{env: NAME}` or `{file: PATH}`; a password must be.
+    """
+
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            problem = None
+            if isinstance(value, Mapping):
+                if len(value) != 1 or not {"env", "file"}.issuperset(value):
+                    problem = "expected a value, {env: NAME} or {file: PATH}"
+            elif any(word in name.lower() for word in _SECRETS):
+                problem = "a secret must be {env: NAME} or {file: PATH}; do not write it here"
+            if problem is not None:
+                detail = InitErrorDetails(type=PydanticCustomError("option", problem), loc=(name,), input=None)
+                raise ValidationError.from_exception_data("options", [detail])  # it locates the option
+        return options
+
+    def client_options(self) -> dict[str, Any]:
+        """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
+        return {name: secret(f"source.options.{name}", value) for name, value in self.options.items()}
+
+
+def secret(name: str, value: Any) -> Any:
+    """The `value` of a setting, read from the environment or a file if it says so.
+
+    Raises `ConfigError`, with the `name` of the setting, if it cannot be read.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    if "env" in value:
+        found = os.environ.get(str(value["env"]))
+        if found is None:
+            raise ConfigError(f"{name}: the environment variable {value['env']} is not set")
+        return found
+    try:
+        return Path(str(value["file"])).read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{name}: cannot read the file {value['file']}") from None

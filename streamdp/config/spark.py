@@ -6,8 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamdp.config.kafka import SourceOptions
-from streamdp.config.settings import Settings
+from streamdp.config.settings import Settings, SourceOptions
 from streamdp.runtime.defaults import BAD_SHARE
 
 

@@ -164,7 +164,6 @@ def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator]
 
 
 def _counting(cap: Cap, budget: ApproxDP) -> Cap:
-    """A cap that can count such budgets."""
 
     def filled(limit: Budget) -> Budget:
         if not isinstance(limit, PureDP):

@@ -17,6 +17,7 @@ import yaml
 from connectors.redis import RedisSource
 from servers.redis import Redis
 from streamdp.config.job import JobConfig, make_config
+from streamdp.config.redis import RedisSourceConfig
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 from streamdp.store.store import Store
 from tests.support.commands import Quick, environment
@@ -49,8 +50,8 @@ def settings(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 
 def source(settings: dict[str, Any]) -> RedisSource:
     job: JobConfig = make_config(settings)
-    made: Any = job.build_source(job.build_schema())
-    return made
+    assert isinstance(job.source, RedisSourceConfig)
+    return job.source.build(job.build_schema())
 
 
 def fill(client: redis.Redis, stream: str, count: int, first: int = 1) -> None:

@@ -11,10 +11,9 @@ from pydantic import BaseModel
 from streamdp.config.definition import Definition, Former, Promise, StoredDefinition
 from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig, make_config
-from streamdp.config.kafka import KafkaClientConfig, SourceOptions
-from streamdp.config.letters import BadRecordsConfig, DeadLettersConfig
+from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.schema import DescribedConfig
-from streamdp.config.settings import Settings
+from streamdp.config.settings import BadRecordsConfig, DeadLettersConfig, Settings, SourceOptions
 from streamdp.config.yaml12 import Document
 from tests.support.documents import blocks
 from tests.support.paths import ROOT
