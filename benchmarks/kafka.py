@@ -31,7 +31,7 @@ from benchmarks.speed import README, Row, machine, shown
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
-from streamdp.cli.collector import rare_collections
+from streamdp.cli.start import rare_collections
 from streamdp.data.records import Shard
 from streamdp.data.schema import Schema
 from streamdp.runtime.protocols import Observer

@@ -77,7 +77,6 @@ def text_form(path: str, assignments: Sequence[str]) -> FileSourceConfig:
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given."""
     nested = {key: _given(value) if isinstance(value, dict) else value for key, value in settings.items()}
     return {key: value for key, value in nested.items() if value not in (None, {})}
 

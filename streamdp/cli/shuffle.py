@@ -232,5 +232,4 @@ def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None])
 
 
 def _tell(event: str, **numbers: Any) -> None:
-    """Print an event as one line of JSON."""
     print(json.dumps({"event": event} | numbers), flush=True)

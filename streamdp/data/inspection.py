@@ -5,6 +5,7 @@ The counts are measured on private records and are not private. They are for the
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +15,14 @@ import polars as pl
 
 from streamdp.data.columns import Faults, blank, codes
 from streamdp.data.declaration import MISSING, OTHER, spellings, without_blanks
-from streamdp.data.likeness import Likeness
 from streamdp.data.records import Batch, Position
 from streamdp.data.schema import Schema
 
 OFTEN = 0.1
 """The share of values that is worth a warning."""
 _ENOUGH = 50
+_APART, _SURE = 0.25, 4.0
+"""The difference of two means, in standard deviations, that is worth a warning, and in standard errors."""
 
 
 @dataclass
@@ -55,6 +57,46 @@ class _Form:
             self.texts = column.cast(pl.String).filter(~column.cast(pl.String).is_in(list(declared))).n_unique()
 
 
+class _Likeness:
+    """The means of one column in two groups of records, those that fit and those that are left out.
+
+    Each category in `levels` is a column of zeros and ones. Without levels, the column is a number.
+    """
+
+    def __init__(self, levels: tuple[str, ...] = ()) -> None:
+        self._levels = levels
+        self._sums = np.zeros((2, 3, max(1, len(levels))))
+
+    def add(self, values: np.ndarray, kept: np.ndarray) -> None:
+        """Add records: numbers, or codes of categories, and whether each is `kept`, (n,) both.
+
+        For NaN or values below 0, the column has no declared value.
+        """
+        known = values >= 0 if self._levels else np.isfinite(values)
+        for group, rows in enumerate((values[known & kept], values[known & ~kept])):
+            if self._levels:
+                counts = np.bincount(rows.astype(np.int64), minlength=len(self._levels))
+                self._sums[group] += np.stack([np.full(len(counts), len(rows)), counts, counts])
+            else:
+                self._sums[group] += np.array([len(rows), rows.sum(), np.square(rows).sum()])[:, None]
+
+    def difference(self) -> str:
+        """How the records that are left out differ, as words; empty if they do not, or if too few are known."""
+        n, total, square = self._sums.swapaxes(0, 1)
+        if n.min() < 2:
+            return ""
+        mean = total / n
+        spread = np.sqrt(np.maximum((square / n - mean**2).mean(axis=0), 1e-300))
+        apart = (mean[1] - mean[0]) / spread
+        level = int(np.argmax(np.abs(apart)))
+        sure = abs(apart[level]) / math.sqrt(float((1 / n[:, level]).sum())) > _SURE
+        if abs(apart[level]) < _APART or not sure:
+            return ""
+        if self._levels:
+            return f"{'more' if apart[level] > 0 else 'less'} often {self._levels[level]!r}"
+        return f"{'larger' if apart[level] > 0 else 'smaller'} on average"
+
+
 class Inspection:
     """An encoder that counts what it encodes. It gives a source the place of the schema; see `records.Encoder`."""
 
@@ -75,7 +117,7 @@ class Inspection:
         self.unended: Sequence[str] = ()
         """The files with a last line without its end, which is not read."""
         self._forms = {name: _Form() for name in schema.features}
-        self._likeness: dict[str, Likeness] = {}
+        self._likeness: dict[str, _Likeness] = {}
 
     @property
     def expected(self) -> int:
@@ -107,7 +149,7 @@ class Inspection:
         batch = self._schema.encode(frame, positions, position)
         kept = np.isin(positions, [letter.position for letter in batch.dead], invert=True)
         for name, found in self.columns_found.items():
-            self._likeness.setdefault(name, Likeness(tuple(found.seen))).add(values[name], kept)
+            self._likeness.setdefault(name, _Likeness(tuple(found.seen))).add(values[name], kept)
             found.dropped = self._likeness[name].difference()
         return batch
 

@@ -7,7 +7,7 @@ Here every constant comes from the declaration, so the encoding of a record depe
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -94,10 +94,11 @@ class Schema:
         time: TimeColumn | None = None,
         missing_values: Collection[str] = (),
     ) -> None:
-        _check_kinds(features, {"target": target, "subject": subject, "budget": budget}, time)
+        if not isinstance(features, Mapping):
+            raise SchemaError(f"features: expected declarations by name, got {type(features).__name__}")
         self.declarations = {n: declaration(n, d) for n, d in features.items() if not _is_product(n, d)}
         self.features = {name: declared.values for name, declared in self.declarations.items()}
-        self.blanks = frozenset(_texts(missing_values))
+        self.blanks = frozenset(missing_values)
         self.target = target
         self.target_bounds = None if target_bounds is None else declared_bounds(target, target_bounds)
         self.target_scale = number("target_scale", target_scale)
@@ -109,8 +110,6 @@ class Schema:
         self.time = time
         if not self.features:
             raise SchemaError("expected at least one feature")
-        if not isinstance(subject_type, str) or subject_type not in ("text", "integer"):
-            raise SchemaError("subject_type: expected text or integer")
         if not (math.isfinite(self.target_scale) and self.target_scale > 0):
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
         if self.classes is not None and (target_bounds, target_scale, target_decimal) != (None, 1.0, None):
@@ -309,26 +308,9 @@ def _known(column: pl.Series, code_of: Mapping[str, int], faults: Faults, reason
     return found
 
 
-def _check_kinds(features: Any, columns: Mapping[str, Any], time: Any) -> None:
-    if not isinstance(features, Mapping):
-        raise SchemaError(f"features: expected declarations by name, got {type(features).__name__}")
-    for what, column in columns.items():
-        if not isinstance(column, str) and (column is not None or what == "target"):
-            raise SchemaError(f"{what}: expected the name of a column, got {type(column).__name__}")
-    if not isinstance(time, TimeColumn | None):
-        raise SchemaError(f"time: expected a TimeColumn or None, got {type(time).__name__}")
-
-
 def _is_product(name: str, declared: Any) -> bool:
     """Whether a feature is a product. Raises `SchemaError` if something else is declared of it, too."""
     product = isinstance(declared, Mapping) and declared.get("product") is not None
     if product and any(value is not None for key, value in declared.items() if key != "product"):
         raise SchemaError(f"{name!r}: expected product alone")
     return product
-
-
-def _texts(missing_values: Any) -> list[str]:
-    listed = isinstance(missing_values, Sequence | Set) and not isinstance(missing_values, str)
-    if not listed or not all(isinstance(text, str) for text in missing_values):
-        raise SchemaError("missing_values: expected a list of texts")
-    return list(missing_values)

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from streamdp.cli.collector import rare_collections
+from streamdp.cli.start import rare_collections
 from tests.support.paths import ROOT
 
 
@@ -37,4 +37,4 @@ def test_the_library_leaves_the_collector_alone() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Import | ast.ImportFrom) and "gc" in [name.name for name in node.names]
     ]
-    assert found == ["streamdp/cli/collector.py"]
+    assert found == ["streamdp/cli/start.py"]

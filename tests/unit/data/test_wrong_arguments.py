@@ -31,18 +31,9 @@ def schema(**options: Any) -> Schema:
     [
         ({"features": 5}, "features: expected declarations by name, got int"),
         ({"features": [("a", (0, 1))]}, "features: expected declarations by name, got list"),
-        ({"target": None}, "target: expected the name of a column, got NoneType"),
-        ({"target": ["y"]}, "target: expected the name of a column, got list"),
-        ({"subject": b"s"}, "subject: expected the name of a column, got bytes"),
-        ({"budget": 5}, "budget: expected the name of a column, got int"),
-        ({"time": "t"}, "time: expected a TimeColumn or None, got str"),
-        ({"subject_type": ["text"]}, "subject_type: expected text or integer"),
         ({"target_scale": None}, "target_scale: expected a number, got NoneType"),
         ({"target_scale": 10**400}, "target_scale: expected a number that fits a double"),
         ({"classes": np.array(5)}, "expected non-empty strings"),
-        ({"missing_values": 5}, "missing_values: expected a list of texts"),
-        ({"missing_values": "NA"}, "missing_values: expected a list of texts"),
-        ({"missing_values": [None]}, "missing_values: expected a list of texts"),
     ],
     ids=str,
 )
