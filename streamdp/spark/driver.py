@@ -10,24 +10,9 @@ what they have spent; the executors learn; the driver opens one result of each s
 the spends and the number of the batch together. Only then is anything shown. If any step fails, nothing of the attempt
 is kept: the driver goes back to the last commit, and Spark repeats the batch with fresh keys and fresh noise.
 
-Who sees what of an attempt
----------------------------
-* An executor's process: the raw records of its shards, their noise and its results. It forgets them with the task.
-* The disks of executors: the raw records, in Spark's shuffle files, in its cache and in what it spills, until the batch
-  ends, when the driver has them removed; states and spends that are committed; results as ciphertexts; with one model,
-  the query points of the attempt. Spark can encrypt all of it (spark.io.encryption.enabled). An attempt that fails may
-  leave shuffle files until the driver's JVM collects garbage; a killed process leaves files to the cluster's manager.
-* The memory of executors: Spark does not overwrite what it frees, so raw records may be there until a process ends.
-* The driver: the names of the people in a batch, in memory, with a cap; the opened results, in memory, and with one
-  model the opened partial sums, each of which it adds and forgets.
-* The driver's disks: the store, which has what any store has; in temporary files of Spark, committed states, hashed
-  spends and the query points of a large model; Spark's checkpoint, which has positions in the source; event logs and
-  plans, which have names of columns, the job's public settings and counts of rows.
-* A second attempt, a speculative copy of a task, or a task whose answer was lost: a ciphertext that nobody can open.
-
 So of all attempts to learn a record, the one that is committed is the one that is seen: one draw of noise, one spend.
-This holds for everybody except an intruder who reads the memory of an executor while it learns, or, with one model, its
-disks, which have the raw records then; the statement says that people must trust these machines.
+docs/howto/spark.md says what each machine and each disk sees of an attempt; the statement says that people must trust
+these machines.
 """
 
 from __future__ import annotations
@@ -270,7 +255,6 @@ class Driver:
         return learner
 
     def _summed(self, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
-        """Add the noise to the sums of statistics."""
         learner, counts = self._learner(), counts_sum(result.counts for result in results)
         learner.add_sums([result.state for result in results], counts.learned)
         learner.n_refused += counts.refused

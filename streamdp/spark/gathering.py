@@ -9,14 +9,9 @@ partial sums and the noise, once.
 **Sums are exact.** What is added is rounded to a grid or is a whole number, so the sum does not depend on how the
 records are divided or on the order of additions. The release is that of one process.
 
-**What is not noised** are the partial sums, or, of `Shuffle*`, only by the bits of the shard's own people. They leave
-an executor's process as sealed boxes only, which the driver's memory can open (`streamdp.spark.sealing`). So executors
-cannot add them for each other, and the driver opens one box of each shard.
-
-**A question holds the query point**, which follows from noisy sums. Query points go to executors in Spark's tasks, in
-the clear, and may be on their disks, where the raw records of the batch are. If a batch fails and is repeated, the
-query points of both attempts, which have different noise, were there; the statement says that people must trust these
-disks.
+**Partial sums have no noise**, or, of `Shuffle*`, only the bits of the shard's own people. They leave an executor's
+process sealed (`streamdp.spark.sealing`), so the driver opens one box of each shard. Query points, which follow from
+noisy sums, go to executors in the clear. Record 8 of docs/decisions says what that shows to disks.
 
 **Every question is asked of the same records.** Spark may lose a cached block and make it again. If the source or its
 order changed in between, a record could be heard in another batch, or twice. So each answer has the digests of the

@@ -160,14 +160,9 @@ class StreamLearner:
         return self._driver.dead_letters
 
     def learn(self, frame: DataFrame, batch: int) -> None:
-        """Learn a batch of the stream, unless it is committed. Spark calls it.
+        """Learn the records of a `frame`, the `batch` of the stream with this number, unless it is committed.
 
-        Parameters
-        ----------
-        frame
-            The records of the batch.
-        batch
-            Its number. Raises what `Driver.learn` raises, and `ConfigError` for a batch of another checkpoint.
+        Spark calls it. Raises what `Driver.learn` raises, and `ConfigError` for a batch of another checkpoint.
         """
         with self._learning:
             try:
@@ -196,12 +191,7 @@ class StreamLearner:
             self._driver.learn(frame, {"frames": [], **before, "query": query, "batch": batch})
 
     def wait(self, timeout_s: int | None = None) -> bool:
-        """Wait until the stream ends; return whether it has ended.
-
-        Parameters
-        ----------
-        timeout_s
-            How long to wait, in seconds. None: no limit.
+        """Wait for `timeout_s` seconds (None: no limit) until the stream ends; return whether it has ended.
 
         Raises the error that ended it: one of streamdp as it is, and `SourceError` for one of Spark.
         """

@@ -72,7 +72,6 @@ def _predictor(text: str) -> Predictor:
 
 
 def _predicted(text: str, records: pa.Array) -> pa.Array:
-    """Predictions for an array of structs, as an array of structs."""
     predictor = _predictor(text)
     names = predictor.columns
     frame = pl.DataFrame(

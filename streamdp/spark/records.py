@@ -100,7 +100,6 @@ def canonical(subjects: pl.Series, subject_type: str) -> list[str | None]:
 
 
 def _sharding(subject_type: str, key: bytes, shards: int) -> Any:
-    """A function of Spark that computes the shards of subjects."""
 
     def shard(subjects: pa.Array) -> pa.Array:
         texts = canonical(pl.Series(pl.from_arrow(subjects)), subject_type)

@@ -1,14 +1,9 @@
 """Results of executors on their way to the driver: encrypted, so that only the driver's memory can open them.
 
-Whatever a task returns, Spark may keep for a while: in the memory and on the disks of executors, in those of the
-driver's JVM, and in temporary files of the driver. It may also run a task twice, and then two results exist that have
-different noise for the same records. Two draws for one record are two releases.
-
-So each attempt of a batch has a fresh pair of keys. Executors get the public key, with which they can seal and not
-open. The private key is in the memory of the driver's process only, and it is dropped with the attempt. The driver
-opens the one result of a shard that Spark hands to it. Every other result stays a ciphertext that nobody can open.
-
-The sealed box is that of libsodium (X25519, XSalsa20 and Poly1305), by the package PyNaCl.
+Spark may keep what a task returns, and may run a task twice: two draws of noise for one record would be two releases.
+So each attempt of a batch has a fresh pair of keys, and the driver opens one result of each shard. Every other one is
+a ciphertext that nobody can open: record 8 of docs/decisions has the argument. The sealed box is that of
+libsodium (X25519, XSalsa20 and Poly1305), by the package PyNaCl.
 """
 
 from __future__ import annotations
