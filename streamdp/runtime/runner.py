@@ -158,16 +158,11 @@ class Runner:
             calls.stop()
 
     def run(self, max_records: int | None = None) -> Counts:
-        """Learn until the source ends, and return the committed counts.
+        """Learn until the source ends, or for `max_records`; return the committed counts.
 
         In the main thread, SIGINT and SIGTERM stop the run as `stop` does; a second SIGINT raises `KeyboardInterrupt`
         at once. If the source raises `SourceError`, what was learned is committed before the error is raised. Any
         other error is raised at once and leaves the last commit as it is.
-
-        Parameters
-        ----------
-        max_records
-            Stop after this many records; None to read to the end.
 
         Raises `ConfigError` if the estimator has learned records that the store does not know, and in place of the
         commit of a state that is not finite. Raises `StoreUnavailableError` if a call of the store has not returned 20

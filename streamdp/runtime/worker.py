@@ -168,15 +168,9 @@ class Worker:
     def run(self, max_records: int | None = None, idle_seconds: float | None = None) -> int:
         """Learn until `stop` is called, and return the number of records that were polled and committed.
 
-        In the main thread, SIGINT and SIGTERM stop the run as `stop` does.
-
-        Parameters
-        ----------
-        max_records
-            Stop after about this many records; None for no end.
-        idle_seconds
-            Stop if no record came for this long, also because this worker has no shard; None for no end. The time to
-            join the group does not count.
+        In the main thread, SIGINT and SIGTERM stop the run as `stop` does. It also stops after about `max_records`, and
+        if no record came for `idle_seconds`, also because this worker has no shard; None for no end. The time to join
+        the group does not count.
 
         Raises `SourceError`, `TooManyBadRecordsError` and `StoreError`, after it has committed what it could.
         """
@@ -528,7 +522,6 @@ class Worker:
         self._tell_assigned()
 
     def _call(self, call: Callable[[], T]) -> T:
-        """Call the store until it answers."""
         return self._result(self._submit(partial(self._thread.retry, call)))
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:

@@ -60,7 +60,6 @@ def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
 
 
 def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
-    """As `queries.read_snapshots`."""
     driver.row_factory = _row
     jobs = driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall()
     if expected is None and not jobs:  # its first job begins at this moment
