@@ -86,9 +86,6 @@ class FileList(Source):
         self._unended = [name for name in self._unended if name in self._paths[:done]]
         self._file.seek(inside)
 
-    def commit(self, position: Position) -> None:
-        """See `records.Source.commit`. Nothing to do: files have no broker."""
-
     def close(self) -> None:
         """Stop. Safe to call twice."""
         self._file.close()

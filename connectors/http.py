@@ -314,9 +314,6 @@ class HTTPSource(Source):
             call.reasons.clear()
         self._records, self._place = records, position.get("place")
 
-    def commit(self, position: Position) -> None:
-        """See `Source.commit`; `acknowledge` answers the callers."""
-
     def close(self) -> None:
         """Accept no calls any more; those in the queue are still polled."""
         with self._change:

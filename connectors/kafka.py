@@ -105,6 +105,8 @@ class KafkaSource(ShardedSource):
         self._polls = 0
         self._topic_id: str | None = None
         self._watch = TopicWatch(topic, bootstrap_servers, options or {})
+        self.lag = self._watch.lag
+        """See `TopicWatch.lag`. It never waits for a broker."""
         self._group: GroupClient
         if client == "confluent":
             from connectors.kafkafast import FastGroup
@@ -306,13 +308,6 @@ class KafkaSource(ShardedSource):
     def commit(self, positions: Mapping[Shard, Position]) -> None:
         """See `ShardedSource.commit`. Lag tools read these offsets; an error is ignored."""
         self._group.commit({shard.partition: position["offset"] for shard, position in positions.items()})
-
-    def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
-        """The number of messages after these positions, as of a few seconds ago: also those of open transactions.
-
-        Returns no entry for a shard of which it is not known. It never waits for a broker, and any thread may call it.
-        """
-        return self._watch.lag(positions)
 
     def close(self) -> None:
         self._listener = None

@@ -222,9 +222,6 @@ class RecordFile(Source):
             self._block = self._decoded(records)
         return all(self._passed[reason] == self._bad[reason] for reason in ("malformed_quotes", "too_long"))
 
-    def commit(self, position: Position) -> None:
-        """See `records.Source.commit`. Nothing to do: a file has no broker."""
-
     def close(self) -> None:
         """Stop, also while following. Safe to call twice."""
         self._closed = True

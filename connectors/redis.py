@@ -174,9 +174,6 @@ class RedisSource(Source):
             raise SourceError(f"expected a position of the Redis stream {self._stream!r}, got another one")
         self._id, self._row, self._at_end = at, row, False
 
-    def commit(self, position: Position) -> None:
-        """See `records.Source.commit`. Nothing to do: the store has the position."""
-
     def close(self) -> None:
         """Stop, also while following. Safe to call twice."""
         self._closed = True

@@ -15,10 +15,7 @@ from pathlib import Path
 import typer
 
 import streamdp.cli.check
-import streamdp.cli.export
 import streamdp.cli.init
-import streamdp.cli.plan
-import streamdp.cli.plot
 import streamdp.cli.produce
 import streamdp.cli.run
 import streamdp.cli.serve

@@ -1,4 +1,4 @@
-"""The commands that read a job's store: `status`, `statement`, `weights` and `predict`. They never change it."""
+"""Commands that read the store of a job, and never change it: from `status` to `export`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import math
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +22,7 @@ from streamdp.cli.common import (
     say,
     store_of,
 )
+from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamdp.store.reading import Sink
@@ -202,6 +204,90 @@ def predict(
     bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column, written=form)
     if bad:
         say(f"{bad} rows do not fit the schema and have no prediction")
+
+
+@app.command(epilog="Example: streamdp plot late.yaml -o late.png --log run.jsonl")
+def plot(
+    store: StorePath,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write: .png, .svg or .html.")
+    ] = "model.png",
+    log: Annotated[
+        str | None, typer.Option(help="What `streamdp run` printed: its measures on a public holdout are drawn.")
+    ] = None,
+    job: JobName = None,
+    level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
+) -> None:
+    """Draw weights, statistics, counts and measured errors."""
+    from streamdp.serving.doubts import doubts
+    from streamdp.serving.plots import draw, measured, write
+    from streamdp.serving.publish import committed
+    from streamdp.store.store import Store
+
+    store, job = store_of(store, job)
+    try:
+        lines = [] if log is None else Path(log).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"--log {log}: cannot be read as text") from None
+    model = committed(store, job)
+    figure = draw(model, Store.history(store, job=job), measured(lines), level)
+    verdict = [] if model.quality is None else [model.quality.sentence()]
+    verdict += [] if model.change is None else [model.change]
+    below = [*verdict, *doubts(model.estimator, model.snapshot.counts), model.statement()]
+    write(figure, output, "\n".join(below))
+    say(f"wrote {output}")
+
+
+@app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")
+def export(
+    what: Annotated[
+        str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
+    ],
+    to: Annotated[Literal["json", "python", "sql", "onnx", "pmml", "mlflow"], typer.Option(help="The language.")],
+    output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write; mlflow: a folder.")] = None,
+    table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
+    job: JobName = None,
+) -> None:
+    """Write the model in another language.
+
+    It has its statement, and predicts the same there.
+    """
+    import streamdp
+    from streamdp.database.durable import write_durably
+    from streamdp.serving.export import WRITERS, exported_model
+    from streamdp.serving.publish import committed
+
+    model = streamdp.load(what) if _is_saved(what) else committed(*store_of(what, job))
+    written = WRITERS[to](exported_model(model), table)
+    if isinstance(written, dict):
+        _write_folder(output, written)
+    elif output is None:
+        sys.stdout.buffer.write(written if isinstance(written, bytes) else written.encode())
+        return
+    else:
+        write_durably(output, written)
+    say(f"wrote {output}")
+
+
+def _write_folder(folder: str | None, files: dict[str, str]) -> None:
+    from streamdp.database.durable import write_durably
+
+    if folder is None or Path(folder).exists():
+        came = "none" if folder is None else f"{folder!r}, which exists"
+        raise ConfigError(f"export: expected a new folder in --output, got {came}")
+    for name, text in files.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(str(path), text)
+
+
+def _is_saved(what: str) -> bool:
+    """Whether it is a file of `save`, which begins as JSON does."""
+    path = Path(what)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
 
 
 def _print_json(value: Any) -> None:

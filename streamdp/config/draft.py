@@ -15,7 +15,7 @@ from typing import Literal
 
 import polars as pl
 
-from connectors.textform import TextForm
+from connectors.textform import TextForm, usual_numbers
 from streamdp.config.file import stem
 from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, Trust, usual_trust
 from streamdp.errors import ConfigError, suggestion
@@ -103,18 +103,13 @@ def plain_numbers(columns: Sequence[DraftColumn]) -> tuple[list[DraftColumn], st
     if not found or found[0] == (".", ",") != found[-1]:
         return None
     decimal, thousands = found[0]
-    plain = [
-        replace(
-            column,
-            values=column.values.str.replace_all(thousands or " ", "", literal=True).str.replace(
-                decimal, ".", literal=True
-            ),
-        )
-        if any(column is one for one in asked)
-        else column
-        for column in columns
-    ]
-    return plain, decimal, thousands
+    usual = usual_numbers(decimal, thousands)
+
+    def plain(column: DraftColumn) -> DraftColumn:
+        values = pl.DataFrame({column.name: column.values}).select(usual(column.name)).to_series()
+        return replace(column, values=values) if any(column is one for one in asked) else column
+
+    return [plain(column) for column in columns], decimal, thousands
 
 
 def may_lack_header(columns: Sequence[DraftColumn]) -> bool:

@@ -260,7 +260,8 @@ class Source(Protocol):
         """Continue at a `position` that the same source gave, in this run or an earlier one."""
 
     def commit(self, position: Position) -> None:
-        """Note that the store has committed a `position`. A source may commit it to its broker."""
+        """Note that the store has committed a `position`. A source may commit it to its broker; this does nothing."""
+        return
 
     def close(self) -> None:
         """Release files and connections."""

@@ -106,6 +106,8 @@ class Store:
 
     Attributes
     ----------
+    ledger
+        The spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
     joined
         If this job is new in its database and has a cap: the other jobs there that have one. It shares their people.
         Else an empty list.
@@ -146,7 +148,7 @@ class Store:
         self._database = database = open_database(url_or_path, job)
         database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
-        self._ledger: Ledger | None = None
+        self.ledger: Ledger | None = None
         self._abandoned = False
         with contextlib.ExitStack() as stack:
             stack.callback(database.lock(shared).release)
@@ -172,8 +174,8 @@ class Store:
             self._config = config
             self.source_key = None if found is None else source_key(found)
             if cap is not None and found is not None:
-                self._ledger = self._open_ledger(cap, found)
-                self._ledger.moments.begin(committed_at)
+                self.ledger = self._open_ledger(cap, found)
+                self.ledger.moments.begin(committed_at)
             if not shared:
                 self.claim([WHOLE])
             self._open = stack.pop_all()
@@ -197,16 +199,11 @@ class Store:
         return Ledger.over(PagedRows(self._connection, self._database.errors, cap, alone=False), cap, key)
 
     @property
-    def ledger(self) -> Ledger | None:
-        """The spends of subjects over all jobs of the database, which `commit` commits; None without a cap."""
-        return self._ledger
-
-    @property
     def joined_note(self) -> str | None:
         """A sentence about the jobs of `joined`; None if there are none."""
         if not self.joined:
             return None
-        cap = None if self._ledger is None else self._ledger.cap
+        cap = None if self.ledger is None else self.ledger.cap
         return f"{self._database.name} has other jobs, {', '.join(self.joined)}: one cap, {cap}, holds over all of them"
 
     @property
@@ -222,18 +219,18 @@ class Store:
         Raises `BudgetError` for a cap that is malformed or of another kind, `StoreError` without a ledger or if spends
         are pending, and the errors of `commit_parts`.
         """
-        if self._ledger is None or self._ledger.n_pending:
+        if self.ledger is None or self.ledger.n_pending:
             raise StoreError("caps of subjects need a store with a cap, and no spends that wait for their commit")
-        with self._ledger.lock:
+        with self.ledger.lock:
             try:
                 for subject, cap in caps.items():
-                    self._ledger.set_cap(subject, cap)
+                    self.ledger.set_cap(subject, cap)
                 with self._transaction() as connection:
-                    self._ledger.write_pending(connection)
+                    self.ledger.write_pending(connection)
             except BaseException:
-                self._ledger.rollback()
+                self.ledger.rollback()
                 raise
-            self._ledger.mark_committed()
+            self.ledger.mark_committed()
 
     def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
         """Take ownership of `shards`, with an owner or not; return their last snapshots (None before the first commit).
@@ -315,7 +312,7 @@ class Store:
         `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write: then the same call
         may be repeated, and it finds out whether the first one succeeded.
         """
-        own = self._ledger
+        own = self.ledger
         with contextlib.nullcontext() if own is None else own.lock:
             with self._transaction() as connection:
                 now, oldest = (time.time(), 0) if own is None else own.begin_commit(self._committed_at(own, connection))
@@ -401,8 +398,8 @@ class Store:
 
     def rollback(self) -> None:
         """Discard the spends after the last commit, because what was learned with them is discarded too."""
-        if self._ledger is not None:
-            self._ledger.rollback()
+        if self.ledger is not None:
+            self.ledger.rollback()
 
     def release(self, shards: Iterable[Shard]) -> None:
         """Give `shards` up, claimed or not. Commits of them are refused until they are claimed again."""
