@@ -52,9 +52,7 @@ class DeadLetterTopic:
         all the letters that `resume` has found, it is the place after which they are: a commit before them must leave
         them for the next run to find.
         """
-        if self._unsure:
-            self._find(dict.fromkeys((shard for shard, _ in self._waiting), self._place))
-            self._waiting = self._new(self._waiting)
+        self._settle()
         self._unsure = True
         for _, (key, value) in self._waiting:
             self._writer.send(key, value)
@@ -70,22 +68,35 @@ class DeadLetterTopic:
         `places` is what `commit` returned before the last commit of each shard; None if it is unknown.
         """
         self._waiting = [(shard, message) for shard, message in self._waiting if shard not in places]
+        self._settle()
         resumed = {shard: {int(key): at for key, at in (place or {}).items()} for shard, place in places.items()}
         self._resumed |= resumed
+        self._found |= {shard: Counter() for shard in places}
         self._find(resumed)
 
+    def _settle(self) -> None:
+        """If the last `commit` has failed, leave out what it has sent all the same."""
+        if self._unsure:
+            self._find(dict.fromkeys((shard for shard, _ in self._waiting), self._place))
+            self._waiting = self._new(self._waiting)
+            self._unsure = False
+
     def _find(self, places: Mapping[Shard, Mapping[int, int]]) -> None:
-        """Read the messages of each shard after its place."""
-        self._found |= {shard: Counter() for shard in places}
+        """Read the messages of each shard from its place to the present end, beside those that were found before."""
         if not places:
             return
+        found: dict[Shard, Counter[_Message]] = {shard: Counter() for shard in places}
+        ends = self._reader.ends()
         ours = {f"{shard}/".encode(): shard for shard in places}
         partitions = set.intersection(*(set(place) for place in places.values()))
         start = {partition: min(place[partition] for place in places.values()) for partition in partitions}
-        for message in self._reader.read(start):
+        for message in self._reader.read(start, ends):
             shard = ours.get((message.key or b"").rpartition(b"/")[0] + b"/")
             if shard is not None and message.offset >= places[shard].get(message.partition, 0):
-                self._found[shard][message.key, message.value] += 1
+                found[shard][message.key, message.value] += 1
+        for shard, more in found.items():
+            self._found.setdefault(shard, Counter()).update(more)
+        self._place |= ends
 
     def _new(self, messages: list[tuple[Shard, _Message]]) -> list[tuple[Shard, _Message]]:
         new = []
