@@ -1,13 +1,8 @@
 """Rows of a CSV file as text, for commands that do not encode records.
 
-`files.CSVSource`, `streamdp predict` and `streamdp produce` take a CSV file apart by one grammar, so that they agree:
-- The header is the first line. It is UTF-8, a byte order mark before it is ignored, and so are blanks around a name.
-- Fields are separated by one ASCII character and quoted as RFC 4180 says. Blanks and other quotes belong to the field.
-- Records end with LF or CRLF.
-- A record is unusable if it is not UTF-8, has more or fewer fields than the header, has quotes that do not match (it
-  then ends with its line) or is longer than 1 MiB. Its reason is the same everywhere. A source makes it a dead letter,
-  `predict` writes it without a prediction, `produce` stops with an error.
-- A row number counts records, and the header is 1.
+`files.CSVSource`, `streamdp predict` and `streamdp produce` take a CSV file apart by one grammar, `csvgrammar`, so that
+they agree. A record is unusable for the same reasons everywhere: a source makes it a dead letter, `predict` writes it
+without a prediction, `produce` stops with an error. A row number counts records, and the header is 1.
 
 Two rules differ: a source makes a dead letter of an empty line, and here it is skipped; a source does not read a last
 record without an end, because it may learn a part of it, and here it counts.

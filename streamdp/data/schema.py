@@ -41,18 +41,13 @@ class Schema:
     * A categorical feature with the list (a, b, c) becomes the 0/1 columns `name=b` and `name=c`. The first category is
       the base level and has no column: with a column for each category, the columns would add up to the intercept, and
       no stream could identify the weights.
-
-    * Declared transforms make other columns of a value: `transform` (log, asinh, power) and `knots` of a number with
-      bounds, `bins`, `cyclic`, `hash` of a text, the first bytes of a text of an open domain (`text`), and the
-      `product` of other features (see `transforms`). Columns of products come after all others.
+    * Declared transforms make other columns of a value (see `transforms`). Columns of products come after all others.
     * With {"categories": (a, b, c), "per": names} each category is a group with effects of its own, beside those that
       all share: a 0/1 column for each category, and its products with the columns of these features (True: of all that
       are no products). A record of no declared category has zeros there, so the shared effects predict for it. Proof:
       docs/proofs/groups.md.
-    * With {"column": name, "part": part} a feature is a part of the dates in a column (see `dates`), and `column` may
-      be a path with dots in nested JSON. With "missing", an empty value is not a fault: `zero` is the number 0 or the
-      first category, `typical` the typical centre, and `category` a category of its own. With "other": True, values
-      that are not declared have one category.
+
+    `streamdp.config.schema.FeatureConfig` says what else is declared of a feature.
 
     Text is compared exactly, including blanks. Numbers may have blanks around them. If two categories or classes are a
     spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
