@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = Flaw("known")
 _GATHER_S, _MANY = 0.005, 1000
-"""A commit costs more than a call. So where several callers wait for each commit, the first call after it waits so long
-for the others, unless so many records are there."""
+"""A commit costs more than a call. So the first call after it waits for as many as it answered, while others come within
+such a time of each other, unless so many records are there."""
 _ELSEWHERE = "the reports answer documents of another service of this job; repeat the call there, with the same key"
 
 
@@ -44,8 +44,9 @@ class HTTPSource(Source):
         self._queue: deque[Call] = deque()
         self.waiting = 0
         """How many records wait to be polled."""
-        self._several = False  # whether the last commit answered several calls
-        self._change = threading.Condition()
+        self._answered = 1  # how many calls the last commit answered
+        self._wanted = 1  # how many calls `_take` waits for
+        self._change = threading.Condition()  # notified when `_enough` becomes true
         self._closed = False
         self._records = 0
         self._place: Mapping[str, Any] | None = None
@@ -71,7 +72,8 @@ class HTTPSource(Source):
                 raise QueueFullError("too many records wait for their commit; repeat the call later")
             self._queue.append(call)
             self.waiting += call.size
-            self._change.notify()
+            if self._enough():
+                self._change.notify()
 
     def answers(self, version: int) -> dict[bytes, Answered]:
         """What the transaction of a commit, `version`, must remember of the calls that were polled before it."""
@@ -89,7 +91,7 @@ class HTTPSource(Source):
         """Answer all calls that were polled before a commit, `version`. Call it after the commit."""
         self._copy_outcomes()
         calls = self._forget()
-        self._several = len(calls) > 1
+        self._answered = len(calls)
         for call in calls:
             call.complete(call.answer(version))
 
@@ -164,18 +166,39 @@ class HTTPSource(Source):
         start = self._records
         self._records += sum(call.size for call in calls)
         self._place = next((call.place for call in reversed(taken) if call.place is not None), self._place)
-        flaws = self._flaws(calls)
-        if not calls or calls[0].reports is not None:
-            return self._reports(calls, flaws, start)
-        return self._decoded(calls, flaws, start)
+        edges = list(accumulate((call.size for call in calls), initial=0))
+        outcomes = np.zeros(edges[-1], dtype=np.uint8)
+        for call, at in zip(calls, edges, strict=False):
+            call.outcomes = outcomes[at : at + call.size]
+        flaws = self._flaws(calls, edges)
+        kept = [k for k in range(edges[-1]) if k not in flaws]
+        encode = self._rows if calls and calls[0].reports is None else self._reports
+        batch = encode(calls, kept, start)
+        dead = [DeadLetter(start + k, *flaw) for k, flaw in flaws.items() if flaw is not _KNOWN]
+        dead = by_position([*dead, *batch.dead])
+        for letter in dead:
+            c = bisect_right(edges, letter.position - start) - 1
+            column = {} if letter.column is None else {"column": letter.column}
+            outcomes[letter.position - start] = DEAD
+            calls[c].reasons[letter.position - start - edges[c]] = {"reason": letter.reason} | column
+
+        def answer_callers(admitted: np.ndarray | None) -> None:
+            outcomes[batch.positions - start] = LEARNED if admitted is None else np.where(admitted, LEARNED, REFUSED)
+
+        return replace(batch, dead=dead, position=self.position, on_learned=answer_callers)
+
+    def _enough(self) -> bool:
+        """Whether `_take` need not wait any longer."""
+        return self._closed or len(self._queue) >= self._wanted or self.waiting >= _MANY
 
     def _take(self, max_records: int, timeout_s: float) -> list[Call]:
         with self._change:
-            self._change.wait_for(lambda: self._queue or self._closed, timeout_s)
-            gather = self._several and timeout_s > 0 and 0 < self.waiting < _MANY
-        if gather:
-            time.sleep(_GATHER_S)
-        with self._change:
+            self._wanted = 1
+            self._change.wait_for(self._enough, timeout_s)
+            self._wanted, before, end = self._answered, 0, time.monotonic() + timeout_s
+            while before < len(self._queue) and not self._enough() and time.monotonic() < end:
+                before = len(self._queue)
+                self._change.wait(_GATHER_S)
             calls: list[Call] = []
             size = 0
             while self._queue:
@@ -219,13 +242,15 @@ class HTTPSource(Source):
             return {}
         return {key: Answered(*found) for key, found in self._memory.recall(keys).items()}
 
-    def _flaws(self, calls: list[Call]) -> list[dict[int, Flaw]]:
-        """The flaws of each call, with `_KNOWN` for records whose id is known; what became of those is noted."""
+    def _flaws(self, calls: list[Call], edges: list[int]) -> dict[int, Flaw]:
+        """The flaws of the records of some calls, by place, with `_KNOWN` for those whose id is known.
+
+        `edges` are the places of the first records of the calls. What became of known records is noted in the calls.
+        """
         remembered = self._recall([key for call in calls for key, _ in call.ids.values()])
-        found = []
-        for call in calls:
-            call.outcomes = np.zeros(call.size, dtype=np.uint8)
-            flaws = dict(call.dead)
+        flaws: dict[int, Flaw] = {}
+        for call, at in zip(calls, edges, strict=False):
+            flaws |= {at + i: flaw for i, flaw in call.dead.items()}
             for i, (key, digest) in call.ids.items():
                 if (answered := remembered.get(key)) is None:
                     before, first, j = self._open_ids.setdefault(key, (digest, call, i))
@@ -237,66 +262,24 @@ class HTTPSource(Source):
                     before = answered.digest
                     if before == digest:
                         call.outcomes[i] = _CODES[answered.answer]
-                flaws[i] = _KNOWN if before == digest else Flaw("id_reused")
-            found.append(flaws)
-        return found
+                flaws[at + i] = _KNOWN if before == digest else Flaw("id_reused")
+        return flaws
 
-    def _decoded(self, calls: list[Call], found: list[dict[int, Flaw]], start: int) -> Batch:
-        kept: list[np.ndarray] = []
-        every = Rows(np.empty(0), [], [], [])
-        places: list[int] = []
-        dead: list[DeadLetter] = []
-        at = start
-        for call, flaws in zip(calls, found, strict=True):
-            rows = call.rows
-            assert rows is not None
-            dead += [DeadLetter(at + i, *flaw) for i, flaw in flaws.items()]
-            good = [i for i in range(call.size) if i not in flaws]
-            kept.append(rows.X[good])
-            for field, values in (
-                (every.targets, rows.targets), (every.subjects, rows.subjects), (every.budgets, rows.budgets)
-            ):  # fmt: skip
-                field += [values[i] for i in good]
-            places += [at + i for i in good]
-            at += call.size
-        every = replace(every, X=np.concatenate(kept))
-        batch = self._encoder.complete(every, np.array(places, dtype=np.int64), self.position)
-        return self._noted(replace(batch, dead=by_position([*dead, *batch.dead])), calls, start)
+    def _rows(self, calls: list[Call], kept: list[int], start: int) -> Batch:
+        """The records of some calls that are `kept`, by place."""
+        rows = [call.rows for call in calls if call.rows is not None]
+        columns = ([getattr(r, name) for r in rows] for name in ("targets", "subjects", "budgets"))
+        values = (list(chain.from_iterable(column)) for column in columns)
+        every = Rows(np.concatenate([r.X for r in rows])[kept], *([column[k] for k in kept] for column in values))
+        return self._encoder.complete(every, start + np.array(kept, dtype=np.int64), self.position)
 
-    def _reports(self, calls: list[Call], found: list[dict[int, Flaw]], start: int) -> Batch:
-        reports, subjects, positions, dead = [], [], [], []
-        at = start
-        for call, flaws in zip(calls, found, strict=True):
-            assert call.reports is not None
-            dead += [DeadLetter(at + i, *flaw) for i, flaw in sorted(flaws.items())]
-            for i, (report, subject) in call.reports.items():
-                if i not in flaws:
-                    reports.append(report)
-                    subjects.append(subject)
-                    positions.append(at + i)
-            at += call.size
-        n, at_rows = len(reports), np.array(positions, dtype=np.int64)
-        batch = Batch((), np.zeros((n, 0)), np.zeros(n), at_rows, {}, subjects, dead=dead, reports=reports)
-        return self._noted(batch, calls, start)
-
-    def _noted(self, batch: Batch, calls: list[Call], start: int) -> Batch:
-        """The batch without the records that are known; it notes in the calls what becomes of the others."""
-        edges = list(accumulate((call.size for call in calls), initial=start))
-        dead = [letter for letter in batch.dead if letter.reason != _KNOWN.reason]
-        for letter in dead:
-            k = bisect_right(edges, letter.position) - 1
-            i = letter.position - edges[k]
-            column = {} if letter.column is None else {"column": letter.column}
-            calls[k].outcomes[i], calls[k].reasons[i] = DEAD, {"reason": letter.reason} | column
-
-        def answer_callers(admitted: np.ndarray | None) -> None:
-            outcomes = np.zeros(edges[-1] - start, dtype=np.uint8)
-            codes = LEARNED if admitted is None else np.where(admitted, LEARNED, REFUSED)
-            outcomes[batch.positions - start] = codes
-            for edge, call in zip(edges, calls, strict=False):
-                call.outcomes |= outcomes[edge - start : edge - start + call.size]
-
-        return replace(batch, dead=dead, position=self.position, on_learned=answer_callers)
+    def _reports(self, calls: list[Call], kept: list[int], start: int) -> Batch:
+        """The reports of some calls that are `kept`, by place."""
+        every = [(call.reports or {}).get(i, (None, None)) for call in calls for i in range(call.size)]
+        found = [every[k] for k in kept]
+        n, places = len(kept), start + np.array(kept, dtype=np.int64)
+        subjects = [subject for _, subject in found]
+        return Batch((), np.zeros((n, 0)), np.zeros(n), places, {}, subjects, reports=[report for report, _ in found])
 
     def seek(self, position: Position) -> None:
         """See `Source.seek`: records are counted from there. Calls that were polled and not answered come again.

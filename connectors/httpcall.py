@@ -87,11 +87,11 @@ class Call:
 
     def answer(self, version: int) -> Answered:
         """The answer after a commit, `version`: numbers, and index, reason and maybe column of each unusable one."""
-        numbers = np.bincount(self.outcomes, minlength=DEAD).tolist()
+        outcomes = self.outcomes.tobytes()
         document = {
             "version": version,
-            "learned": numbers[LEARNED],
-            "refused": numbers[REFUSED],
+            "learned": outcomes.count(LEARNED),
+            "refused": outcomes.count(REFUSED),
             "dead": [{"index": i, **self.reasons[i]} for i in sorted(self.reasons)],
         }
         return Answered(self.digest, document)

@@ -22,7 +22,7 @@ from streamdp.service.jobs import Job
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import Metrics
 from streamdp.service.origins import Origins
-from streamdp.service.problems import add_handlers
+from streamdp.service.requests import no_such_path
 
 _log = logging.getLogger("streamdp.service.app")
 
@@ -38,7 +38,11 @@ ROUTERS = (
 
 
 class _Application(FastAPI):
-    """An application without FastAPI's own telemetry, which may export paths, queries and headers of callers."""
+    """An application whose `middleware_stack` is ours alone.
+
+    FastAPI's own telemetry may export paths, queries and headers of callers, and its handlers of errors would do what
+    `Route` and `Guard` do.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self.middleware_stack is not None, "create_app sets it"
@@ -101,16 +105,15 @@ def create_app(
     for name, why in wrong.items():
         _log.error("job %r is not served: %s", name, why)
 
-    app = _Application(title="streamdp", version=__version__, lifespan=_lifespan, docs_url=None, redoc_url=None)
+    routes = [route for router in ROUTERS for route in router.routes]
+    app = _Application(title="streamdp", version=__version__, lifespan=_lifespan, openapi_url=None, routes=routes)
+    app.router.default = no_such_path
     state = app.state
     state.jobs = jobs
     state.unusable = {name: str(why) for name, why in wrong.items()}
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
     state.metrics = Metrics(jobs, wrong)
     state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
-    add_handlers(app)
-    for router in ROUTERS:
-        app.include_router(router)
-    origins = Origins(app.build_middleware_stack(), {config.job: config.service.origins for config in configs})
+    origins = Origins(app.router, {config.job: config.service.origins for config in configs})
     app.middleware_stack = Guard(origins, state.metrics, state.stopping, state.access.open)
     return app

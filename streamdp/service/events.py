@@ -14,14 +14,14 @@ from streamdp.service import documents
 from streamdp.service.jobs import Job
 from streamdp.service.models import JobName
 from streamdp.service.problems import responses
-from streamdp.service.requests import job_for
+from streamdp.service.requests import Route, job_for
 from streamdp.store.snapshot import Snapshot
 
 KEEP_ALIVE_S = 15.0
 """The time after which an empty comment shows that the connection still holds."""
 _MOST_WAITING = 256
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
 
 
 @router.get(

@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,13 +14,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamdp.runtime.tracing import span
 from streamdp.service.access import is_loopback
 from streamdp.service.metrics import Metrics
-from streamdp.service.problems import ProblemError, busy, unexpected
+from streamdp.service.problems import ProblemError, busy, problem_of
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^][:@/?#\s]+))(?::[0-9]*)?")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 access_log = logging.getLogger("streamdp.service.access")
-error_log = logging.getLogger("streamdp.service.errors")
 
 
 class Guard:
@@ -66,9 +64,9 @@ class Guard:
             else:
                 await self._app(scope, receive, noted)
         except Exception as error:  # noqa: BLE001 - its text may quote a record, so nobody else may log it
-            error_log.error("unexpected %s at %s", type(error).__name__, _place(error))
+            problem = problem_of(error)
             if not status:
-                await unexpected().response()(scope, receive, noted)
+                await problem.response()(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - began
             path = getattr(scope.get("route"), "path", "(none)")
@@ -98,11 +96,3 @@ def _names_loopback(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1")
     found = _HOST.fullmatch(host)
     return found is not None and is_loopback((found[1] or found[2]).lower())
-
-
-def _place(error: BaseException) -> str:
-    """The file and the line of an error."""
-    frame: Any = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"

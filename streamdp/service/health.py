@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas
 from streamdp.service.problems import busy, responses
-from streamdp.service.requests import allowed, no_such_job
+from streamdp.service.requests import Route, allowed, no_such_job
 
-router = APIRouter(tags=["operation"])
+router = APIRouter(tags=["operation"], route_class=Route)
 
 
 @router.get("/healthz", responses={200: {"model": schemas.Health}}, response_class=Response)
-async def healthz() -> Response:
+async def healthz(request: Request) -> Response:
     """The process is up."""
     return documents.answer({"status": "up"})
 
 
-@router.get("/readyz", responses={200: {"model": schemas.Health}, **responses(404, 503)}, response_class=Response)
-async def readyz(
-    request: Request, job: Annotated[str | None, Query(description="Asks for one job only.")] = None
-) -> Response:
+@router.get(
+    "/readyz",
+    responses={200: {"model": schemas.Health}, **responses(404, 503)},
+    response_class=Response,
+    openapi_extra=schemas.ONE_JOB,
+)
+async def readyz(request: Request) -> Response:
     """Every job's store and source can be used. Otherwise the detail names each job that cannot, and why."""
-    state = request.app.state
+    state, job = request.app.state, request.query_params.get("job")
     troubles = {name: found.trouble for name, found in state.jobs.items()} | state.unusable
     if job is not None and job not in troubles:
         raise no_such_job()

@@ -11,7 +11,7 @@ from streamdp.service.calls import of_records
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
-from streamdp.service.requests import caller_of, job_for, read_json, work_on
+from streamdp.service.requests import Route, caller_of, job_for, read_json, work_on
 
 MOST_KEY_BYTES = 256
 OUTCOMES: dict[int | str, dict[str, Any]] = {
@@ -20,7 +20,7 @@ OUTCOMES: dict[int | str, dict[str, Any]] = {
 }
 """What a route that learns answers, for its description."""
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
 
 
 @router.post(

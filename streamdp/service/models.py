@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Request, Response
 
 from streamdp.service import documents, schemas
 from streamdp.service.problems import ProblemError, responses
-from streamdp.service.requests import job_for, readable
+from streamdp.service.requests import Route, job_for, readable
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
 
 JobName = Annotated[str, Path(description="The name of the job.")]
 

@@ -12,10 +12,11 @@ import math
 import time
 from functools import lru_cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field, ValidationError
 
 from streamdp.config.http import ReportsSourceConfig
 from streamdp.config.kafka import KafkaSourceConfig
@@ -25,7 +26,7 @@ from streamdp.service import documents
 from streamdp.service.jobs import Job
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
-from streamdp.service.requests import allowed, job_for, no_such_job
+from streamdp.service.requests import Route, allowed, job_for, no_such_job
 from streamdp.store.report import SHARES, ledger_status
 from streamdp.store.snapshot import counts_sum
 from streamdp.store.store import Store
@@ -56,7 +57,7 @@ PEOPLE_S = 10.0
 ASK_S = 5.0
 """The least time between two questions to brokers about the lag of one job, in seconds."""
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=Route)
 
 _people: WeakKeyDictionary[Job, tuple[float, list[dict[str, float]] | None]] = WeakKeyDictionary()
 _planning = asyncio.Semaphore(1)
@@ -84,6 +85,12 @@ def _file(request: Request, name: str, media_type: str) -> Response:
 async def live(request: Request) -> Response:
     """What the jobs of this service learn, live."""
     return _file(request, "live.html", _PAGE)
+
+
+@router.get("/openapi.json")
+async def description(request: Request) -> Response:
+    """All calls, as an OpenAPI document."""
+    return documents.answer(request.app.openapi())
 
 
 @router.get("/docs")
@@ -196,14 +203,17 @@ def _unread(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int | 
     return sum(known) if len(known) == len(found) else None
 
 
+class _Plan(BaseModel):
+    """What a plan is asked for."""
+
+    loss: str = Field(max_length=20)
+    d: int = Field(ge=1, le=50)
+    budget: str = Field(max_length=60)
+    error: float = Field(gt=0, le=1e6)
+
+
 @router.get("/page/plan")
-async def plan(
-    request: Request,
-    loss: Annotated[str, Query(max_length=20)],
-    d: Annotated[int, Query(ge=1, le=50)],
-    budget: Annotated[str, Query(max_length=60)],
-    error: Annotated[float, Query(gt=0, le=1e6)],
-) -> Response:
+async def plan(request: Request) -> Response:
     """How many records reach an error: `streamdp plan`. One plan at a time, because it computes for a while."""
     from streamdp.optim.planner import plan_records
 
@@ -211,7 +221,11 @@ async def plan(
     trouble, records = "", 0
     async with _planning:
         try:
-            records = await asyncio.to_thread(plan_records, loss, d, budget, error)
+            asked = _Plan.model_validate(dict(request.query_params))
+            records = await asyncio.to_thread(plan_records, asked.loss, asked.d, asked.budget, asked.error)
+        except ValidationError as wrong:
+            first = wrong.errors(include_input=False)[0]
+            trouble = f"{first['loc'][0]}: {first['msg']}"
         except (ConfigError, BudgetError, ArithmeticError) as problem:
             trouble = str(problem)
     if trouble:

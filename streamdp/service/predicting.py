@@ -15,13 +15,13 @@ from streamdp.service.features import RecordReader
 from streamdp.service.learning import learning_job
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
-from streamdp.service.requests import caller_of, job_for, read_json, work_on
+from streamdp.service.requests import Route, caller_of, job_for, read_json, work_on
 from streamdp.serving.predictor import predictions
 
 FEW_RECORDS = 32
 """The probabilities of more records are written by columns."""
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
 
 
 @router.post(

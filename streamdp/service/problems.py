@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
+from fastapi import Response
 
 MEDIA_TYPE = "application/problem+json"
+
+_log = logging.getLogger("streamdp.service.errors")
 
 
 class ProblemError(Exception):
@@ -51,34 +54,20 @@ def busy(detail: str) -> ProblemError:
     return ProblemError(503, "unavailable", detail, headers={"Retry-After": "1", "Connection": "close"})
 
 
-def unexpected() -> ProblemError:
-    """The problem of a call that ended with another error."""
+def problem_of(error: Exception) -> ProblemError:
+    """The problem of a call that ended with an `error`. The log gets the kind and the place of an unexpected one."""
+    if isinstance(error, ProblemError):
+        return error
+    _log.error("unexpected %s at %s", type(error).__name__, _place(error))  # its text may quote a record
     return ProblemError(500, "unexpected", "an unexpected error; the log names its kind and place")
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Answer errors of the application and of its routes with problem documents."""
-
-    def problem(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ProblemError)
-        return error.response()
-
-    def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        allowed = (error.headers or {}).get("Allow", "another one")
-        kinds = {
-            404: ("not-found", "there is no such path; /docs lists all"),
-            405: ("method", f"the path does not have this method: use {allowed}"),
-        }
-        kind, detail = kinds.get(error.status_code, ("refused", HTTPStatus(error.status_code).phrase))
-        return ProblemError(error.status_code, kind, detail, headers=error.headers).response()
-
-    async def failed(request: Request, error: Exception) -> Response:
-        return unexpected().response()  # the error is raised again, and `Guard` notes it
-
-    app.add_exception_handler(ProblemError, problem)
-    app.add_exception_handler(Exception, failed)
-    app.add_exception_handler(HTTPException, refused)
+def _place(error: BaseException) -> str:
+    """The file and the line of an error."""
+    frame: Any = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {

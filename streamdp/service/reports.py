@@ -14,9 +14,9 @@ from streamdp.service.jobs import Job
 from streamdp.service.learning import OUTCOMES, idempotency_key, learning_job, nothing
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
-from streamdp.service.requests import caller_of, job_for, read_json, work_on
+from streamdp.service.requests import Route, caller_of, job_for, read_json, work_on
 
-router = APIRouter(prefix="/v1/models", tags=["reports"])
+router = APIRouter(prefix="/v1/models", tags=["reports"], route_class=Route)
 
 
 def _desk(job: Job) -> ReportDesk:

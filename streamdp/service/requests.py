@@ -1,4 +1,7 @@
-"""What every route does first: find the job, check the token, and read the body within its limits."""
+"""What every route does: it reads the request by itself, and answers with a problem document if it cannot.
+
+It finds the job, checks the token, and reads the body within its limits.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
 from streamdp.service.access import Access
 from streamdp.service.jobs import Job
-from streamdp.service.problems import ProblemError
+from streamdp.service.problems import ProblemError, problem_of
 
 MAX_BODY_BYTES = 8 << 20
 MOST_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
@@ -23,6 +28,30 @@ BODY_SECONDS = 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Route(APIRoute):
+    """A route that FastAPI describes. Its function gets the request and the parameters of the path, and nothing else.
+
+    FastAPI would parse them again, and each error would pass its handlers: a third of the time of a call.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; see the ASGI specification."""
+        try:
+            if scope["method"] not in self.methods:
+                allow = ", ".join(sorted(self.methods))
+                said = f"the path does not have this method: use {allow}"
+                raise ProblemError(405, "method", said, headers={"Allow": allow})
+            response = await self.endpoint(Request(scope, receive), **scope["path_params"])
+        except Exception as error:  # noqa: BLE001 - every error is answered, with the headers of `Origins`
+            response = problem_of(error).response()
+        await response(scope, receive, send)
+
+
+async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that has no route; see the ASGI specification."""
+    await ProblemError(404, "not-found", "there is no such path; /docs lists all").response()(scope, receive, send)
 
 
 def allowed(request: Request, job: str | None, *scopes: str) -> None:

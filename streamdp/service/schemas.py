@@ -200,3 +200,10 @@ IDEMPOTENT: dict[str, Any] = {
     ]
 }
 """The description of the header that makes a retry count once."""
+
+ONE_JOB: dict[str, Any] = {
+    "parameters": [
+        {"name": "job", "in": "query", "description": "Asks for one job only.", "schema": {"type": "string"}}
+    ]
+}
+"""The description of the parameter that asks for one job."""

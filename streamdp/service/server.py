@@ -63,6 +63,8 @@ class Server(uvicorn.Server):
             ssl_keyfile=tls_key,
             log_config=None,
             access_log=False,
+            proxy_headers=False,
+            ws="none",
             server_header=False,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_S,
