@@ -26,8 +26,8 @@ _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = Flaw("known")
 _GATHER_S, _MANY = 0.005, 1000
-"""A commit costs more than a call. So the first call after it waits for as many as it answered, while others come within
-such a time of each other, unless so many records are there."""
+"""A commit costs more than a call. So the first call after it waits for as many as it answered, while others come
+within so many seconds of each other, unless so many records are there."""
 _ELSEWHERE = "the reports answer documents of another service of this job; repeat the call there, with the same key"
 
 

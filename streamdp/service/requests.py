@@ -39,8 +39,9 @@ class Route(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; see the ASGI specification."""
         try:
-            if scope["method"] not in self.methods:
-                allow = ", ".join(sorted(self.methods))
+            methods = self.methods or set()
+            if scope["method"] not in methods:
+                allow = ", ".join(sorted(methods))
                 said = f"the path does not have this method: use {allow}"
                 raise ProblemError(405, "method", said, headers={"Allow": allow})
             response = await self.endpoint(Request(scope, receive), **scope["path_params"])
