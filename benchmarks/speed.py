@@ -364,7 +364,7 @@ def batches() -> list[Row]:
         shuffler.collect(messages)
         shuffler.forward()
 
-    bits = users * params.bits_per_user
+    bits = users * params.d * (params.g + params.b)
     return compared(
         {
             f"window of {users:,} users with {items} records each, learned and released: records": Work(

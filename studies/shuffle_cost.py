@@ -48,7 +48,8 @@ def paper_bits(users: int, d: int) -> float:
 
 def bits(users: int, d: int) -> float:
     """The bits of one user in a sum of so many."""
-    return VectorSum.calibrated(BUDGET, 1.0, users, d).bits_per_user
+    params = VectorSum.calibrated(BUDGET, 1.0, users, d)
+    return d * (params.g + params.b)
 
 
 def printed_bits(users: int, d: int) -> float:
@@ -93,7 +94,7 @@ def seconds(users: int, d: int, rounds: int = 1) -> tuple[float, float]:
     started = time.process_time()
     shuffler.collect(local.messages(vectors))
     Analyzer(params).sum(shuffler.forward())
-    return time.process_time() - started, users * params.bits_per_user
+    return time.process_time() - started, users * d * (params.g + params.b)
 
 
 def time_rows() -> list[list[str]]:
@@ -166,7 +167,8 @@ def planned_rows() -> list[list[str]]:
                 model.learn_cohort(*setting.draw(np.random.default_rng((seed, 1)), n), given)
                 found.append(setting.excess(model.theta))
             run = model.learner.planned_run(n, given, model.learner.batch_steps.problem.distance)
-            sent = run.steps * model.learner.cohort_sum(n, run.steps).bits_per_user
+            params = model.learner.cohort_sum(n, run.steps)
+            sent = run.steps * params.d * (params.g + params.b)
             rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", rough(np.array(found))])
     return rows
 

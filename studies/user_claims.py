@@ -194,13 +194,24 @@ def local_mean(size: Size) -> UserMean:
     return UserMean.planned(budget, BOUND, 2 * BOUND, size.d, size.n, size.spread)
 
 
+def mean_of(mean: UserMean, vectors: np.ndarray, place: int, rng: SeededEntropy) -> np.ndarray:
+    """The mean (d,) of the vectors (users, d) of all users, who answer one after another; `place` sets the signs."""
+    signs, centre = mean.signs((place,)), np.zeros(mean.d)
+    if mean.coarse:
+        coordinates = np.arange(mean.coarse) % mean.padded
+        votes = np.zeros((mean.padded, mean.intervals), dtype=np.int64)
+        np.add.at(votes, coordinates, mean.answer_coarse(vectors[: mean.coarse], coordinates, signs, rng))
+        centre = mean.centre(votes, signs)
+    return np.asarray(centre + mean.answer_fine(vectors[mean.coarse :], centre, rng).mean(axis=0))
+
+
 def estimated(size: Size, mean: UserMean | None = None, runs: int = 10) -> np.ndarray:
     """Half the squared error (runs,) of the mean of all users; of the library's plan, if none is given."""
     mean, found = mean or local_mean(size), []
     for seed in range(runs):
         points = vectors(size.d, mean.users, np.random.default_rng((seed, size.n, size.m, size.d)), size.spread)
         points /= np.maximum(1, np.linalg.norm(points, axis=1, keepdims=True) / BOUND)
-        answer = mean.estimate(points, (seed,), SeededEntropy(seed, 1 << 14))
+        answer = mean_of(mean, points, seed, SeededEntropy(seed, 1 << 14))
         found.append(float(np.sum((answer - points.mean(axis=0)) ** 2)) / 2)
     return np.array(found)
 

@@ -93,11 +93,6 @@ class VectorSum:
         return cls(budget, float(bound), int(users), int(d), g, b, sensitivity, int(rounds))
 
     @property
-    def bits_per_user(self) -> int:
-        """The bits that one user sends: d (g + b)."""
-        return self.d * (self.g + self.b)
-
-    @property
     def message_bytes(self) -> int:
         """The bytes of one user's packed message, d rows of `row_bytes`."""
         return self.d * self.row_bytes

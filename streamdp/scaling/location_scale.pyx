@@ -10,12 +10,6 @@ import numpy as np
 
 from libc.math cimport INFINITY, exp, exp2, log, sqrt
 
-cimport numpy as cnp
-
-from streamdp.privacy.arrays cimport vector
-
-cnp.import_array()
-
 
 cdef float _steps[(2 * CENTRES - 1) * SPREADS]  # exp(1.7 h/s) of all distances h of two centres
 cdef double _rates[SPREADS]  # 1.7/s
@@ -77,7 +71,7 @@ cdef extern from *:
         return top;
     }
 
-    /* As `weights`, for one column. */
+    /* See `weigh`. */
     SDP_CLONES static void sdp_weigh(const float *cells, const float *prior, float *w) {
         float top, total = 0.0f;
         for (int i = 0; i < SDP_CELLS; i++) w[i] = cells[i] + prior[i];
@@ -164,7 +158,9 @@ cdef const float* _split(double x, float* factors) noexcept nogil:
 
 
 cdef void take_in(float* cells, double low, double high, bint answer, double keep) noexcept nogil:
-    """As `update`, for the `CELLS` logarithms of one column.
+    """Take in one noisy answer, true with the probability `keep`: is the value of a column in [low, high)?
+
+    `cells` (`CELLS`,) are logarithms of likelihoods; `low` may be minus infinity.
 
     F((x - m)/s) = 1/(1 + exp(1.7 (m - x)/s)). With c the centre next to x this is exp(1.7 (m - c)/s), which is in a
     table, times exp(1.7 (c - x)/s): a bit takes two exponentials a spread and not two a cell.
@@ -182,12 +178,16 @@ cdef void take_in(float* cells, double low, double high, bint answer, double kee
 
 
 cdef void weigh(const float* cells, bint column, float* w) noexcept nogil:
-    """As `weights`, for one column."""
+    """Write the posterior as weights w (`CELLS`,) that add up to 1; a target has another prior than a `column`."""
     sdp_weigh(cells, &_expected[0] if column else &_uniform[0], w)
 
 
 cdef void summarise_into(const float* w, bint column, double* out) noexcept nogil:
-    """As `summarise`."""
+    """Write the moments of the posterior weights w of a `column` or of the target, and the next question, into a row.
+
+    `out` is (`SUMMARY`,), in the order of its names; the next question is [low, high), and REACH is about ln r, with
+    r^2 = s^2 + (m - E m)^2 being the mean squared distance of the values from E m.
+    """
     cdef double mean = 0.0, square = 0.0, logs = 0.0, log_square = 0.0, below = 0.0, median = 1.0
     cdef float spreads[SPREADS]
     cdef float row
@@ -220,41 +220,6 @@ cdef void summarise_into(const float* w, bint column, double* out) noexcept nogi
     sdp_reach(w, _squares, mean, out + REACH)
 
 
-cdef float* _cells(cnp.ndarray posterior, Py_ssize_t column) except NULL:
-    if (
-        cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
-        or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
-        or not 0 <= column < cnp.PyArray_SIZE(posterior) // CELLS
-        or cnp.PyArray_SIZE(posterior) % CELLS
-    ):
-        raise TypeError("expected posteriors of columns, and one of the columns")
-    return <float*> cnp.PyArray_DATA(posterior) + column * CELLS
-
-
 def flat(columns):
     """What is known of a number of columns before the first bit: (columns, `CENTRES`, `SPREADS`) zeros, float32."""
     return np.zeros((columns, CENTRES, SPREADS), np.float32)
-
-
-def update(cnp.ndarray posterior not None, Py_ssize_t column, double low, double high, answer, double keep):
-    """Take in one noisy answer, true with the probability `keep`: is the value of a column in [low, high)?
-
-    `posterior` (columns, `CENTRES`, `SPREADS`) are logarithms of likelihoods. Either limit may be infinite.
-    """
-    take_in(_cells(posterior, column), low, high, bool(answer), keep)
-
-
-def weights(cnp.ndarray posterior not None, Py_ssize_t column, target=False):
-    """The posterior of a column as weights (`CENTRES`, `SPREADS`) that add up to 1; a target has another prior."""
-    out = np.empty((CENTRES, SPREADS), np.float32)
-    weigh(_cells(posterior, column), not target, _cells(out, 0))
-    return out
-
-
-def summarise(cnp.ndarray w not None, cnp.ndarray out not None, target=False):
-    """Write the moments of the posterior `weights` w of a column or target, and the next question, into a row.
-
-    `out` (`SUMMARY`,) is: E m, Var m, the median of m, E ln s, Var ln s, the next question [low, high), and E ln r and
-    Var ln r, r^2 = s^2 + (m - E m)^2 being the mean squared distance of the values from E m.
-    """
-    summarise_into(_cells(w, 0), not target, vector(out))

@@ -14,6 +14,7 @@ from streamdp.aggregation.local_mean import IntervalResponse, UserMean, pure_eps
 from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget
+from studies.user_claims import mean_of
 from tests.support.audit import epsilon_lower_bound, lower_bound
 
 pytestmark = pytest.mark.slow
@@ -259,7 +260,7 @@ def test_the_mean_is_unbiased_and_its_error_is_the_claimed_one(budget: Budget) -
     assert mean.coarse
     _, vectors = concentrated(mean, mean.users, 1)
     truth = vectors[mean.coarse :].mean(axis=0)
-    errors = np.array([mean.estimate(vectors, (k,), fresh(k)) - truth for k in range(120)])
+    errors = np.array([mean_of(mean, vectors, k, fresh(k)) - truth for k in range(120)])
     z = errors.mean(axis=0) / np.sqrt(mean.variance / mean.d / len(errors))
     assert np.abs(z).max() < 5
     assert np.mean(np.sum(errors**2, axis=1)) == pytest.approx(mean.variance, rel=0.25)
@@ -273,7 +274,7 @@ def test_the_error_falls_with_users_and_with_items() -> None:
         squares = []
         for seed in range(12):
             centre, vectors = concentrated(mean, users, seed)
-            squares.append(np.sum((mean.estimate(vectors, (seed,), fresh(seed)) - centre) ** 2))
+            squares.append(np.sum((mean_of(mean, vectors, seed, fresh(seed)) - centre) ** 2))
         return math.sqrt(np.mean(squares))
 
     base, more_users, more_items = error(6000, 1000), error(24_000, 1000), error(6000, 4000)
@@ -299,7 +300,7 @@ def test_outliers_are_only_pulled_in() -> None:
     mean = CONCENTRATED
     centre, vectors = concentrated(mean, mean.users, 8)
     vectors[::10] = -centre
-    error = np.linalg.norm(mean.estimate(vectors, (1,), fresh(1)) - centre)
+    error = np.linalg.norm(mean_of(mean, vectors, 1, fresh(1)) - centre)
     assert error < 0.1 * 1.1 * mean.radius + 5 * math.sqrt(mean.variance)
 
 
@@ -349,5 +350,3 @@ def test_bad_vectors_are_refused_without_their_values() -> None:
     for intervals in (1, 5000):
         with pytest.raises(ConfigError):
             IntervalResponse(1.0, intervals)
-    with pytest.raises(ConfigError):
-        mean.estimate(np.zeros((3, 2)))

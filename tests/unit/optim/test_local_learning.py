@@ -11,7 +11,15 @@ from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor
 from streamdp.scaling import location_scale as ls
 from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
+from streamdp.scaling.arrays import UnitArrays, begin
 from tests.support.states import arrays_of
+
+
+def column(target: bool = False) -> UnitArrays:
+    """What is known of the only column that is scaled, or of the target, before the first bit."""
+    table = np.zeros((2, k.TABLE))
+    table[:, [k.SCALE, k.UNIT]] = 1.0
+    return begin(table, [int(target)])
 
 
 def share(z: float) -> float:
@@ -23,11 +31,8 @@ def test_the_posterior_is_bayes_rule() -> None:
 
     Floats of 32 bits have a relative error of 6e-8, and the least answers here have a probability of 0.025.
     """
-    posterior = ls.flat(2)
     questions = [(-math.inf, 0.25, True, 0.73), (-0.5, 0.1, False, 0.9)]
     questions += [(0.9, math.inf, True, 1.0), (-9.0, 1e300, False, 0.6)]
-    for low, high, answer, keep in questions:
-        ls.update(posterior, 1, low, high, answer, keep)
     centres, spreads = np.linspace(-1, 1, ls.CENTRES), 2.0 ** np.arange(-6, 0.25, 0.5)
     weights = np.ones((ls.CENTRES, ls.SPREADS))
     for low, high, answer, keep in questions:
@@ -36,17 +41,15 @@ def test_the_posterior_is_bayes_rule() -> None:
                 f = 0.025 + 0.95 * (share((high - m) / s) - share((low - m) / s))
                 yes = keep * f + (1 - keep) * (1 - f)
                 weights[i, j] *= yes if answer else 1 - yes
-    found = np.exp(posterior[1].astype(float))
-    np.testing.assert_allclose(found / found.sum(), weights / weights.sum(), rtol=2e-5)
-    assert not posterior[0].any()
     within = np.maximum(1 - centres[:, None] ** 2, 0.3)
     priors = {True: np.ones(weights.shape), False: within**2 / (1 + (np.arange(13) - 9.0) ** 2)}
     for target, prior in priors.items():
         expected = weights * prior / (weights * prior).sum()
-        summary = np.zeros(ls.SUMMARY)
-        kept = ls.weights(posterior, 1, target)
-        ls.summarise(kept, summary, target)
-        np.testing.assert_allclose(kept[1:-1], expected[1:-1], rtol=2e-5, atol=math.exp(-40))
+        arrays = column(target)
+        for low, high, answer, keep in questions:
+            k.take_bit(arrays, int(target), low, high, answer, keep)
+        found, summary = np.exp(arrays.posterior[0].astype(float)), arrays.summary[0]
+        np.testing.assert_allclose(found / found.sum(), weights / weights.sum(), rtol=2e-5)
         mean = float((expected.sum(1) * centres).sum())
         assert summary[ls.MEAN] == pytest.approx(mean, rel=2e-5)
         assert summary[ls.VARIANCE] == pytest.approx(float((expected.sum(1) * (centres - mean) ** 2).sum()), rel=2e-5)
@@ -72,7 +75,7 @@ def test_a_column_with_two_possible_centres_is_asked_on() -> None:
 def test_rounding_is_small_beside_what_noisy_bits_leave_open(epsilon: float) -> None:
     """200,000 bits of little information, against counts of answers in doubles. At 0.005 a cell's logarithms differ by
     about the rounding of one bit; the mean and its deviation stay within a fiftieth of the deviation."""
-    rng, posterior, keep = np.random.default_rng(0), ls.flat(1), 1 / (1 + math.exp(-epsilon))
+    rng, arrays, keep = np.random.default_rng(0), column(target=True), 1 / (1 + math.exp(-epsilon))
     centres, spreads = np.linspace(-1, 1, ls.CENTRES)[:, None], 2.0 ** np.arange(-6, 0.25, 0.5)
     exact = np.zeros((ls.CENTRES, ls.SPREADS))
     for low, high, true in ((-math.inf, 0.13, 0.56), (-0.2, 0.4, 0.84)):
@@ -80,26 +83,24 @@ def test_rounding_is_small_beside_what_noisy_bits_leave_open(epsilon: float) -> 
         f = 0.025 + 0.95 * ((1 + np.tanh(0.85 * (high - centres) / spreads)) / 2 - below)
         answers = rng.random(100_000) < keep * true + (1 - keep) * (1 - true)
         for answer in answers.tolist():
-            ls.update(posterior, 0, low, high, answer, keep)
+            k.take_bit(arrays, 1, low, high, answer, keep)
         yes = np.log(keep * f + (1 - keep) * (1 - f)), np.log(keep * (1 - f) + (1 - keep) * f)
         exact += answers.sum() * yes[0] + (~answers).sum() * yes[1]
     weights = np.exp(exact - exact.max())
     mean = float((weights * centres).sum() / weights.sum())
     deviation = math.sqrt((weights * (centres - mean) ** 2).sum() / weights.sum())
-    summary = np.zeros(ls.SUMMARY)
-    ls.summarise(ls.weights(posterior, 0, True), summary, True)
+    summary = arrays.summary[0]
     assert summary[ls.MEAN] == pytest.approx(mean, abs=deviation / 50)
     assert math.sqrt(summary[ls.VARIANCE]) == pytest.approx(deviation, rel=1 / 50)
 
 
 @pytest.mark.parametrize(("centre", "spread"), [(0.0, 0.5), (0.4, 0.05), (-0.9, 0.02)])
 def test_questions_without_noise_find_centre_and_spread(centre: float, spread: float) -> None:
-    rng, posterior, summary = np.random.default_rng(0), ls.flat(1), np.zeros(ls.SUMMARY)
-    ls.summarise(ls.weights(posterior, 0), summary)
+    rng, arrays = np.random.default_rng(0), column()
+    summary = arrays.summary[0]
     for x in np.clip(rng.normal(centre, spread, 400), -1, 1):
         low, high = summary[[ls.LOW, ls.HIGH]]
-        ls.update(posterior, 0, low, high, low <= x < high, 1.0)
-        ls.summarise(ls.weights(posterior, 0), summary)
+        k.take_bit(arrays, 0, low, high, low <= x < high, 1.0)
     assert summary[ls.MEAN] == pytest.approx(centre, abs=0.4 * spread)
     assert math.exp(summary[ls.LOG]) == pytest.approx(spread, rel=0.4)
 
