@@ -35,15 +35,8 @@ LEAST_EPSILON = 2.0**-14
 class AboveThreshold:
     """A test of adaptive scores that ends at the first score below a threshold: epsilon-DP for all tests together.
 
-    A score has sensitivity below 2. The threshold gets Lap(B) once, each score Lap(A), A = 4 / (5 epsilon / 8) and B =
-    2 / (3 epsilon / 8). Proof for "passes at 1, ..., k - 1, fails at k": fix the noise of the first k - 1 scores. With
-    D' the lowest noisy score so far moves by at most 2; if the threshold moves along, and the noisy score k with it,
-    the outcomes are the same. That changes the threshold's noise by 2, a factor of e^(3 epsilon / 8), and that of score
-    k by 4, a factor of e^(5 epsilon / 8). On the grid these moves are whole steps, as the threshold's grid divides that
-    of the scores, and a step of the latter is added to both sensitivities.
-
-    Source: Asi and Liu 2023, Algorithm 1; Dwork and Roth 2014, Theorem 3.24. Their halves of epsilon, where we have 3/8
-    and 5/8, make A a quarter larger. The paper's scale is half of that again, for a sensitivity of 1.
+    A score has sensitivity below 2. The threshold gets noise once, with 3/8 of epsilon, each score with 5/8. Source:
+    Asi and Liu 2023, Algorithm 1; Dwork and Roth 2014, Theorem 3.24. Proof: docs/proofs/concentrated_mean.md.
 
     `epsilon` is at least 2^-14, `threshold` in (0, users], and the number of users is the largest score. Raises
     `ConfigError` for parameters out of range.

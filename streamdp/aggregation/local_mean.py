@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.privacy.entropy import Entropy, Rng
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
 from streamdp.privacy.mechanisms import Mechanism, PrivUnit, calibrated, mechanism_for, randomize_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
@@ -34,7 +34,7 @@ step depends on it."""
 
 _MOST_INTERVALS = 4096
 _HALF_WIDTH = 3.0  # in root mean squares of a coordinate
-_GAP = 1 / 3  # 4/9 - 1/9, see the head of this module
+_GAP = 1 / 3  # 4/9 - 1/9, see docs/proofs/local_mean.md
 
 
 def pure_epsilon(budget: Budget) -> float:
@@ -60,10 +60,7 @@ def pure_allowed(budget: ApproxDP, d: int) -> bool:
 class IntervalResponse:
     """Randomized response over t intervals: a report names k of them, and epsilon-DP holds exactly.
 
-    The true interval is among the k with probability p = k e^eps / (k e^eps + t - k); the rest is a uniform choice of
-    the others. So a set has probability p / C(t-1, k-1) if it holds the true interval and (1-p) / C(t-1, k) if not: a
-    ratio of (p / (1-p)) (t-k)/k = e^eps. p is rounded down to a multiple of 2^-64, which can only lower the ratio. The
-    best k is about t / (e^eps + 1) (Ye and Barg 2018; k = 1 is Warner's response for t intervals).
+    Source: Ye and Barg 2018; k = 1 is Warner's response for t intervals. Proof: docs/proofs/local_mean.md.
 
     `intervals` is t, from 2 to 4096; an epsilon above 30 is served as 30. Raises `ConfigError` for a t out of range.
     """
@@ -299,20 +296,3 @@ class UserMean:
         transform(middles)
         centre = (middles[0] * signs)[: self.d]
         return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
-
-    def estimate(self, vectors: np.ndarray, place: tuple[int, ...] = (0,), rng: Rng | None = None) -> np.ndarray:
-        """The mean (d,) of vectors (users, d), both sides in one process: for simulations and for a trusted process.
-
-        `place` is that of `signs`; `rng` is cryptographic if None. Raises `ConfigError` for another number of vectors,
-        and as `answer_fine` does.
-        """
-        if len(vectors) != self.users:
-            raise ConfigError(f"expected {self.users} vectors, got {len(vectors)}")
-        rng, signs, centre = rng or Entropy(), self.signs(place), np.zeros(self.d)
-        if self.coarse:
-            coordinates = np.arange(self.coarse) % self.padded
-            votes = np.zeros((self.padded, self.intervals), dtype=np.int64)
-            np.add.at(votes, coordinates, self.answer_coarse(vectors[: self.coarse], coordinates, signs, rng))
-            centre = self.centre(votes, signs)
-        mean: np.ndarray = centre + self.answer_fine(vectors[self.coarse :], centre, rng).mean(axis=0)
-        return mean

@@ -81,7 +81,6 @@ class Beside(SecondUse):
 
     @property
     def private(self) -> bool:  # type: ignore[override]
-        """See `SecondUse.private`."""
         found: bool = self.statistics.private
         return found
 

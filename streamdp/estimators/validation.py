@@ -83,7 +83,6 @@ class Validation(SecondUse):
 
     @property
     def takes_records(self) -> bool:  # type: ignore[override]
-        """See `SecondUse.takes_records`."""
         return not self.own
 
     @property

@@ -197,7 +197,6 @@ class Averaged(Accelerated):
         return theta
 
     def move(self, gradient: np.ndarray, modulus: float) -> None:
-        """See `Accelerated.move`."""
         self.points[1] += (self.points[0] - self.points[1]) / (self.step + 1)
         self.points[0] = self._project(self.points[0] - gradient / modulus)
         self.step += 1

@@ -1,28 +1,8 @@
 """Averaged stochastic gradient descent on noisy reports that all have the same noise, in batches that grow.
 
-Everything here is about accuracy. The steps and the average are those of `steps` by information: with tau
-the information of a report, D the expected distance from the start to the best theta and C the bound of a vector, a
-batch of b reports at one theta makes the step of b reports,
-
-    theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
-
-C0 being the bound of the loss, I_0 = 4 d C/C0, and T_0 = I_0 or 2 I_0 as in `steps`. Its iterate has the weight b tau
-sqrt(T) in the average, which is the answer. A coordinate whose progress began at T_j (`unit_table`) has T - T_j for T
-in its steps.
-
-I_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
-information that is worth as much as knowing D falls by (C/C0)^2 near the best theta, and by less where all vectors are
-cut. C/C0 was chosen by measurement (`benchmarks/user_scaling.md`).
-
-Batches. With n = T/tau reports so far, b = max(1, min(n/64, (C/C0) (T + I_0)^alpha / tau)): reports of the last part of
-the stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
-reports one by one.
-
-Change. A batch is a report with the information of all of its reports, and whether the stream has changed is looked for
-as in LDP-ASGD (docs/proofs/change.md). If it has, T falls to the information since, the average begins anew, and so do
-the sizes of batches. Nothing is mixed into the answer before.
-
-Source: Shi et al. 2025, section 3; the information and the batches are streamdp's.
+Everything here is about accuracy. A batch of b reports at one theta makes the step of b reports by the information of
+`steps`, and counts as one report with b times the information where a change of the stream is looked for. The steps,
+the batches and their source: docs/proofs/user_level.md, averaged steps.
 """
 
 from __future__ import annotations
@@ -111,7 +91,6 @@ class Asgd(Growing):
         return int(max(1.0, min(known / each / _PART, reports.bound / reports.largest * short)))
 
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
-        """See `BatchSteps.move`."""
         d, state, blocks, since = self._d, self.state.copy(), self.blocks.copy(), self.since
         tau, mean = advance * self._reports.information, total / size
         arrays = self._arrays(blocks)
@@ -143,12 +122,10 @@ class Asgd(Growing):
 
     @property
     def changes(self) -> int:
-        """See `BatchSteps.changes`."""
         return int(self.blocks[CHANGES])
 
     @property
     def renewals(self) -> int:
-        """See `Learner.renewals`."""
         return int(self.blocks[follow.NUMBERS, follow.RENEWALS])
 
     @property
@@ -167,11 +144,9 @@ class Asgd(Growing):
 
     @property
     def latest(self) -> float:
-        """See `Learner.latest`."""
         return self.information / float(self.blocks[follow.NUMBERS, follow.EVER] or self.information or 1.0)
 
     def keep_latest(self, share: float) -> None:
-        """See `Learner.keep_latest`."""
         arrays = self._arrays(self.blocks)
         arrays.units.progress[k.TOTAL] = self.information
         mean = follow.keep_latest(arrays, share)
@@ -191,11 +166,9 @@ class Asgd(Growing):
         follow.carry(self._arrays(self.blocks, units), before)
 
     def learned(self) -> dict[str, Any]:
-        """See `BatchSteps.learned`."""
         return super().learned() | {"blocks": self._arrays(self.blocks).saved_blocks()}
 
     def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
-        """See `BatchSteps.read`."""
         blocks = self._arrays(self.blocks).read_blocks(state)
         super().read(state, check)
         self.blocks = blocks

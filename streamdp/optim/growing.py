@@ -33,14 +33,12 @@ class Growing(BatchSteps):
 
     @property
     def batch(self) -> int:
-        """See `BatchSteps.batch`."""
         return self._after(self.records)
 
     def _after(self, records: int) -> int:
         return self._size_after(records) if self._fixed is None else self._fixed
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """See `BatchSteps.runs`."""
         if self._fixed is not None:
             yield self._fixed, MOST_RECORDS
         records = self.records + self.batch
@@ -51,17 +49,14 @@ class Growing(BatchSteps):
 
     @property
     def place(self) -> Place:
-        """See `BatchSteps.place`."""
         return 0, 0, self.records
 
     def go(self, place: Place) -> None:
-        """See `BatchSteps.go`."""
         if place[:2] != (0, 0) or not 0 <= place[2] <= MOST_RECORDS:
             raise ConfigError("state: its place is out of range")
         self.records = place[2]
 
     def skip(self) -> None:
-        """See `BatchSteps.skip`."""
         self.records += self.batch
 
     def closed(self, records: int) -> int:

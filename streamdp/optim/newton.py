@@ -1,61 +1,12 @@
 """One-pass averaged Newton steps from noisy sums of gradients and curvature.
 
+A batch gives a noisy sum of the vectors of `curvature` at a query point. Kept are weighted means of query points,
+gradients and Hessians, in blocks (`change`). The next query point, which is also the answer, is a Newton step of the
+averages. Batches grow; no horizon is needed. A change of the stream is looked for after each batch, and by probes
+within it, and what was before is dropped. With bounds of the target the first batches search for its centre and spread.
+
 Everything here is about accuracy. Privacy depends only on the batches being disjoint, not on any number chosen here.
-
-A batch gives a noisy sum of the vectors of `curvature` at a query point theta_t. With z the standard deviation of the
-sum's noise on each coordinate, d parameters and V about the variance of a gradient, the mean gradient of b records has
-the variance V/b + z^2 d/b^2. Both noises are equal at b = N_0 = z^2 d/V.
-
-Batches. With n records since the last change, b = max(b_0, min(n/3, 8 N_0), min(n/64, 2^20)), b_0 = max(32, 10 d,
-4 sqrt N_0), and at least N_0/2 after a change: small at first so that the query point moves early, then so large that
-noise hardly matters. If changes are not looked for, it is min(n/3, 16 N_0) and min(n/16, 2^20). No horizon is needed.
-
-Step. Each batch counts as tau = 1 / (V/b + z^2 d/b^2), T += tau, and has the weight omega = tau T / (T + 300 d/V),
-which forgets the first query points. Kept are the omega-weighted means of the query points and of the mean gradients,
-in blocks (`change`), and those of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An
-entry of A has noise of variance
-
-    v = sum (omega / W)^2 (f z / (lambda b))^2,   W = sum of omega, f = 1 / sigma or 1 / 4.
-
-Symmetric noise of this size has eigenvalues up to about nu = sqrt(2 q v), so those of A below nu are replaced by nu.
-The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newton step of the averages. If gbar' A^-1
-gbar exceeds sigma (logistic: 1), the step is shortened to that. Rounds about the same records know A from their
-gradients, too (`secants`): then v is that of the eigenvector, and for Huber's loss .3 nu takes the place of nu. sigma
-makes its own step with the curvature max(sbar, .05 / sigma, 2 sqrt v), to at most twice and at least half of its last
-value.
-
-Change. After each batch `change` looks whether the stream has changed. The variance of a record's gradient is at most
-max(A_jj sigma, .05) (Huber), max(A_jj, .02) (logistic) and .25 for the scale: E gg' <= c^2 E M. At a change the blocks
-before it are dropped, the Hessian keeps half of their weight, and the sizes of batches begin anew. If only Huber's
-scale changed, only its averages are dropped. The last blocks need at least 8 N_0 records. A division that the blocks
-since the last notice do not show alone, beside the way of the query point, is no further change: it is not counted.
-
-Probes. A change would be noticed at the end of a batch only. So within a batch of at least two of them, sums of
-gradients alone are released (docs/proofs/pan_private.md), each of max(512, b_0's 10 d, 10 sqrt(N_0 / s)) records. They
-spend the share s of mu^2, and the batch the rest; the noise of the batch makes the variance of its mean gradient at
-most 4 % larger for that: s / (1 - s) = .04 (1 + b / N_0), s <= 1/2. The same test looks at them, after the blocks, and
-the last ones need N_0 records: with fewer, models that were released at once were poor on real streams. Whether changes
-last is learned from the stream: once three of them came within 16 N_0 records of the one before, probes need 8 N_0, as
-batches do, so that what ends soon is not followed. At a change the batch ends. If it began before the change its sum is
-not used, and the probes since are the only blocks. Their weight is a fiftieth: they move the query point, and the next
-ones, which are nearer, count.
-
-Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
-of gbar, sum (omega z / b)^2 / W^2 on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`).
-Logistic models are not shrunk: in measurements it did not lower their loss.
-
-Units. With an intercept, theta is learned for columns in the units of `column_units`, which are in the state. The
-query point is kept for the columns as they are, the averages in the present units.
-
-Search. With bounds of the target, Huber's sigma would begin at half their width. While it is far too large, all
-residuals are small beside it, and the gradients carry no information about the coefficients. So the first batches see
-no columns, that is all slopes are 0, and `batch_search` finds where intercept and sigma begin. Then columns are seen.
-If targets were constant while it searched, and are spread later, sigma is far too small: all residuals are clipped, and
-gradients depend on their signs only. The averages would need as many records again to show it. With the mean of w about
-sqrt(2/q), the gradient of sigma of one batch alone shows it: if it exceeds .7 of what clipped residuals give, by four
-deviations of its noise, the search begins anew. For a normal target sigma is a third of its spread then.
-
-A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
+The rules, with the constants below: docs/proofs/curvature.md, the steps.
 """
 
 from __future__ import annotations
@@ -245,12 +196,10 @@ class Newton(Growing):
 
     @property
     def renewals(self) -> int:
-        """See `Learner.renewals`."""
         return int(self._sums[_RENEWALS])
 
     @property
     def last_change(self) -> int | None:
-        """See `BatchSteps.last_change`."""
         return int(self._sums[_NOTICED]) or None
 
     def answer(self, least: int = BATCHES) -> Steps | None:
@@ -354,7 +303,6 @@ class Newton(Growing):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
-        """See `BatchSteps.move`."""
         self.records += advance
         if self.searching:
             self._search(total, size)
@@ -391,7 +339,7 @@ class Newton(Growing):
         return self.state[self.curvature.parameters : self.curvature.size]
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
-        """Whether sigma is far too small, by this batch alone: see the text of the module."""
+        """Whether sigma is far too small, by this batch alone."""
         loss, curvature = self.curvature.loss, self.curvature
         if not (len(self.state) > self._whole and isinstance(loss, Huber)):
             return False
@@ -410,7 +358,7 @@ class Newton(Growing):
         self.state[:] = state
 
     def _search(self, total: np.ndarray, size: int) -> None:
-        """Find the centre and the scale of the target, from a batch that saw no columns: see the text of the module."""
+        """Find the centre and the scale of the target, from a batch that saw no columns."""
         loss, d = self.curvature.loss, self.curvature.parameters
         assert isinstance(loss, Huber)
         search = BatchSearch(*self._bounds)
@@ -468,7 +416,6 @@ class Newton(Growing):
 
     @property
     def probing(self) -> tuple[int, float]:
-        """See `BatchSteps.probing`."""
         able = self._follow and self._replans and self._fixed is None and not self.searching
         balance, batch = self.noise / self.curvature.variance, self.batch
         share = min(_MOST, 1 - 1 / (1 + _COST * (1 + batch / max(balance, 1.0))))
@@ -476,7 +423,6 @@ class Newton(Growing):
         return (each, share) if able and batch >= 2 * each else (0, 0.0)
 
     def looks(self, probes: Probes, total: np.ndarray) -> bool:
-        """See `BatchSteps.looks`."""
         probes.sums.append(total)
         probes.waiting += 1
         d, size, deviation = len(total), probes.each, probes.deviation
@@ -562,12 +508,10 @@ class Newton(Growing):
 
     @property
     def latest(self) -> float:
-        """See `Learner.latest`."""
         records = float(self._blocks[:, change.RECORDS].sum())  # 0: not known, because the averages began anew
         return records / self.records if self.renewals and self.records and records else 1.0
 
     def keep_latest(self, share: float) -> None:
-        """See `Learner.keep_latest`."""
         records = self._blocks[: change.used(self._blocks), change.RECORDS]
         last = np.cumsum(records[::-1])[::-1]  # in the blocks from each one on
         if (before := min(int(np.count_nonzero(last > share * self.records)), len(records) - 1)) > 0:

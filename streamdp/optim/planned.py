@@ -62,12 +62,10 @@ class Planned(BatchSteps):
 
     @property
     def middle(self) -> np.ndarray:
-        """See `BatchSteps.middle`."""
         return self.sequence.middle
 
     @property
     def estimate(self) -> np.ndarray:
-        """See `BatchSteps.estimate`."""
         output: np.ndarray = self.sequence.points[1]
         return output
 
@@ -75,22 +73,18 @@ class Planned(BatchSteps):
 
     @property
     def batch(self) -> int:
-        """See `BatchSteps.batch`."""
         return self.phase.batch
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """See `BatchSteps.runs`."""
         yield self.batch, self.phase.steps - self.sequence.step - 1
         for phase in self.plan[self.number + 1 :]:
             yield phase.batch, phase.steps
 
     @property
     def place(self) -> Place:
-        """See `BatchSteps.place`."""
         return self.epoch, self.number, self.sequence.step
 
     def go(self, place: Place) -> None:
-        """See `BatchSteps.go`."""
         epoch, number, step = place
         plan = [] if not 0 <= epoch < _MOST_EPOCHS else self.plan if epoch == self.epoch else self.plan_of(epoch)
         if not (0 <= number < len(plan) and 0 <= step < plan[number].steps):
@@ -99,7 +93,6 @@ class Planned(BatchSteps):
         self.plan = plan
 
     def skip(self) -> None:
-        """See `BatchSteps.skip`."""
         self.sequence.step += 1
         self._turn()
 
@@ -119,7 +112,6 @@ class Planned(BatchSteps):
         return self.batch
 
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
-        """See `BatchSteps.move`."""
         self.sequence.move(total / size, self.phase.modulus)
         self._turn()
 

@@ -1,20 +1,7 @@
 """A Hessian from its own noisy sum and from gradients at several points, of the same records.
 
-Gradients of the same records at points p_t differ by A (p_s - p_t) and their noise, where the Hessian A hardly depends
-on the point. Let H be A with noise of variance v on each entry, and g_t the gradients with noise of variance 1 / w_t.
-With dp_t and dg_t the deviations from their means, weighted by w_t, and P = (I / v + sum of w_t dp_t dp_t')^-1, the
-posterior mean of the rows of A is
-
-    (H / v + sum of w_t dg_t dp_t') P,
-
-and P is the covariance of a row. A direction in which the points moved far is known much better than by H: the noise of
-a gradient is that of d numbers, and that of H of d^2 / 2.
-
-A depends on the point a little, and on Huber's scale. So a gradient that is dg from the mean also has an error of
-.3 |dg|, spread over its coordinates: without it, gradients with little noise would overrule H, which is nearly exact
-then.
-
-Everything here is computed from noisy sums, so it is post-processing and spends nothing. It is about accuracy only.
+Everything here is computed from noisy sums, so it is post-processing and spends nothing. It is about accuracy only. The
+formulas: docs/proofs/curvature.md, the steps.
 """
 
 from __future__ import annotations

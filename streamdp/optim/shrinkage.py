@@ -1,19 +1,7 @@
 """Coefficients that know the noise of their estimate: the mean of a normal prior around the model without columns.
 
-Let t be coefficients over sigma, in units in which columns have a spread of about 1, and t-hat = t + e their estimate
-with normal noise e of a known covariance. The prior is t ~ N(0, tau^2 I) for the slopes, flat for the intercept, with
-ln tau uniform on a grid from ln .05 to ln 2. With C the block of the slopes, the answer for the slopes is the mean of
-t-hat - C (tau^2 I + C)^-1 t-hat over the posterior of tau. The intercept moves by what the noise of the slopes says
-about its own. So an estimate that is all noise becomes about that of a constant, and one with little noise stays.
-
-What each group has of its own (`per` in a schema) has a tau of its own, smaller than that of what all groups share. It
-comes first, with a flat prior for all others, whose covariance is then the posterior one. So few records of a group, or
-groups that hardly differ, give about the common model.
-
 Everything here is computed from noisy sums and public numbers, so it is post-processing and spends nothing. It is about
-accuracy only.
-
-Source: Efron and Morris, "Stein's estimation rule and its competitors", 1973.
+accuracy only. The prior, and that of what each group has of its own: docs/proofs/curvature.md, the steps.
 """
 
 from __future__ import annotations

@@ -1,34 +1,9 @@
 """Step sizes and averages of stochastic gradient descent on noisy reports.
 
-The parameter `clock` says what measures progress:
-
-* "information". Budgets are public, so the second moment G_i^2 of report i is known: (C0/m_i)^2 for `PrivUnit`, whose
-  answers all have this length, and noise variance + C0^2 for additive noise. The information of a report is tau_i =
-  1/G_i^2, and the progress is T_i = tau_1 + ... + tau_i. Step i is
-
-      eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha.
-
-  D being the expected distance from the first theta to the best one. It is sqrt(d) in general, and sqrt(2) where the
-  target is scaled: with uncorrelated columns of spread 1 that explain the share R^2 of a target of spread 1, the
-  squared coefficients add up to R^2 <= 1, and Huber's scale moves from 1 to a number in [0, 1], whatever d is. For
-  classes it is at most 4, because D is the spread of the linear predictor, and few classes are separated so well.
-
-  I_0 = 4 d/C0^2 is about the information that is worth as much as knowing D. With the prior variance D^2/d of a
-  coordinate, the curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with
-  the step h D/(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. So T_0 is I_0. With shorter T_0 the first
-  steps are too long if d is large: theta follows the noise, and the model is worse than a constant
-  (`benchmarks/learning.md`). So it would be for twenty columns and classes whose predictor has a spread of 1: for
-  classes T_0 is 2 I_0; where one of two classes is rare, progress begins before 0 (`odds`).
-
-  So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
-  1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The
-  factor 3/4 and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta = 1 is
-  near the best multiplier for both losses, d = 5 to 100. In the code tau is in units of 1/C0^2, so that a report
-  without noise has at most the information 1, and I_0 = 4 d.
-* "records". eta i^-alpha, whatever the noise (Shi et al. 2025, eq. 3.2).
-
-Average. With "information" the average weighs iterate i by tau_i sqrt(T_i), so that it forgets the start; equal weights
-are better by an eighth in the limit, and worse before. With "records" all iterates weigh the same, as in the paper.
+The parameter `clock` says what measures progress. "information": step i is eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i +
+T_0)^-alpha, with the information tau_i of report i, their sum T_i, and D, the expected distance from the first theta to
+the best one; the average weighs iterate i by tau_i sqrt(T_i). "records": eta i^-alpha, and equal weights (Shi et al.
+2025, eq. 3.2). Why, and how the constants were chosen: docs/proofs/local_reports.md, the steps.
 """
 
 from __future__ import annotations
@@ -49,7 +24,7 @@ _TOLD_APART = 4.0  # the largest D for classes
 
 
 def expected_distance(d: int, scaled: bool, classes: bool) -> float:
-    """Return D, the expected distance from the first theta (d,) to the best one (see the text of the module).
+    """Return D, the expected distance from the first theta (d,) to the best one: docs/proofs/local_reports.md.
 
     It depends on whether the target is scaled, that is learned in units of its own, and on whether targets are classes.
     """
@@ -59,7 +34,7 @@ def expected_distance(d: int, scaled: bool, classes: bool) -> float:
 
 @dataclass(frozen=True)
 class Steps:
-    """The sizes of the steps (see the text of the module).
+    """The sizes of the steps (see docs/proofs/local_reports.md, the steps).
 
     `eta`: positive, at most 1e6. With "information" a multiplier, with "records" the first step. `alpha`: 0 <= alpha <=
     1. At alpha = 1 neither iterate is sure to converge (Shi et al. 2025, Remark 2). `clock`: "information" or

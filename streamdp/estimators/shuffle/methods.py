@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from streamdp.errors import check_whole
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.learners.shuffle import ShuffleBatches
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-
-if TYPE_CHECKING:
-    pass
 
 
 def randomizer(self: Any) -> ShuffleRandomizer:

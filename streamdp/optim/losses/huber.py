@@ -107,13 +107,11 @@ class Huber(Loss):
         return columns + 1
 
     def check_theta(self, theta: np.ndarray, columns: int) -> None:
-        """See `Loss.check_theta`."""
         super().check_theta(theta, columns)
         if theta[-1] < self.sigma_min * (1 - 1e-9):  # an average of values at the border may be rounded below it
             raise ConfigError(f"theta: expected a scale of at least {self.sigma_min:g}, got {theta[-1]:g}")
 
     def start(self, d: int) -> np.ndarray:
-        """See `Loss.start`."""
         theta = np.zeros(d)
         theta[-1] = max(1.0, self.sigma_min)
         return theta
@@ -131,7 +129,6 @@ class Huber(Loss):
         return inverses
 
     def spec(self) -> np.ndarray:
-        """See `Loss.spec`."""
         from streamdp.optim import loops as k
 
         spec = super().spec()
@@ -139,7 +136,6 @@ class Huber(Loss):
         return spec
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
-        """See `Loss.value`."""
         sigma = float(theta[-1])
         r = abs(y - float(np.dot(x, theta[:-1]))) / sigma
         rho = r**2 / 2 if r <= self.c else self.c * r - self.c**2 / 2

@@ -39,7 +39,6 @@ class Logistic(Loss):
     code = 2
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
-        """See `Loss.check_targets`."""
         check_classes(y, 2)
 
     def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
@@ -116,21 +115,17 @@ class Softmax(Loss):
         return 1.0
 
     def size(self, columns: int, classes: int = 2) -> int:
-        """See `Loss.size`."""
         return columns * classes
 
     def check_theta(self, theta: np.ndarray, columns: int) -> None:
-        """See `Loss.check_theta`."""
         if theta.ndim != 1 or columns < 1 or len(theta) % columns or len(theta) < 2 * columns:
             raise ConfigError(f"theta: expected two or more blocks of {columns} numbers, got shape {theta.shape}")
         if not np.isfinite(theta).all():
             raise ConfigError("theta: expected finite numbers")
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
-        """See `Loss.check_targets`."""
         check_classes(y, classes)
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
-        """See `Loss.value`."""
         u = np.reshape(theta, (-1, len(x))) @ x
         return float(scipy.special.logsumexp(u) - u[int(y)]) * self.weight(x)

@@ -46,7 +46,6 @@ class Quantile(Loss):
         return math.sqrt(2) * max(self.tau, 1 - self.tau)
 
     def spec(self) -> np.ndarray:
-        """See `Loss.spec`."""
         from streamdp.optim import loops as k
 
         spec = super().spec()
@@ -78,7 +77,6 @@ class Hinge(Loss):
     has_envelope = True
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
-        """See `Loss.check_targets`."""
         check_classes(y, 2)
 
     def _bound(self) -> float:

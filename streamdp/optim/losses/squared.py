@@ -57,7 +57,6 @@ class Squared(Loss):
                 raise ConfigError(f"Squared: {name} must be positive and finite, got {value}")
 
     def check_theta(self, theta: np.ndarray, columns: int) -> None:
-        """See `Loss.check_theta`."""
         super().check_theta(theta, columns)
         with np.errstate(over="ignore"):
             outside = self.radius is not None and np.linalg.norm(theta / self.radius) > 1 + _ROUNDING
@@ -71,7 +70,6 @@ class Squared(Loss):
         return 2.0
 
     def spec(self) -> np.ndarray:
-        """See `Loss.spec`."""
         from streamdp.optim import loops as k
 
         spec = super().spec()
