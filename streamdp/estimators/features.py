@@ -204,6 +204,7 @@ class SchemaFeatures(Features):
 
     @cached_property
     def packer(self) -> Packer | None:
+        """See `Features.packer`."""
         plain = all(piece.kind in ("linear", "level") for piece in self._schema.pieces)
         if not (self._schema.plain and plain and all(len(pieces) == 1 for _, _, pieces in self._numbers)):
             return None

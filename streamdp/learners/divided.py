@@ -19,10 +19,8 @@ one, and admits its records batch by batch, as in one process: with a ledger, a 
 is refused. That needs all records of a subject in one process. When one process has no more records, the last batches
 have fewer records than planned. A batch of statistics has up to `of` more records, so that all shares are equal.
 
-Neighbours and claim: those of the learner.
-
-What a single part says is not protected, or only by the bits of its own people: only the process that adds parts may
-read it. Proof: docs/proofs/shuffled_sum.md.
+Neighbours and claim: those of the learner. Only the process that adds parts may read one. Proof:
+docs/proofs/shuffled_sum.md.
 """
 
 from __future__ import annotations

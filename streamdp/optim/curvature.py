@@ -1,17 +1,9 @@
 """Gradient and curvature of one record as one bounded vector, released together by Newton's method.
 
-With q columns (the intercept included), Q = sqrt(2 q) and r the residual over sigma, a record (x, y) at theta has
-
-    w = min(1, sqrt2 / |x|, Q / |x|^2),
-    g = (w a x) and for Huber's scale also (kappa - a^2) w / 2,   a the derivative of the loss in the predictor,
-    M = w h x x',       h = min(1, c / |r|) (Huber) or 4 p (1 - p) (logistic),
-    s = w r^2 if |r| < c, else 0 (Huber only),
-
-and contributes v = (g, lambda svec M, lambda s).
-
-svec lists the upper triangle with off-diagonal entries times sqrt2. Claim: |v| is at most `bound` and |v - v'| at most
-`sensitivity`, for any records at one theta with sigma > 0; a record that overflows contributes zeros. What the parts
-estimate, which losses have no such vector, and the proof: docs/proofs/curvature.md.
+A record contributes v = (g, lambda svec M, lambda s): its gradient, the upper triangle of its curvature, with
+off-diagonal entries times sqrt2, and for Huber's loss the curvature of the scale. Claim: |v| is at most `bound` and
+|v - v'| at most `sensitivity`, for any records at one theta with sigma > 0; a record that overflows contributes zeros.
+What g, M and s are, what they estimate, which losses have no such vector, and the proof: docs/proofs/curvature.md.
 """
 
 from __future__ import annotations
@@ -35,7 +27,7 @@ def has_curvature(loss: Loss) -> bool:
 
 @dataclass(frozen=True)
 class Curvature:
-    """The vectors (g, lambda svec M, lambda s) of records: see the text of the module.
+    """The vectors (g, lambda svec M, lambda s) of records.
 
     The loss is `Huber` or `Logistic` without `clip`, else a `ConfigError` is raised; `columns` is q >= 1, the length of
     x, intercept included.

@@ -1,28 +1,8 @@
 """Bits about the class: the start of the intercept of a model of two classes, and the speed of its progress.
 
-One class is often rare. An intercept that begins at 0 takes thousands of records to reach its log odds b, and until
-then probabilities are far worse than those of a constant. So the first records answer "is it the class 1?" if columns
-are scaled privately.
-
-With keep the probability of a true answer and u = 2 keep - 1, a noisy "yes" has the probability (1 + u tanh(b/2))/2.
-With n bits, S and I the sums of +-u and of u^2, and t = tanh(b/2), the likelihood is
-
-    (1 + v t)^((n + S/v)/2) (1 - v t)^((n - S/v)/2),   v^2 = I/n,
-
-which is exact if all records have the same budget. The prior has the density 1/(1 + 4 b^2) on a grid in [-6, 6]: most
-classes are about as frequent as each other, and then 0 is a good start. The intercept is the log odds of the expected
-probability p, which is the choice with the least expected log loss.
-
-Bits end when I/(1 - I t^2/n) >= 8 + 100 (cosh b - 1) at the b that is chosen. With J the left side, the information of
-bits about t, the error of p makes the log loss of a constant larger by about 1/(8 J p (1 - p)): .003 of .1 if one in
-fifty is of the class.
-
-Clock. At p the curvature of the loss is p (1 - p), and 4 p (1 - p) = cosh(b/2)^-2 of the largest one; and the
-information that is worth as much as knowing theta before is the inverse square of the curvature (`steps`). Gradients
-with columns move a rare class's theta by noise long before they carry information. So the progress of all parameters
-begins at -(cosh(b/2)^3 - 1) T_0: the first steps are as short as if that information had come. The power would be 4 for
-a predictor of spread 0; 3 is better by measurement, because the curvature rises with theta (`benchmarks/learning.md`,
-probabilities).
+One class is often rare. An intercept that begins at 0 takes thousands of records to reach its log odds b, so the first
+records answer "is it the class 1?" if columns are scaled privately. Progress begins below 0, as far as the class is
+rare: the first steps are short. The model, the rule by which bits end, and the clock: docs/proofs/local_reports.md.
 
 This is for accuracy only: whether a bit is asked follows from released bits (`local_learning`).
 """
