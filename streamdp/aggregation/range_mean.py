@@ -218,8 +218,10 @@ class RangeMean:
         least = costs.min(axis=1, keepdims=True)
         cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
         with rng.lock:
-            points = uniform(draw(rng, len(costs)))
+            words = draw(rng, len(costs))
+        points = uniform(words)
         chosen = np.count_nonzero(cumulative <= points[:, None] * cumulative[:, -1:], axis=1)
+        words[:] = points[:] = cumulative[:] = 0
         bins: np.ndarray = np.minimum(chosen, costs.shape[1] - 1)
         return bins
 
@@ -230,7 +232,10 @@ class RangeMean:
         with rng.lock:
             words = draw(rng, (self.padded + 63) // 64)
         signs = 1.0 - 2.0 * np.unpackbits(words.view(np.uint8))[: self.padded]
-        bins = self.choose(self.costs(self.counts(vectors, signs)), rng)
+        counts = self.counts(vectors, signs)
+        costs = self.costs(counts)
+        bins = self.choose(costs, rng)
+        words[:] = counts[:] = costs[:] = 0
         middles = ((2 * bins[None, :] + 1) / self.bins - 1) * self.reach
         transform(middles)
         centre = (middles[0] * signs)[: self.d]

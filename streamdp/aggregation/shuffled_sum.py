@@ -216,6 +216,8 @@ class Analyzer:
         from streamdp.aggregation.kernels import add_ones
 
         d, each = self.params.d, self.params.g + self.params.b
+        if not isinstance(shuffled, Shuffled):
+            raise SchemaError(f"expected what a shuffler forwards, got {type(shuffled).__name__}")
         width = (shuffled.users * each + 7) // 8
         if not isinstance(shuffled.bits, np.ndarray):
             raise SchemaError(f"expected packed bits as an array, got {type(shuffled.bits).__name__}")

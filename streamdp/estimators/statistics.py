@@ -36,6 +36,7 @@ from streamdp.errors import (
 )
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
+from streamdp.estimators.frames import names_of
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
 from streamdp.learners.divided import SumsPart
@@ -392,6 +393,7 @@ class Statistics(Estimator):
 
         Raises the errors of `Estimator.learn_many`.
         """
+        names_of(X)  # anything but rows has no length
         super().learn_many(X, np.zeros(len(X)) if y is None else y, w=w)
 
     def _encode_target(self, y: Any) -> float:

@@ -255,6 +255,8 @@ def test_wrong_messages_and_counts_are_refused() -> None:
     analyzer = Analyzer(params)
     with pytest.raises(SchemaError):
         analyzer.sum(Shuffled(np.zeros((3, 2), np.uint8), 2))
+    with pytest.raises(SchemaError, match="what a shuffler forwards, got ndarray"):
+        analyzer.sum(np.zeros((3, 2), np.uint8))  # type: ignore[arg-type]
     for counts in ([1, 2], [1, 2, 55], [-1, 2, 3], [1.0, 2.0, 3.0]):
         with pytest.raises(SchemaError, match="whole numbers from 0 to 54"):
             analyzer.sum_of_counts(np.array(counts), 2)

@@ -154,6 +154,12 @@ def test_a_cap_allows_a_person_once_a_batch_and_counts_the_others() -> None:
             model.update("x")
 
 
+@pytest.mark.parametrize("rows", [5, None, iter([1.0])])
+def test_what_is_no_frame_and_no_array_is_refused(rows: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a frame or an array"):
+        of("process").learn_many(rows)
+
+
 def test_the_single_statistics_have_the_interface_of_river() -> None:
     rng = np.random.default_rng(5)
     number = [stats.Mean((0, 1)), stats.Sum((0, 1)), stats.Quantile(0.5, (0, 1)), stats.Histogram([0, 0.5, 1])]

@@ -14,6 +14,7 @@ from scipy import stats
 from scipy.special import log_expit, ndtri, ndtri_exp
 
 from streamdp import ApproxDP, GaussianDP, PureDP
+from streamdp.aggregation import range_mean
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.privacy.entropy import SeededEntropy
@@ -475,6 +476,23 @@ def test_nothing_of_single_users_is_left_where_a_mean_fails(monkeypatch: pytest.
     arrays = [value for value in held if isinstance(value, np.ndarray) and len(value) == 800]
     assert len(arrays) == 2
     assert not any(array.any() for array in arrays)
+
+
+def test_what_choices_of_bins_were_drawn_from_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The random words, from which with the bins the counts could be computed, and the counts of users."""
+    made: list[np.ndarray] = []
+    draw, counts = range_mean.draw, RangeMean.counts
+
+    def kept(found: np.ndarray) -> np.ndarray:
+        assert found.any()
+        made.append(found)
+        return found
+
+    monkeypatch.setattr(range_mean, "draw", lambda *given: kept(draw(*given)))
+    monkeypatch.setattr(RangeMean, "counts", lambda *given: kept(counts(*given)))
+    CENTRED.estimate(np.full((800, 6), 0.1), fresh(1))
+    assert len(made) == 3
+    assert not any(array.any() for array in made)
 
 
 def test_vectors_are_wiped_and_bad_ones_refused_without_their_values() -> None:
