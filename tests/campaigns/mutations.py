@@ -217,8 +217,8 @@ MUTATIONS = [
     ),
     Mutation(
         "mixed bits are absorbed without a spend",
-        "streamdp/estimators/shuffle/methods.py",
-        "        self._count(spent)\n",
+        "streamdp/estimators/shuffle/estimators.py",
+        "            self._count(spent)\n",
         "",
         SHUFFLE_TESTS,
     ),

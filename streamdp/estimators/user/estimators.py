@@ -16,19 +16,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamdp.data.subjects import subject_bytes
+from streamdp.errors import SchemaError
 from streamdp.estimators import batch_methods
 from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
-from streamdp.estimators.user import methods
+from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.linear_problem import LinearProblem
+from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
+from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
 
 if TYPE_CHECKING:
+    from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
 
 
@@ -111,9 +116,6 @@ class UserLevelLDPRegressor(Regressor):
     n_asked = of_learner(UserReports, "n_asked")
     batch = property(batch_methods.batch)
     phase = property(batch_methods.phase)
-    randomizer = property(methods.randomizer)
-    absorb = methods.absorb
-    close_user = methods.close_user
 
     def __init__(
         self,
@@ -140,6 +142,66 @@ class UserLevelLDPRegressor(Regressor):
     ) -> None:
         self._construct(locals())
 
+    @property
+    def randomizer(self: Any) -> UserRandomizer:
+        """A user's half of the next question. Take a new one for each report, because coordinates take turns.
+
+        A report may be absorbed until its question is closed. Raises `NotAvailableError` before the features are known.
+        """
+        from streamdp.optim.loops import ENVELOPE
+
+        learner: UserReports = self._learner(UserReports, "randomizer")
+        return UserRandomizer(
+            learner.middle.copy(),
+            float(learner.spec[ENVELOPE]),
+            learner.problem.loss,
+            self._names,
+            learner.problem.intercept,
+            learner.mean,
+            learner.batch_steps.place,
+            learner.coordinate,
+            learner.centre.copy(),
+            int(learner.plan.items_per_user),
+            learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
+            learner.units,
+            learner.search.ask(),
+        )
+
+    def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> None:
+        """Apply one report. It counts as one record in `n_seen`, because the number of its records is unknown.
+
+        A report of a subject over its cap is counted in `n_refused`. A learner cannot recognise a forged report.
+
+        Parameters
+        ----------
+        report
+            The answer to the open question.
+        subject
+            The user, for the ledger.
+
+        Raises `SchemaError` if the report answers another question than the open one, or is no answer to it, or has no
+        subject although there is a ledger; then nothing changes.
+        """
+        learner: UserReports = self._learner(UserReports, "absorb")
+        self._admission.need_subjects((subject,))
+        if not isinstance(report, UserReport):
+            raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
+        with self.learner.rng.lock:
+            take = learner.taken(report)
+            if self._admission.admit_report(self.learner, subject, report.budget, report.private):
+                take()
+
+    def close_user(self: Any, subject: Subject) -> None:
+        """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
+
+        Parameters
+        ----------
+        subject
+            The user, as given to `learn_one`.
+        """
+        with self.learner.rng.lock:
+            self.learner.close_user(subject_bytes(subject))
+
 
 @documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(CLASSIFICATION_LOSSES))
 class UserLevelLDPClassifier(Classifier):
@@ -160,9 +222,9 @@ class UserLevelLDPClassifier(Classifier):
     n_asked = of_learner(UserReports, "n_asked")
     batch = property(batch_methods.batch)
     phase = property(batch_methods.phase)
-    randomizer = property(methods.randomizer)
-    absorb = methods.absorb
-    close_user = methods.close_user
+    randomizer = UserLevelLDPRegressor.randomizer
+    absorb = UserLevelLDPRegressor.absorb
+    close_user = UserLevelLDPRegressor.close_user
 
     def __init__(
         self,

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamdp.estimators import batch_methods
 from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
-from streamdp.estimators.user import methods
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_reports import ITEMS, WINDOW
 from streamdp.learners.user_windows import WindowPlan, Windows
@@ -25,6 +26,7 @@ from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
+from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Method
 
 if TYPE_CHECKING:
@@ -98,8 +100,6 @@ class WindowedRegressor(Regressor):
     n_stopped = of_learner(Windows, "n_stopped")
     interval = batch_methods.interval
     settling = batch_methods.settling
-    take_records = methods.take_records
-    learn_users = methods.learn_users
 
     def __init__(
         self,
@@ -123,6 +123,37 @@ class WindowedRegressor(Regressor):
     ) -> None:
         self._construct(locals())
 
+    def take_records(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """End the open window without a release and return its raw records, for `users_of`.
+
+        It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The
+        records are counted in `n_seen`. Of them, only sums that the other process alone can read may be passed on.
+        """
+        with self.learner.rng.lock:
+            records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.handed_over()
+            return records
+
+    def learn_users(self: Any, users: WindowUsers, n: int, records: int, refused: int) -> None:
+        """Release a window whose records are in other processes: its proof does not ask where the users are.
+
+        Parameters
+        ----------
+        users
+            All users of the window, with at most `items_per_user` records each. Their sums are exact.
+        n, records, refused
+            How many users there are, how many records they have, and how many were refused.
+
+        Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
+        `ConfigError` without `sums_only`.
+        """
+
+        def count() -> None:
+            self._count_batch()
+            self.n_refused += refused
+
+        with self.learner.rng.lock:
+            self._learner(Windows, "learn_users").learn_users(users, n, records, count)
+
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
 class WindowedClassifier(Classifier):
@@ -143,8 +174,8 @@ class WindowedClassifier(Classifier):
     n_stopped = of_learner(Windows, "n_stopped")
     interval = batch_methods.interval
     settling = batch_methods.settling
-    take_records = methods.take_records
-    learn_users = methods.learn_users
+    take_records = WindowedRegressor.take_records
+    learn_users = WindowedRegressor.learn_users
 
     def __init__(
         self,
