@@ -20,7 +20,7 @@ from benchmarks.shared.pages import command, mean_and_error, rough, table
 from benchmarks.shared.simulation import Simulation
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
-from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
+from streamdp.estimators.windowed import WindowedClassifier, WindowedRegressor
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.windows.methods import METHODS
 

@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import binom
 
-from streamdp.aggregation.pairwise import near_counts
-from streamdp.aggregation.selection import WeightedMean
+from streamdp.aggregation.selection import WeightedMean, near_counts
 from streamdp.privacy.entropy import Rng, draw
 
 

@@ -20,8 +20,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import rel_entr
 
-from streamdp.aggregation.pairwise import near_counts
-from streamdp.aggregation.selection import WeightedMean
+from streamdp.aggregation.selection import WeightedMean, near_counts
 from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamdp.estimators.statistics import Statistics
     from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
     from streamdp.estimators.user.randomizer import UserRandomizer
-    from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
+    from streamdp.estimators.windowed import WindowedClassifier, WindowedRegressor
     from streamdp.learners.local_reports import Report
     from streamdp.learners.user_answers import UserReport
 
@@ -34,7 +34,7 @@ _HOMES = {
     "UserLevelLDP": "estimators.user.estimators",
     "UserRandomizer": "estimators.user.randomizer",
     "UserReport": "learners.user_answers",
-    "Windowed": "estimators.windowed.estimators",
+    "Windowed": "estimators.windowed",
 }
 
 

@@ -7,7 +7,7 @@ import math
 import struct
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class Features:
         self._warned: set[str] = set()
         get = itemgetter(*names)
         self._values_of: Callable[[Mapping[Any, Any]], tuple[Any, ...]]
-        self._values_of = get if len(names) > 1 else partial(_single, get)
+        self._values_of = get if len(names) > 1 else lambda x: (get(x),)
         self._buffer = buffer = np.zeros(len(names) + 1)
         self.row, self.target = buffer[None, :-1], buffer[-1:]
         """The record in the buffer: its features (1, p) and its target (1,). Zeros, except while it is learned."""
@@ -367,7 +367,3 @@ def _finite(name: Any, value: Any) -> float:
     if value is None or isinstance(value, str | bytes):  # text is a number in raw records only
         raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}")
     return _number(name, value)
-
-
-def _single(get: Callable[[Mapping[Any, Any]], Any], x: Mapping[Any, Any]) -> tuple[Any]:
-    return (get(x),)

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from streamdp.aggregation.pairwise import near_counts
+from streamdp.aggregation.selection import near_counts
 
 
 def plain(points: np.ndarray, distance: float) -> np.ndarray:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamdp.aggregation.pairwise import near_counts
-from streamdp.aggregation.selection import WeightedMean
+from streamdp.aggregation.selection import WeightedMean, near_counts
 from streamdp.privacy.entropy import SeededEntropy
 from studies.selected_mean import SelectedMean
 

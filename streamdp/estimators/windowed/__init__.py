@@ -1,1 +1,0 @@
-"""User-level learning by a trusted operator: windows of users."""
