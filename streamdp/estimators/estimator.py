@@ -142,7 +142,8 @@ class Estimator(river_base.Estimator):
             task = self._target_task(loss)
             self.second_use = Validation(self.validation, task, budget, bounds is not None, self.learns)
         self._admission.spend = self.second_use.spend
-        problem = LinearProblem(loss, domain, bool(self.intercept), len(self._index or ()), bounds)
+        classes, given = len(self._index or ()), self.domain is not None
+        problem = LinearProblem(loss, domain, bool(self.intercept), classes, bounds, given)
         self.learner = self._make_learner(problem, budget, self._words())
         """What learns the rows; it knows arrays only."""
 

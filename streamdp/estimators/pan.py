@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 def _pan(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:
-    plan, domain = given(BatchPlan, model), model.domain is not None
-    return PanBatches(problem, budget, rng, plan, given_domain=domain, mechanism=model.mechanism)
+    return PanBatches(problem, budget, rng, given(BatchPlan, model), mechanism=model.mechanism)
 
 
 _GUARANTEE = """

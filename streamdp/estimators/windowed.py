@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _windows(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Windows:
-    return Windows(problem, budget, rng, given(WindowPlan, model), given_domain=model.domain is not None)
+    return Windows(problem, budget, rng, given(WindowPlan, model))
 
 
 _GUARANTEE = """
@@ -149,7 +149,7 @@ class WindowedRegressor(Regressor):
 
         def count() -> None:
             self._count_batch()
-            self.n_refused += refused
+            self._admission.refused += refused
 
         with self.learner.rng.lock:
             self._learner(Windows, "learn_users").learn_users(users, n, records, count)

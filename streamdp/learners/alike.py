@@ -56,7 +56,7 @@ def alike(
     needed = records / (1 + noise / variance)
     central = ApproxDP(budget.epsilon, delta) if isinstance(budget, PureDP) else budget
     problem = LinearProblem(loss, PanBatches.default_domain, classes=2 if loss.of_classes else 0)
-    learner = PanBatches(problem, central, FreshWords(), BatchPlan(), given_domain=False, mechanism="auto")
+    learner = PanBatches(problem, central, FreshWords(), BatchPlan(), mechanism="auto")
     learner.begin(Columns(np.zeros(columns), np.ones(columns), np.zeros(columns, dtype=bool)))
     steps: Any = learner.batch_steps
     known = 0.0

@@ -82,8 +82,7 @@ class Vectors(NamedTuple):
 class Batches(Learner):
     """The open batch and its steps: see the text of the module.
 
-    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters. `given_domain`: whether the domain
-    of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -110,20 +109,18 @@ class Batches(Learner):
         budget: Budget,
         rng: Entropy | SeededEntropy | FreshWords,
         plan: BatchPlan,
-        *,
-        given_domain: bool,
     ) -> None:
         check_choice("method", plan.method, ("auto", *self.methods))
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem
         self.method = self._usual() if plan.method == "auto" else plan.method
         self.follows = follows(plan.change, None if self.method == "newton" else f'with method="{self.method}"')
-        self.free = self.method == "newton" and all(free_units(problem.intercept, given_domain).values())
+        self.free = self.method == "newton" and all(free_units(problem.intercept, problem.given_domain).values())
         """Whether theta is learned in units that follow from what was released."""
         if self.method == "newton":
             check_newton(problem.loss, "ac-sa")
             check_unplanned(vars(plan), "ac-sa")
-            if not given_domain:
+            if not problem.given_domain:
                 problem = replace(problem, domain=RealSpace())
             if self.free and problem.target is not None and isinstance(problem.loss, Huber):
                 low, high = problem.target

@@ -45,7 +45,7 @@ class LinearProblem:
 
     `loss`, `domain`: what is minimised, and where. `intercept`: whether a constant 1 follows the columns. `classes`:
     the number of classes; 0 if targets are numbers. `target`: the declared bounds (low, high) of the target; None if
-    there are none.
+    there are none. `given_domain`: whether the domain is a parameter, and not the learner's usual one.
 
     Raises `ConfigError` for a domain that the loss or the compiled loops do not allow.
     """
@@ -55,6 +55,7 @@ class LinearProblem:
     intercept: bool = True
     classes: int = 0
     target: tuple[float, float] | None = None
+    given_domain: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):

@@ -26,8 +26,7 @@ _MECHANISMS = ("auto", "gaussian", "none")
 class PanBatches(Batches):
     """The sum of a batch between the noise that opens it and the noise that closes it.
 
-    `problem`, `budget`, `rng`, `plan`, `given_domain`: as for `Batches`. `mechanism`: "auto" or "gaussian", or "none"
-    for comparisons.
+    `problem`, `budget`, `rng`, `plan`: as for `Batches`. `mechanism`: "auto" or "gaussian", or "none" for comparisons.
     """
 
     trust = ONE_BREAK_IN
@@ -42,11 +41,10 @@ class PanBatches(Batches):
         rng: FreshWords | SeededEntropy,
         plan: BatchPlan,
         *,
-        given_domain: bool,
         mechanism: str,
     ) -> None:
         check_choice("mechanism", mechanism, _MECHANISMS)
-        super().__init__(problem, budget, rng, plan, given_domain=given_domain)
+        super().__init__(problem, budget, rng, plan)
         self.noisy = mechanism != "none"
         Gaussian(budget)  # a budget that cannot be served is an error now
 

@@ -55,8 +55,8 @@ def cohort_of(declared: Any) -> Cohort:
 class ShuffleBatches(Batches):
     """The learner, and all three parties in one process.
 
-    `problem`, `budget`, `rng`, `plan`, `given_domain`: as for `Batches`. `cohort`: the people who answer in several
-    rounds; None: each record is in one batch.
+    `problem`, `budget`, `rng`, `plan`: as for `Batches`. `cohort`: the people who answer in several rounds; None: each
+    record is in one batch.
     """
 
     shuffled = True
@@ -77,7 +77,6 @@ class ShuffleBatches(Batches):
         rng: Entropy | SeededEntropy,
         plan: BatchPlan,
         *,
-        given_domain: bool,
         cohort: Cohort | None,
     ) -> None:
         self.cohort = cohort
@@ -88,7 +87,7 @@ class ShuffleBatches(Batches):
                 raise ConfigError(
                     "cohort: leave out horizon, batch_size and strong_convexity: all people are in each round"
                 )
-        super().__init__(problem, budget, rng, plan, given_domain=given_domain)
+        super().__init__(problem, budget, rng, plan)
         VectorSum.calibrated(budget, 1.0, 1000, 1)  # a budget that cannot be served fails here
 
     def _usual(self) -> str:

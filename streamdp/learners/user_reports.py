@@ -113,8 +113,7 @@ class UserReports(Collector):
 
     The raw records of open users are in `people` and nowhere else.
 
-    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters. `given_domain`: whether the domain
-    of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -147,20 +146,18 @@ class UserReports(Collector):
         budget: Budget,
         rng: Entropy | SeededEntropy,
         plan: UserPlan,
-        *,
-        given_domain: bool,
     ) -> None:
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
         usual = "ac-sa" if planned else "asgd"
-        self.plan, self.given, self._given_domain = plan, problem, given_domain
+        self.plan, self.given = plan, problem
         self.method = usual if plan.method == "auto" else plan.method
         self.follows = follows(plan.change, None if self.method == "asgd" else f'with method="{self.method}"')
         if self.method == "asgd":
             check_unplanned(vars(plan), "ac-sa")
             if plan.centre != "zero":
                 raise ConfigError('centre: only the planned steps ask for it: leave it out, or set method="ac-sa"')
-            domain = problem.domain if given_domain else RealSpace()
+            domain = problem.domain if problem.given_domain else RealSpace()
             problem = replace(problem, loss=weighted_by_norm(problem.loss), domain=domain)
         super().__init__(problem, budget, rng)
         self.region = replace(region, problem=problem)
@@ -180,7 +177,7 @@ class UserReports(Collector):
 
     def _search_of(self, columns: Columns) -> UnitSearch:
         plan, problem = self.plan, self.problem
-        needs = free_units(problem.intercept, self._given_domain, plan.smoothness, plan.strong_convexity)
+        needs = free_units(problem.intercept, problem.given_domain, plan.smoothness, plan.strong_convexity)
         steps = {'method="asgd", because the planned steps count all users': self.method == "asgd"}
         usual, bounded = "private" if self.method == "asgd" else "declared", problem.target is not None
         bounds = bounded or bool(columns.numeric.any())

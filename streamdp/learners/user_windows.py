@@ -73,8 +73,7 @@ class WindowPlan(UserWindow):
 class Windows(Collector):
     """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else.
 
-    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters. `given_domain`: whether the domain
-    of the problem is a parameter, and not the usual one.
+    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
@@ -106,14 +105,12 @@ class Windows(Collector):
         budget: Budget,
         rng: Entropy | SeededEntropy,
         plan: WindowPlan,
-        *,
-        given_domain: bool,
     ) -> None:
         if not isinstance(budget, ApproxDP):
             raise BudgetError(f"windows of users: expected eps=E,delta=D, got {budget}")
         super().__init__(problem, budget, rng)
         self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
-        self.plan, self.given, self._given_domain = plan, problem, given_domain
+        self.plan, self.given = plan, problem
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
         usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
         self._automatic = isinstance(plan.method, str) and plan.method == "auto"
@@ -130,7 +127,7 @@ class Windows(Collector):
         if self.method.name == NEWTON:
             check_newton(self.given.loss, _PLANNED)
             check_unplanned(vars(self.plan), _PLANNED)
-            domain = domain if self._given_domain else RealSpace()
+            domain = domain if self.given.given_domain else RealSpace()
         self.problem = replace(self.given, domain=domain)
         self.region = replace(self.region, problem=self.problem)
 
@@ -182,7 +179,7 @@ class Windows(Collector):
     def _scaling_of(self, columns: Columns) -> tuple[Bounds | None, Scales]:
         """The bounds in whose units targets are learned, and the columns that are centred and scaled; p: the target."""
         plan, problem, newton = self.plan, self.problem, self.method.name == NEWTON
-        needs = free_units(problem.intercept, self._given_domain, plan.smoothness, plan.strong_convexity)
+        needs = free_units(problem.intercept, problem.given_domain, plan.smoothness, plan.strong_convexity)
         bounded = np.append(columns.numeric, problem.target is not None)
         usual, steps = "private" if newton else "declared", {'method="newton"': newton}
         found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})

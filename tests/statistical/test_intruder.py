@@ -571,8 +571,7 @@ def with_learner(kind: type[PanBatches]) -> Callable[..., Any]:
     """The estimator, with this learner."""
 
     def make(self: Any, problem: Any, budget: Any, rng: Any) -> PanBatches:
-        plan, domain = given(BatchPlan, self), self.domain is not None
-        return kind(problem, budget, rng, plan, given_domain=domain, mechanism=self.mechanism)
+        return kind(problem, budget, rng, given(BatchPlan, self), mechanism=self.mechanism)
 
     return type("Broken", (PanPrivateRegressor,), {"_make_learner": make})
 

@@ -42,8 +42,7 @@ def _shuffle(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Sh
     cohort = None if model.cohort is None else cohort_of(model.cohort)
     if cohort is not None and model.features is None:
         raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
-    plan, domain = given(BatchPlan, model), model.domain is not None
-    return ShuffleBatches(problem, budget, rng, plan, given_domain=domain, cohort=cohort)
+    return ShuffleBatches(problem, budget, rng, given(BatchPlan, model), cohort=cohort)
 
 
 _GUARANTEE = """

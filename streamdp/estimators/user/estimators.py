@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> UserReports:
-    return UserReports(problem, budget, rng, given(UserPlan, model), given_domain=model.domain is not None)
+    return UserReports(problem, budget, rng, given(UserPlan, model))
 
 
 _GUARANTEE = """
