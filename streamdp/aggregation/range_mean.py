@@ -262,7 +262,9 @@ class RangeMean:
         finally:
             vectors[...] = 0
             norms[...] = 0
-        return centre + self.noise.randomize(total, rng) / self.batch
+        noisy = self.noise.randomize(total, rng)
+        total[...] = 0
+        return centre + noisy / self.batch
 
 
 def _measure(vectors: np.ndarray, out: np.ndarray) -> None:

@@ -479,9 +479,9 @@ def test_nothing_of_single_users_is_left_where_a_mean_fails(monkeypatch: pytest.
 
 
 def test_what_choices_of_bins_were_drawn_from_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The random words, from which with the bins the counts could be computed, and the counts of users."""
+    """The random words, from which with the bins the counts could be computed, the counts of users, and the sum."""
     made: list[np.ndarray] = []
-    draw, counts = range_mean.draw, RangeMean.counts
+    draw, counts, randomize = range_mean.draw, RangeMean.counts, Gaussian.randomize
 
     def kept(found: np.ndarray) -> np.ndarray:
         assert found.any()
@@ -490,8 +490,9 @@ def test_what_choices_of_bins_were_drawn_from_is_overwritten(monkeypatch: pytest
 
     monkeypatch.setattr(range_mean, "draw", lambda *given: kept(draw(*given)))
     monkeypatch.setattr(RangeMean, "counts", lambda *given: kept(counts(*given)))
-    CENTRED.estimate(np.full((800, 6), 0.1), fresh(1))
-    assert len(made) == 3
+    monkeypatch.setattr(Gaussian, "randomize", lambda self, total, rng: randomize(self, kept(total), rng))
+    CENTRED.estimate(np.random.default_rng(1).normal(0.1, 0.01, (800, 6)), fresh(1))
+    assert len(made) == 4
     assert not any(array.any() for array in made)
 
 
