@@ -322,10 +322,6 @@ class Windows(Collector):
         """With how many users a window can be released."""
         return self.method.least_users(self._task(1))
 
-    def handed_over(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """End the open window without a release; return its raw records, as `users_of` takes them."""
-        return self.gathered.close()
-
     def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
         """Return users by their records.
 
