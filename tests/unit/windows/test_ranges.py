@@ -168,7 +168,7 @@ class Spy:
         self.totals: list[np.ndarray] = []
 
     def randomize(self, total: np.ndarray, rng: SeededEntropy) -> np.ndarray:
-        self.totals.append(total)
+        self.totals.append(total.copy())
         return total
 
 
