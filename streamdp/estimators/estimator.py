@@ -381,6 +381,8 @@ class Estimator(river_base.Estimator):
         self._admission.need_subjects(None)
         warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)
+        if hasattr(y, "columns"):
+            raise SchemaError("y: expected the targets of the rows, a series or an array; got a frame: take its column")
         with self.learner.rng.lock:
             names = names_of(X)
             if self._features is None and names is None:

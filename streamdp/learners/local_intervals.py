@@ -86,7 +86,7 @@ def _withheld(learner: LocalReports, theta: np.ndarray, moved: float) -> bool:
     `moved`: for how many relaxation times an intercept moved, if the loss has the curvature of equal shares.
     """
     if learner.arrays.spec[loops.BY_RECORDS] and _expected_times(learner, theta) < LEAST_EXPECTED:
-        return True  # what seems to be settled seems so by chance: the walk is still on its way from the start
+        return True  # what seems to be settled seems so by chance: the estimate still leaves the start
     least = learner.least_records
     if least is not None and int(learner.seen[0]) < least:  # the steps are as long as theta: the model is far away
         return True

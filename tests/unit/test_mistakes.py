@@ -398,6 +398,10 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
         lambda: model().learn_many(pd.DataFrame({"a": [math.nan] * 100, "b": 1.0}), TARGETS),
         "leave such records out, or declare in features={...} what missing values mean",
     ),
+    "a frame as targets": (
+        lambda: model().learn_many(pd.DataFrame({"a": [0.5] * 100, "b": 1.0}), pd.DataFrame({"y": TARGETS})),
+        "y: expected the targets of the rows, a series or an array; got a frame: take its column",
+    ),
     "text in scikit-learn": (
         lambda: PrivateRegressor().fit(pd.DataFrame({"a": ["x"] * 100}), TARGETS),
         "a frame with text needs features={...}",
