@@ -54,7 +54,7 @@ def _imports() -> grimp.ImportGraph:
 
 
 @cache
-def _compiled() -> tuple[Path, ...]:
+def compiled() -> tuple[Path, ...]:
     return tuple(path for name in PACKAGES for path in (ROOT / name).rglob("*.p[yx][xd]"))
 
 
@@ -110,7 +110,7 @@ class Step:
             ):
                 named = {package, *(f"{package}.{name.strip()}" for name in names.split(","))}
                 needed |= named & _imports().modules
-        for path in sorted([*map(_file, _needed(needed)), *_compiled()]):
+        for path in sorted([*map(_file, _needed(needed)), *compiled()]):
             digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
         return digest.hexdigest()[:16]
 

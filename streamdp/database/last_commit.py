@@ -57,10 +57,10 @@ class LastCommitFile:
         except OSError as error:
             raise StoreError(f"cannot read {self.path}: {error.strerror}") from None
         try:
-            found = _newest(descriptor)
+            found = newest(descriptor)
             if found is None and os.fstat(descriptor).st_size > 0:
                 system.lock(descriptor, shared=True)  # another process may be writing its first commit just now
-                found = _newest(descriptor)
+                found = newest(descriptor)
                 if found is not None:
                     return found
                 raise StoreDamagedError(f"{self.path} is damaged, so it is not known whether commits were lost")
@@ -78,7 +78,7 @@ class LastCommitFile:
         with os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0) as file:
             descriptor = file.fileno()
             system.lock(descriptor)  # workers that share the database write one after the other
-            before = _newest(descriptor)
+            before = newest(descriptor)
             if before is None or before.number < last.number:
                 os.pwrite(descriptor, _line(last), _PLACE_BYTES * (last.number % 2))
                 system.sync(descriptor)
@@ -86,7 +86,8 @@ class LastCommitFile:
                 sync_directory(self.path)
 
 
-def _newest(descriptor: int) -> LastCommit | None:
+def newest(descriptor: int) -> LastCommit | None:
+    """The newer of the two commits in the open file `descriptor`; None if it has none."""
     places = (os.pread(descriptor, _LINE_BYTES, _PLACE_BYTES * i) for i in range(2))
     return max((last for place in places if (last := _parsed(place)) is not None), default=None)
 

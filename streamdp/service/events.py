@@ -32,11 +32,12 @@ router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
 async def events(request: Request, job: JobName) -> Response:
     """The present version at once, then one event for each commit. A reader that is too slow misses the oldest ones."""
     found = job_for(request, job, "read")
-    stream = _stream(found, request.app.state.stopping)
+    stream = event_stream(found, request.app.state.stopping)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+async def event_stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    """The commits of a job as events, until `stopping` is set."""
     waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
 
     def committed(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:

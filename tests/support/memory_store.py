@@ -31,21 +31,21 @@ class MemoryStore:
     ledger = None
 
     def __init__(self, database: MemoryDatabase) -> None:
-        self._rows = database.rows
+        self.rows = database.rows
         self._claims: dict[Shard, tuple[int, int]] = {}
 
     def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
         """See `Store.claim`."""
         shards = list(shards)
         for shard in shards:
-            epoch, seq, part = self._rows.get(shard, (0, 0, None))
-            self._rows[shard] = (epoch + 1, seq, part)
+            epoch, seq, part = self.rows.get(shard, (0, 0, None))
+            self.rows[shard] = (epoch + 1, seq, part)
             self._claims[shard] = (epoch + 1, seq)
         return {shard: self._snapshot(shard) for shard in shards}
 
     def load(self, shard: Shard) -> Snapshot | None:
         """See `Store.load`."""
-        epoch, seq, _ = self._rows[shard]
+        epoch, seq, _ = self.rows[shard]
         if shard in self._claims and self._claims[shard][0] == epoch:
             self._claims[shard] = (epoch, seq)  # greater than ours after a commit whose answer was lost
         return self._snapshot(shard)
@@ -53,14 +53,14 @@ class MemoryStore:
     def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
         """See `Store.commit_parts`."""
         for shard, part in parts.items():
-            epoch, seq, last = self._rows[shard]
+            epoch, seq, last = self.rows[shard]
             mine = self._claims.get(shard)
             repeated = mine == (epoch, seq - 1) and last == part
             if mine != (epoch, seq) and not repeated:
                 raise FencedError(f"{shard} was claimed by another worker", shard)
         for shard, part in parts.items():
             epoch, seq = self._claims[shard]
-            self._rows[shard], self._claims[shard] = (epoch, seq + 1, part), (epoch, seq + 1)
+            self.rows[shard], self._claims[shard] = (epoch, seq + 1, part), (epoch, seq + 1)
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
         """See `Store.note_waiting`."""
@@ -80,7 +80,7 @@ class MemoryStore:
         """See `Store.abandon`."""
 
     def _snapshot(self, shard: Shard) -> Snapshot | None:
-        epoch, seq, part = self._rows[shard]
+        epoch, seq, part = self.rows[shard]
         if part is None:
             return None
         return Snapshot("job", "f", "", seq, 0.0, part.counts, part.position, dict(part.state), shard, epoch)

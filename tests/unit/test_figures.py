@@ -75,7 +75,7 @@ def test_the_hash_changes_with_what_a_step_needs_and_with_nothing_else(
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path == pages))
     assert replace(needs).inputs != before[0]
     assert replace(other).inputs == before[1]
-    loop = next(path for path in figures._compiled() if path.suffix == ".pyx")
+    loop = next(path for path in figures.compiled() if path.suffix == ".pyx")
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path == loop))
     assert replace(other).inputs != before[1]
 

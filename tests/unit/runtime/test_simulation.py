@@ -78,8 +78,8 @@ def test_the_stall_is_found_if_a_rebalance_is_not_finished(monkeypatch: pytest.M
 def test_a_store_in_memory_without_fences_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unfenced(store: MemoryStore, parts: Mapping[Shard, Part]) -> None:
         for shard, part in parts.items():
-            epoch, seq, _ = store._rows[shard]
-            store._rows[shard] = (epoch, seq + 1, part)
+            epoch, seq, _ = store.rows[shard]
+            store.rows[shard] = (epoch, seq + 1, part)
 
     monkeypatch.setattr(MemoryStore, "commit_parts", unfenced)
     with pytest.raises(AssertionError, match="went back"):

@@ -26,7 +26,7 @@ def test_a_reader_that_is_cut_off_leaves_no_task(monkeypatch: pytest.MonkeyPatch
 
     async def read() -> int:
         before = asyncio.all_tasks()
-        stream = events._stream(job, asyncio.Event())
+        stream = events.event_stream(job, asyncio.Event())
         assert await anext(stream) == b"data"
         reading = asyncio.create_task(stream.__anext__())
         while len(asyncio.all_tasks() - before) < 3:  # the reader, the next event, the end of the service

@@ -250,7 +250,7 @@ def test_a_read_during_the_first_commit_of_another_process_finds_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before: jobs that began at the same time in one file found its last commit damaged, now and then."""
-    file, newest, read = LastCommitFile(str(tmp_path / "job.db")), last_commit._newest, []
+    file, newest, read = LastCommitFile(str(tmp_path / "job.db")), last_commit.newest, []
     Path(file.path).touch()
 
     def then_written(descriptor: int) -> LastCommit | None:
@@ -260,5 +260,5 @@ def test_a_read_during_the_first_commit_of_another_process_finds_no_damage(
             file.write(LastCommit(1))
         return found
 
-    monkeypatch.setattr(last_commit, "_newest", then_written)
+    monkeypatch.setattr(last_commit, "newest", then_written)
     assert (file.read(), read) == (LastCommit(1), [None])
