@@ -100,13 +100,13 @@ class Hitters:
             hashed = np.where(i <= at, _extended(hashed, symbol), hashed)
         cells = _cell(hashed)
         rows = np.ascontiguousarray(words[:, 1:3]).view(np.uint16) >> 2  # 14 random bits each
-        bits = self._oracle.cells.bit_length() - 1
-        hash_of = sum(_parity(rows[:, k] & cells) << k for k in range(bits))
-        reported = self._oracle.randomised(np.asarray(hash_of), np.ascontiguousarray(words[:, 3:5]))
-        lines, odd = np.zeros((n, 1), dtype=np.uint16), np.zeros((n, 1), dtype=np.int8)
+        bits, sets = self._oracle.cells.bit_length() - 1, np.arange(self._oracle.cells)
+        hash_of = _parity(rows[:, :bits] & cells[:, None]) @ (1 << np.arange(bits))
+        reported = self._oracle.randomised(hash_of, np.ascontiguousarray(words[:, 3:5]))
+        lines = np.zeros((n, len(sets)), dtype=np.uint16)
         for k in range(bits):  # each set of bits is one row of the matrix, and one sign
-            lines = np.hstack([lines, lines ^ rows[:, k : k + 1]])
-            odd = np.hstack([odd, odd ^ (reported[:, None] >> k & 1).astype(np.int8)])
+            lines[:, 1 << k : 2 << k] = lines[:, : 1 << k] ^ rows[:, k : k + 1]
+        odd = _parity(sets)[reported[:, None] & sets]
         # The number comes first: an interruption may lose reports, and a sum never has more than are counted.
         self._reports = self._reports + np.bincount(at, minlength=digits + 1)
         places = (at[:, None] * _CELLS + lines[:, 1:]).ravel()
