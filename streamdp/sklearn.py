@@ -21,7 +21,7 @@ from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
-from streamdp.estimators.traps import say_nothing, warn_if_far, warn_if_repeated, warn_if_scaled
+from streamdp.estimators.traps import say_nothing, warn_if_repeated, warn_if_scaled
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -174,8 +174,6 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:
             warn_if_scaled(self, X, self.bounds)
-            if self.bounds is None:
-                warn_if_far(self, "X", X, "bounds=[(low, high), ...], or features={...}")
             X = self._frame(X)
         self.model_.learn_many(X, y)
         self.model_.close_batch()
@@ -280,8 +278,6 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         rows = len(y) if whole else None
         if first:
             self._begin(False, X, rows, target=self.target)
-        if self.target is None:
-            warn_if_far(self, "y", y, "target=(low, high)")
         self._step(X, y)
         return self
 

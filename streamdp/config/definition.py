@@ -289,7 +289,7 @@ class Definition(Settings):
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: Estimator = build(budget=budget, features=features, ledger=ledger, **given)
-        say_nothing(estimator, "cost")  # the command says it, and devices and Spark have reasons
+        say_nothing(estimator, "hints")  # the command says it, and devices and Spark have reasons
         return estimator
 
     def _beside(self, declared: Mapping[str, Mapping[str, Any]]) -> Beside:

@@ -43,7 +43,7 @@ from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
-from streamdp.estimators.traps import warn_if_dear, warn_if_repeated
+from streamdp.estimators.traps import warn_if_dear, warn_if_far, warn_if_repeated
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, People, share_changes
 from streamdp.learners.linear_problem import LinearProblem
@@ -330,6 +330,8 @@ class Estimator(river_base.Estimator):
         try:
             record.pack(x, target)
             self.second_use.check(record.row, record.target)
+            if not learner.seen[0]:
+                warn_if_far(self, record.row, record.target if self._has_open_target else None)
             if isinstance(learner, Collector):
                 self._gather(record.row, record.target, [subject])
             elif admission.joins(learner, subject, spend, record.target):
@@ -435,6 +437,11 @@ class Estimator(river_base.Estimator):
                     raise SchemaError(f"budgets: expected {expected}")
             return self._learn_batch(X, y, budgets, subjects)
 
+    @property
+    def _has_open_target(self) -> bool:
+        """Whether what is predicted is a number without declared bounds."""
+        return False
+
     def _learn_batch(
         self,
         X: np.ndarray,
@@ -447,6 +454,8 @@ class Estimator(river_base.Estimator):
         self._check_rows(X, y)
         if amounts is None:
             warn_if_dear(self)
+        if not self.n_seen:
+            warn_if_far(self, X, y if self._has_open_target else None)
         if amounts is None or self.learner.per_record_budgets:
             return self._learn_allowed(X, y, amounts, subjects)
         allowed = self._admission.allowed(amounts)

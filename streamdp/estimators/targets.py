@@ -30,6 +30,10 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         """Whether the log of the target is learned."""
         return isinstance(self.target, Mapping)
 
+    @property
+    def _has_open_target(self) -> bool:
+        return self.target is None
+
     def _target_bounds(self) -> tuple[float, float] | None:
         if self.target is None:
             return None

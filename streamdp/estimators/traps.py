@@ -23,7 +23,7 @@ _PARTS = ("river.compose.", "river.preprocessing.")
 _FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
 _given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
-_quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "cost": WeakSet()}
+_quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "hints": WeakSet()}
 _dear: set[type] = set()
 
 
@@ -61,7 +61,7 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
 def say_nothing(model: Any, of: str) -> None:
     """Let nothing be said any more about a model: it was said, or what uses the model says it or has reasons.
 
-    `model`: what learns. `of`: "repeats" of its rows, or the "cost" of its noise.
+    `model`: what learns. `of`: "repeats" of its rows, or "hints" about its noise and the scale of its numbers.
     """
     _quiet[of].add(model)
     _given.pop(model, None)
@@ -76,7 +76,7 @@ def warn_if_dear(model: Any) -> None:
         What learns rows whose budget is its own.
     """
     kind, learner = type(model), model.learner
-    if kind in _dear or not isinstance(learner, LocalReports) or model in _quiet["cost"] or not model.private:
+    if kind in _dear or not isinstance(learner, LocalReports) or model in _quiet["hints"] or not model.private:
         return
     if learner.problem.outputs > 1:
         return  # there is no plan for softmax
@@ -125,29 +125,31 @@ def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:
     )
 
 
-def warn_if_far(model: Any, name: str, values: np.ndarray, declare: str) -> None:
-    """Warn if numbers without declared bounds are far from the scale of about 1 that the model then expects.
+def warn_if_far(model: Any, X: np.ndarray, y: np.ndarray | None) -> None:
+    """Warn if encoded numbers are far from a scale of about 1, which what has no declared bounds must have.
 
     The caller, who gave the numbers, gets the warning, which shows none; the model and its statement do not depend
-    on it.
+    on it. Features with declared bounds are between -1 and 1 here. The log of a job never depends on records so: see
+    `say_nothing`.
 
     Parameters
     ----------
     model
         What learns.
-    name
-        What the numbers are.
-    values
-        The numbers, of any shape.
-    declare
-        What to declare.
+    X
+        (n, p) encoded features.
+    y
+        (n,) targets; None for classes, and with declared bounds.
     """
-    if np.abs(values).max() > _FAR:
-        _warn(
-            f"{type(model).__name__}: {name} has values beyond {_FAR:g}, and without declared bounds a scale of about 1"
-            f" is expected: the model may be far worse than a constant. Declare public bounds: {declare}",
-            SchemaWarning,
-        )
+    if model in _quiet["hints"]:
+        return
+    for name, values, declare in (("X", X, "features={'age': (0, 100), ...}"), ("y", y, "target=(low, high)")):
+        if values is not None and np.abs(values).max(initial=0.0) > _FAR:
+            _warn(
+                f"{type(model).__name__}: {name} has values beyond {_FAR:g}, and without declared bounds a scale of"
+                f" about 1 is expected: the model may be far worse than a constant. Declare public bounds: {declare}",
+                SchemaWarning,
+            )
 
 
 def _places(item: Any) -> Iterator[tuple[Any, Any]]:

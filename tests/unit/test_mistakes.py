@@ -414,6 +414,14 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
         lambda: PrivateRegressor(trust="process", target=(-5, 5)).fit(1e4 * NORMAL, NORMAL[:, 0]),
         "X has values beyond 10, and without declared bounds a scale of about 1 is expected",
     ),
+    "ages without bounds": (
+        lambda: streamdp.PanPrivateRegressor(budget="eps=1,delta=1e-6").learn_one({"age": 40.0}, 0.5),
+        "X has values beyond 10, and without declared bounds a scale of about 1 is expected",
+    ),
+    "a target in dollars without bounds": (
+        lambda: model().learn_many(pd.DataFrame({"a": [0.5] * 100, "b": 1.0}), [*TARGETS[:99], 4e4]),
+        "y has values beyond 10, and without declared bounds a scale of about 1 is expected",
+    ),
     "a target in dollars without bounds in scikit-learn": (
         lambda: PrivateRegressor(trust="process").fit(NORMAL, 1e4 * NORMAL[:, 0]),
         "may be far worse than a constant. Declare public bounds: target=(low, high)",
