@@ -645,8 +645,9 @@ with tests: spends that counted twice, workers that ended while the brokers were
 were written twice. With c850cbe and 342d710, two streams each waited for
 a window that their last users could not fill: a defect of the campaign, which now asks the store what waits. With
 2ef6ca0, one worker could not send dead letters after its brokers were back, because its client waited longer before it
-tried them again than messages may wait; fixed with a test. With 400792db, one worker sent three dead letters again: it
-forgot what it had found after a crash, because the brokers gave no answer later; fixed with a test.
+tried them again than messages may wait; fixed with a test. With 400792db, one worker sent three dead letters again.
+A defect that explains it is fixed with a test: if the brokers gave no answer, the letters that were found after a crash
+were forgotten.
 
 """
 
