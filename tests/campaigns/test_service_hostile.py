@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import random
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -183,7 +185,8 @@ def slow(address: httpx.URL) -> socket.socket:
 def attack(folder: Path, total: int, slow_calls: int, wait: bool) -> Counter[str]:
     """Send so many hostile requests, and check what the service did; returns the requests by kind."""
     done: Counter[str] = Counter()
-    with Service(folder) as service, httpx.Client(base_url=service.address, timeout=PATIENCE_S) as http:
+    with Service(folder) as service, ExitStack() as stack:
+        http = stack.enter_context(httpx.Client(base_url=service.address, timeout=PATIENCE_S))
         document = http.get("/v1/models/late/randomizer", headers=headers("report")).content
         half = LocalHalf(document, None)
         report = half.report({"dep_delay": 3.0, "origin": "JFK"}, "True", f"{MARK}-report", subject=MARK)
@@ -194,8 +197,13 @@ def attack(folder: Path, total: int, slow_calls: int, wait: bool) -> Counter[str
         hostile = requests(report, random.Random(1), lambda: version)
         lines = [slow(httpx.URL(service.address)) for _ in range(slow_calls)]
 
+        own = threading.local()  # a client that threads share may close a connection that another one reads
+
+        def begin() -> None:
+            own.http = stack.enter_context(httpx.Client(base_url=service.address, timeout=PATIENCE_S))
+
         def send(kind: str, path: str, content: bytes, given: dict[str, str], right: Any) -> str:
-            response = http.post(path, content=content, headers=given)
+            response = own.http.post(path, content=content, headers=given)
             assert right(response), (kind, response.status_code, response.text)
             assert MARK not in response.text
             assert MARK not in str(response.headers)
@@ -203,7 +211,7 @@ def attack(folder: Path, total: int, slow_calls: int, wait: bool) -> Counter[str
 
         calls = 8
         memory = 0
-        with ThreadPoolExecutor(4) as pool:
+        with ThreadPoolExecutor(4, initializer=begin) as pool:
             while done.total() < total:
                 batch = [next(hostile) for _ in range(100)]
                 kinds = [pool.submit(send, kind, *request) for kind, request in batch]
