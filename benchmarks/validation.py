@@ -98,7 +98,7 @@ class Truth:
     def close(self) -> None:
         """Take in the block that ends."""
         validator = self._model.second_use.validator
-        told = validator._open[[ERRORS, OTHERS]]
+        told = validator.open[[ERRORS, OTHERS]]
         if told.any():
             self._sums += told[:, None] * self.now()
             self._numbers += told
