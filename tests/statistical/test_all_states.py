@@ -174,8 +174,9 @@ def told_apart(question: Any) -> tuple[Record, Record] | None:
 
 def check_users(budget: str, bit: bool, runs: int, share: float) -> None:
     model = learned(UserLevelLDPRegressor, budget, 2000)
-    halved, twice = make(UserLevelLDPRegressor, budget.replace("1", "2")), {"budget": budget.replace("1", "2")}
-    halved.load_state_dict(model.state_dict() | twice)
+    twice = budget.replace("1", "2")
+    halved = make(UserLevelLDPRegressor, twice)
+    halved.load_state_dict(model.state_dict() | {"budget": twice, "answered": 0})  # its batches are smaller
     for each, least, most in ((model, share, 1.0), (halved, 1.0, np.inf)):
         while (two := told_apart(each.randomizer.question)) is None or (each.randomizer.question is None) == bit:
             give(each, MIDDLE)
