@@ -33,8 +33,6 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from studies.excess import NAMES, SETTINGS, D, Setting
 
 _MOST = 2**18  # records at a time
-MOST_STEPS = 2_000
-"""Of a run: plans with more have bounds that are lower by less than a hundredth (a test checks it), and take longer."""
 _NOISE = 0.3  # of the linear targets, with either sign
 
 
@@ -146,7 +144,7 @@ class Contender:
         horizon, size = self.reports(users, items)
         setting = population.setting
         kind = UserLevelLDPClassifier if population.logistic else UserLevelLDPRegressor
-        model: Any = kind(
+        return kind(
             setting.loss,
             self.budget(whole, items),
             items_per_user=size,
@@ -158,8 +156,6 @@ class Contender:
             horizon=horizon,
             seed=seed,
         )
-        least = -(-horizon // MOST_STEPS)
-        return model if model.phase.batch >= least else model.clone({"batch_size": least})
 
     def learn(self, population: Population, whole: Budget, users: int, items: int, seed: int) -> np.ndarray:
         """theta (d,) after all users. The seed is for users and noise."""

@@ -20,7 +20,6 @@ from studies.user_baselines import (
     DIFFERENT,
     LINEAR,
     LOGISTIC,
-    MOST_STEPS,
     CutRecord,
     GroupPrivacy,
     OneRecord,
@@ -109,15 +108,6 @@ def test_asking_is_what_learn_arrays_does() -> None:
     np.testing.assert_allclose(ours.theta, theirs.theta, atol=1e-7)
     assert np.linalg.norm(ours.theta) > 0.1
     assert ours.n_users == theirs.n_users > 500
-
-
-def test_fewer_steps_cost_next_to_nothing() -> None:
-    """The bound with at most `MOST_STEPS`, over the best: where plans have the most steps."""
-    for contender in (USERS, PUBLIC, *RIVALS[PUBLIC]):
-        model = contender.model(LOGISTIC, FOUR, 100_000, 64, 1)
-        free = model.clone({"batch_size": None})
-        assert free.phase.steps > MOST_STEPS >= model.phase.steps
-        assert model.phase.excess < 1.01 * free.phase.excess
 
 
 # --- budgets
