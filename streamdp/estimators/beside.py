@@ -91,8 +91,8 @@ class Beside(SecondUse):
     def learn(
         self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
-        """See `SecondUse.learn`. A record with a budget of its own is learned by the model alone."""
-        if budget is not None or amounts is not None:
+        """See `SecondUse.learn`. A record that spends a budget of its own is learned by the model alone."""
+        if learner.per_record_budgets and (budget is not None or amounts is not None):
             learner.learn(X, y, budget, amounts)
             return
         columns = self._columns(X, y)

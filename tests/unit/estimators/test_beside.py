@@ -80,6 +80,19 @@ def test_a_person_is_in_a_batch_once_for_both() -> None:
     assert model.estimated.learner.weight == 2
 
 
+def test_batches_end_together_also_where_records_bring_budgets() -> None:
+    """Otherwise a person is in a batch of the statistics twice, and both records share its noise."""
+    settings = {"trust": "process", "budget": TRUSTS["process"], "share": 2, "batch_size": 10}
+    model = job("process", model=settings).build_estimator(Ledger("eps=9,delta=9e-6"))
+    X, y = records(14)
+    people = ["ann", *map(str, range(12)), "ann"]
+    for i, person in enumerate(people):
+        budget = None if person == "ann" else "eps=2,delta=1e-6"
+        model.learn_one({"a": X[i, 0], "g": "x"}, y[i], subject=person, budget=budget)
+    statistics = model.estimated.learner
+    assert (model.learner.pending, statistics.pending, statistics.weight) == (4, 4, 10)
+
+
 def test_the_model_is_that_of_its_part_of_the_budget() -> None:
     """Its noise is that of a model with this budget alone: with a seed the same numbers."""
     model = job("process").build_estimator()
