@@ -19,7 +19,7 @@ from streamdp.errors import ConfigError
 from streamdp.estimators.second_use import SecondUse
 from streamdp.learners.learner import Learner
 from streamdp.privacy.entropy import uniform
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, amount
 
 _STATE = "statistics of records"
 
@@ -92,9 +92,15 @@ class Beside(SecondUse):
         self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
         """See `SecondUse.learn`. A record that spends a budget of its own is learned by the model alone."""
-        if learner.per_record_budgets and (budget is not None or amounts is not None):
+        if learner.per_record_budgets and budget is not None:
             learner.learn(X, y, budget, amounts)
             return
+        if learner.per_record_budgets and amounts is not None:
+            own = amounts != amount(self.spend)
+            learner.learn(X[own], y[own], None, amounts[own])
+            if own.all():
+                return
+            X, y = X[~own], y[~own]
         columns = self._columns(X, y)
         try:
             if learner.open is None:
@@ -146,7 +152,8 @@ class Beside(SecondUse):
         if learner.open is None:
             return [
                 f"each record was drawn to the model, with a probability of {self._share:.3g}, or to the statistics, "
-                "by chance and not by what it says, and spent its whole budget there"
+                "by chance and not by what it says, and spent its whole budget there; those with a budget of their own "
+                "were learned by the model alone"
             ]
         mine = self.statistics.record_budget
         return [f"of the spend above, {learner.budget} is the model's and {mine} that of the statistics, which compose"]

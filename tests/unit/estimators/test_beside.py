@@ -93,6 +93,13 @@ def test_batches_end_together_also_where_records_bring_budgets() -> None:
     assert (model.learner.pending, statistics.pending, statistics.weight) == (4, 4, 10)
 
 
+def test_a_record_with_a_budget_of_its_own_takes_no_other_one_from_the_statistics() -> None:
+    model = job("nobody").build_estimator()
+    X, y = records(40)
+    model.learn_arrays(X, y, np.where(np.arange(40) == 7, 0.5, np.nan))
+    assert (model.n_seen, model.estimated.learner.weight) == (40, 39)
+
+
 def test_the_model_is_that_of_its_part_of_the_budget() -> None:
     """Its noise is that of a model with this budget alone: with a seed the same numbers."""
     model = job("process").build_estimator()
