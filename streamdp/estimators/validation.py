@@ -216,12 +216,11 @@ class Validation(SecondUse):
         try:
             self._show(learner)
             asked = self.sums.take(len(sizes), held_out=True)
-            for constants in (True, False):
+            first = asked == CONSTANT
+            for people in (first, ~first):  # each of them speaks once, whatever they are asked
                 self._show(learner)
-                if not (constants or self.sums.knows_constant()):
-                    asked[asked != CONSTANT] = CONSTANT
-                    constants = True
-                people = (asked == CONSTANT) == constants
+                if not self.sums.knows_constant():
+                    asked[people] = CONSTANT
                 if people.any():
                     rows = np.repeat(people, sizes)
                     self._score(asked[people], X[rows], y[rows], sizes[people])

@@ -143,6 +143,23 @@ def test_people_are_held_back_whole_and_nobody_is_asked_and_learned() -> None:
     assert model.at_boundary
 
 
+def test_people_of_a_window_speak_once_also_where_they_are_too_few_to_know_the_constant() -> None:
+    """All are asked about the constant then, those who have told it before not again: it would cost them twice."""
+    model = WindowedRegressor(features={"a": (0, 1)}, target=(0, 1), window=600, validation={"share": 0.3})
+    told: list[float] = []
+    second: Any = model.second_use
+    add = second.sums.add
+
+    def listened(asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        told.extend(y.tolist())
+        add(asked, scores, y, sizes)
+
+    second.sums.add = listened
+    model.learn_arrays(np.zeros((600, 1)), np.arange(600) / 600)
+    assert model.n_windows == 1
+    assert len(set(told)) == len(told) == second.quality.total.answers == 600 - model.n_users > 0
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS[1:])
 def test_a_person_is_once_in_a_batch_with_those_who_are_held_back(kind: Any) -> None:
     X, y = classes(3000, 3, 0)
