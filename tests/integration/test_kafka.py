@@ -57,10 +57,6 @@ def model(store: Store) -> LDPASGDRegressor:
     return LDPASGDRegressor(features=["a", "b"], budget="eps=1", ledger=store.ledger)
 
 
-def in_batches(store: Store) -> PanPrivateRegressor:
-    return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=70, ledger=store.ledger)
-
-
 class Letters:
     """Dead letters in memory."""
 
@@ -309,17 +305,6 @@ def test_no_bad_message_stops_the_good_ones(make_job: MakeJob) -> None:
     assert all(letter.payload is None for letter in letters.found)
 
 
-def test_payloads_are_kept_where_asked_for(job: Job) -> None:
-    job.produce([("s", fields(0)), ("s", b"\xff{"), (None, GOOD), ("s", fields(2)), ("s", None)])
-    letters = Letters()
-    job.work(job.source(keep_payload=True), 5, dead_letters=letters)
-    assert [(d.position, d.reason, d.column, d.payload) for d in letters.found] == [
-        (1, "not_utf8", None, b"\xff{"),
-        (2, "missing", "key", GOOD),
-        (4, "tombstone", None, None),
-    ]
-
-
 @both
 def test_keys_count_without_frames_and_quotes(job: Job, client: str) -> None:
     frames = [b"\0" + number.to_bytes(4, "big") + b'"ann"' for number in (5, 6, 7)]
@@ -333,16 +318,6 @@ def test_keys_count_without_frames_and_quotes(job: Job, client: str) -> None:
         assert store.ledger.n_subjects == 2
     assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "missing", "key") for i in (6, 7)]
     assert job.counts == Counts(4, 2, 2)
-
-
-def test_too_many_bad_records_in_a_row_stop_after_a_commit(job: Job) -> None:
-    job.produce([("s", b"bad")] * 50 + [(f"s{i}", fields(i)) for i in range(100)])
-    assert job.work(job.source(), 150, max_bad_in_a_row=50) == 150  # just within
-    job.produce([(f"t{i}", fields(i)) for i in range(20)] + [("s", b"bad")] * 51)
-    with pytest.raises(TooManyBadRecordsError, match=r"51 records in a row.*not_json'"):
-        job.work(job.source(), 71, max_bad_in_a_row=50)
-    assert job.counts == Counts(120, 0, 101)
-    assert job.positions == {0: 221}
 
 
 def test_a_wrong_schema_stops_before_anything_is_spent(job: Job) -> None:
@@ -717,69 +692,6 @@ def test_a_member_without_a_partition_says_that_others_have_them(job: Job, clien
 
 
 @fast_client
-def test_batches_are_closed_where_shards_are_taken_away(make_job: MakeJob, client: str) -> None:
-    """A worker has all shards within a batch when another one comes; then it leaves, and the other finishes."""
-    job = make_job(4)
-    cap = GaussianDP(2.0)  # four records of mu = 1
-    options: dict[str, Any] = {"make": in_batches, "cap": cap, "commit_seconds": 60.0}
-    subjects = [f"s{i}" for i in range(400)]  # a partition's batch has none of them twice
-
-    def learned() -> list[int]:
-        return [snapshot.state["n_seen"] for snapshot in Store.snapshots(job.path, "job")]
-
-    with Colleague(job, job.source(client=client), **options) as first:
-        wait_until(lambda: len(first.watcher.mine) == 4)
-        job.produce([(subjects[i % 400], fields(i)) for i in range(500)])
-        wait_until(lambda: first.watcher.polled == 500)
-        with Colleague(job, job.source(client=client), **options) as second:
-            wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 2)
-            taken = [s for s in Store.snapshots(job.path, "job") if s.shard in second.watcher.mine]
-            assert sum(s.counts.learned for s in taken) == sum(s.position["offset"] for s in taken) > 0
-            assert any(s.state["n_seen"] % 70 for s in taken)
-            job.produce([(subjects[i % 400], fields(i)) for i in range(500)])
-            wait_until(lambda: first.watcher.polled + second.watcher.polled == 1000)
-            first.leave()
-            wait_until(lambda: len(second.watcher.mine) == 4)
-            second.leave()
-    assert job.counts == Counts(1000, 0, 0)
-    assert sum(learned()) == 1000
-    assert sum(job.positions.values()) == 1000
-    assert job.group_offsets() == job.positions
-    with Store(job.path, "job", "f", cap=cap) as store:
-        assert [store.ledger.spent(subject).records for subject in subjects] == [4] * 100 + [2] * 300
-    assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
-
-
-def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(make_job: MakeJob) -> None:
-    job = make_job(2)
-    both = threading.Barrier(2)
-
-    class Meets(Watcher):
-        def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
-            super().learned(shard, batch, counts)
-            if self.polled == 100:  # both have read the same spends before either commits
-                both.wait(PATIENCE_S)
-
-    options: dict[str, Any] = {"commit_records": 100, "commit_seconds": 1e9}
-    with (
-        Colleague(job, job.source(), Meets(), **options) as first,
-        Colleague(job, job.source(), Meets(), **options) as second,
-    ):
-        wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 1)
-        wait_until(lambda: len(first.started | second.started) == 2)
-        for partition in (0, 1):
-            job.produce([(f"s{i % 50}", fields(i)) for i in range(100)], partition)
-        wait_until(lambda: sum(job.positions.values()) == 200)
-        first.leave()
-        second.leave()
-        told = [kind for kind, _ in first.watcher.troubles + second.watcher.troubles]
-    assert "conflict" in told
-    assert job.counts == Counts(150, 50, 0)  # 50 subjects with room for 3 records, and 4 records of each
-    with Store(job.path, "job", "f", cap=CAP) as store:
-        assert [store.ledger.spent(f"s{i}").records for i in range(50)] == [3] * 50
-
-
-@fast_client
 def test_stopping_commits_and_leaves_the_group(job: Job, client: str) -> None:
     job.produce([(f"s{i}", fields(i)) for i in range(30)])
     with Colleague(job, job.source(client=client), commit_seconds=60.0) as colleague:
@@ -792,19 +704,6 @@ def test_stopping_commits_and_leaves_the_group(job: Job, client: str) -> None:
     assert "Empty" in str(described)  # not waiting for a member that is gone
     job.produce([("t", fields(1))])
     assert job.work(job.source(client=client), 1) == 1
-
-
-def test_a_worker_that_was_fenced_by_mistake_claims_again(job: Job) -> None:
-    """A claim that reached the database late, from one who has lost the shard, must not leave it without an owner."""
-    with Colleague(job, job.source(), commit_seconds=0.2) as colleague:
-        wait_until(lambda: colleague.watcher.mine)
-        with job.store() as late:
-            late.claim([Shard(job.topic, 0)])
-        job.produce([(f"s{i}", fields(i)) for i in range(20)])
-        wait_until(lambda: job.positions == {0: 20})
-        colleague.leave()
-    assert [kind for kind, _ in colleague.watcher.troubles] == ["fenced"]
-    assert job.counts == Counts(20, 0, 0)
 
 
 @python_client

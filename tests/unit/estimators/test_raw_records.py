@@ -312,21 +312,6 @@ def test_reports_of_devices_are_what_learn_one_does() -> None:
     assert alone.n_asked == learner.n_asked
 
 
-def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
-    model = regressor(seed=1)
-    X, y = frame(2000)
-    model.learn_many(X, y)
-    stale = model.randomizer
-    while (report := model.randomizer(RAW, 30.0)).__class__.__name__ != "Report":
-        model.absorb(report)
-    stale = model.randomizer(RAW, 30.0)
-    model.learner.arrays.units.progress[10] += 1  # a column was scaled anew since then
-    theta, n = model.theta, model.n_seen
-    model.absorb(stale)
-    assert model.n_seen == n + 1
-    assert np.array_equal(theta, model.theta)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
