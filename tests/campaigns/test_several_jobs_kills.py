@@ -166,11 +166,6 @@ def test_four_kills_in_a_file(tmp_path: Path, cap: Cap, monkeypatch: pytest.Monk
 
 
 @pytest.mark.campaign
-def test_four_kills_of_two_jobs_on_a_server(server_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    Jobs(FOR_ALL_TIME, server_database).kill_many(4, 1, monkeypatch)
-
-
-@pytest.mark.campaign
 @pytest.mark.parametrize("cap", [ALONE, FOR_ALL_TIME, RENEWING], ids=str)
 def test_fifty_kills(place: str, cap: Cap, monkeypatch: pytest.MonkeyPatch) -> None:
     Jobs(cap, place).kill_many(50, 2, monkeypatch)

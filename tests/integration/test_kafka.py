@@ -20,7 +20,7 @@ import pytest
 from connectors.kafka import KafkaSource
 from connectors.kafkaclient import CONNECTION
 from servers.broker import Broker, create_topic
-from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp import GaussianDP, LDPASGDRegressor, PureDP
 from streamdp.cli.kafka_job import lags
 from streamdp.data.records import Batch, DeadLetter, Position, Shard, Stall
 from streamdp.data.schema import Schema

@@ -314,16 +314,6 @@ def kill(parties: Parties, victims: Sequence[str], stack: contextlib.ExitStack, 
     return killed
 
 
-@pytest.mark.slow
-@pytest.mark.campaign
-def test_a_kill_of_each_party_of_a_cohort(make: Callable[..., Parties]) -> None:
-    parties = make(text=COHORT)
-    write_data(parties.folder, PEOPLE)
-    with contextlib.ExitStack() as stack:
-        assert kill(parties, ("randomize", "mix", "learn"), stack, np.random.default_rng()) > 0
-    check_cohort(parties)
-
-
 @pytest.mark.campaign
 def test_kills_of_a_cohort_at_random_moments(make: Callable[..., Parties]) -> None:
     """30 rounds, and 12 kills: no round twice with fresh noise, none skipped."""

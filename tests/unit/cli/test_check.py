@@ -172,25 +172,6 @@ def test_blanks_around_declared_values_are_told(job: Path, quick: Quick) -> None
     assert "'city': 75 % of the values are declared ones with blanks around them" in " ".join(out.split())
 
 
-def test_run_stops_before_it_makes_a_store_if_no_record_fits(job: Path, quick: Quick) -> None:
-    (job / "job.yaml").write_text(JOB.replace("[Paris, Lyon, Rome]", "[Oslo, Rome]"))
-    for command in ("check", "run"):
-        code, out, err = quick(command, "job.yaml")
-        assert code == 3
-        assert "none of the first 1,000 records fits" in " ".join((out + err).split())
-        assert "no plan for this estimator" not in out  # there is one, but no record
-        assert "unknown category in column 'city'" in " ".join((out + err).split())
-    assert not (job / "people.db").exists()
-
-
-def test_a_mistyped_column_gets_a_hint(job: Path, quick: Quick) -> None:
-    (job / "job.yaml").write_text(JOB.replace("city:", "ctiy:"))
-    for command in ("check", "run"):
-        assert "did you mean 'city'?" in quick.error(3, command, "job.yaml")
-    (job / "job.yaml").write_text(JOB.replace("budget:", "bugdet:"))
-    assert "model.bugdet: unknown setting; did you mean 'budget'?" in quick("check", "job.yaml")[2]
-
-
 def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: Quick) -> None:
     schema = json.loads(quick("schema")[1])
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-import zipfile
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -226,14 +225,6 @@ def test_a_table_without_a_column_and_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match=r"has no file that ends in \.parquet"):
         read(FileSourceConfig(type="parquet", path=str(tmp_path / "empty")))
-
-
-def test_a_zip_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("data.csv", b"a,y\n" + b"0.5,1\n" * 50)
-    with pytest.raises(SourceError, match="is a zip file: unpack it first"):
-        ByteStream(str(path))
 
 
 def test_a_column_may_have_the_name_of_a_packed_file(tmp_path: Path) -> None:

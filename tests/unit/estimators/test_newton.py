@@ -320,9 +320,11 @@ def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
     assert (together.n_seen, together.at_boundary, together.learner.batch_steps.place) == (6000, True, (0, 0, 6000))
     found = [averages(part.learner.batch_steps) for part in parts]
     weights = [part.weight for part in found]
+    whole = averages(together.learner.batch_steps)
+    np.testing.assert_allclose(whole[3:], np.sum([part[3:] for part in found], axis=0))
     for name in ("point", "gradient", "curvature"):
         expected = np.average([getattr(part, name) for part in found], axis=0, weights=weights)
-        np.testing.assert_allclose(getattr(averages(together.learner.batch_steps), name), expected, err_msg=name)
+        np.testing.assert_allclose(getattr(whole, name), expected, err_msg=name)
     together.learn_arrays(*stream(together, 500))
     make(batch_size=500).load_state_dict(together.state_dict())
     with pytest.raises(ConfigError, match="merged"):

@@ -79,14 +79,3 @@ def test_a_state_goes_on_and_wrong_numbers_are_refused() -> None:
         with pytest.raises(ConfigError):
             walk(batch=10).read(bad, nothing)
     assert walk(batch=10).batch == 10
-
-
-def test_a_merged_walk_weighs_by_information() -> None:
-    one, two, whole, none = walk(), walk(), walk(), walk()
-    one.move(np.array([4.0, 0.0]), 10, 10)
-    two.move(np.array([0.0, 4.0]), 30, 30)
-    whole.merge([one, two, none], np.zeros(2))
-    np.testing.assert_allclose(whole.estimate, 0.25 * one.estimate + 0.75 * two.estimate)
-    assert whole.records == 40
-    none.merge([walk(), walk()], np.array([5.0, 6.0]))
-    np.testing.assert_array_equal(none.middle, [5.0, 6.0])

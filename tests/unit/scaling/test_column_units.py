@@ -173,16 +173,6 @@ def accept(theta: np.ndarray) -> None:
     assert theta.shape == (4,)
 
 
-@pytest.mark.parametrize("deviation", [2.0, 150.0])
-def test_states_are_read_back_also_within_a_search(deviation: float) -> None:
-    walk, other = newton(True, deviation), newton(True, deviation)
-    for batches in (1, 1, 1, 30):
-        learn(walk, batches, 0.5, 0.1, batches)
-        other.read(walk.learned(), accept)
-        np.testing.assert_array_equal(other.state, walk.state)
-        np.testing.assert_array_equal(other.middle, walk.middle)
-
-
 @pytest.mark.parametrize("units", [[0, 0, -1, 2], [0, 0, 0, 2], [0, 0, 0.5, 2], [0, 0, 2, 1e9], [1.5, 0, 2, 2]])
 def test_units_out_of_range_are_refused(units: list[float]) -> None:
     walk = newton()
