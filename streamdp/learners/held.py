@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from streamdp.learners.cells import Block
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
-from streamdp.learners.sums import HELD, HELD_CAVEATS, Held, Sums
+from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Sums
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -25,11 +25,8 @@ WHOLE = 2**20
 _CAREFUL = 1 - 1e-12  # more than the error of a sum of shares
 
 
-class HeldPure:
-    """See `BatchSum`: a window's exact sums, and the bins of its numbers for quantiles.
-
-    `budget`, `blocks`: as for `Pan`, with a pure epsilon. Each block spends its share of epsilon.
-    """
+class HeldPure(BatchSum):
+    """A window's exact sums of blocks, and the bins of its numbers for quantiles, with a pure epsilon."""
 
     trust = HELD
     caveats: Sequence[str] = HELD_CAVEATS
@@ -67,7 +64,6 @@ class HeldPure:
         """See `BatchSum.open`."""
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        """See `BatchSum.add`."""
         rows = self._rows + len(X)
         if rows > self._places.shape[1]:
             longer = np.zeros((len(self._ranks), 2 * rows), dtype=np.int64)
@@ -84,7 +80,6 @@ class HeldPure:
         self._rows = rows
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        """See `BatchSum.close`."""
         found = []
         for block, _ in self.parts:
             if isinstance(block, Ranks):
@@ -97,17 +92,13 @@ class HeldPure:
         return np.concatenate(found)
 
     def wipe(self) -> None:
-        """See `BatchSum.wipe`."""
         for array in (*self._totals.values(), self._places):
             array[:] = 0
         self._rows = 0
 
 
 class HeldSums(Sums):
-    """Sums of windows, whose budget is a pure epsilon by default.
-
-    `problem`, `budget`, `rng`, `blocks`: as for `Sums`. `size`: the records of a window; None: `WHOLE`.
-    """
+    """Sums of blocks in windows, by words of an `rng`, with a pure epsilon by default; `size`: their records."""
 
     default_budget: ClassVar[Budget] = PureDP(1.0)
 

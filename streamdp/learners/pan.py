@@ -24,10 +24,7 @@ _MECHANISMS = ("auto", "gaussian", "none")
 
 
 class PanBatches(Batches):
-    """The sum of a batch between the noise that opens it and the noise that closes it.
-
-    `problem`, `budget`, `rng`, `plan`: as for `Batches`. `mechanism`: "auto" or "gaussian", or "none" for comparisons.
-    """
+    """The sum of a batch between the noise that opens it and the noise that closes it, unless `mechanism` is "none"."""
 
     trust = ONE_BREAK_IN
     methods = ("newton", "ac-sa")
@@ -52,9 +49,8 @@ class PanBatches(Batches):
         from streamdp.optim.curvature_loops import accumulate
 
         self.sum = GridSum(self.budget, vectors.bound, vectors.sensitivity, vectors.size, self.noisy)
-        self.accumulate: Callable[..., None] = accumulate
-        if self.curvature is not None:
-            self.accumulate = partial(accumulate, factor=self.curvature.factor)
+        factor = 0.0 if self.curvature is None else self.curvature.factor
+        self.accumulate: Callable[..., None] = partial(accumulate, factor=factor)
 
     @property
     def total(self) -> np.ndarray:
@@ -63,7 +59,6 @@ class PanBatches(Batches):
 
     @property
     def private(self) -> bool:
-        """False without noise."""
         return self.noisy
 
     def _noise(self, batch: int) -> float:
@@ -116,9 +111,7 @@ class PanBatches(Batches):
         return VectorTotal(self.spec, self.middle, self.p, self.sum.cells, self.total, factor)
 
     def _close(self, records: int) -> np.ndarray:
-        self.sum.add_noise(self.rng)
-        total: np.ndarray = self.total / self.sum.cells
-        return total
+        return self.sum.close(self.rng)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         return ["two break-ins within one batch are not covered", *super().caveats(spent, capped, answers)]

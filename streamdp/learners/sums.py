@@ -49,23 +49,21 @@ _AGAIN = (
 
 
 class BatchSum(Protocol):
-    """A sum of the vectors of a batch.
+    """A sum of the vectors of a batch, with words of the `rng` of the learner.
 
-    Its words come from the `rng` of the learner. `budget`, `blocks`: as for `Pan`.
+    Each of the `blocks` comes with its share of the budget that a vector spends; the shares add up to 1.
     """
 
     trust: str
     caveats: Sequence[str]
-    """What a statement must say."""
-    repeats: bool
+    repeats: bool = False
     """See `OpenBatch`."""
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""
     variance: float
     """The variance of the noise of one coordinate of a batch's sum."""
 
-    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
-        """Prepare the sum."""
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None: ...
 
     @property
     def total(self) -> np.ndarray:
@@ -91,17 +89,10 @@ def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[Sequence[tuple[Block
     return parts, min(2.0, distance), sum(block.size for block, _ in blocks)
 
 
-class Pan:
-    """A sum between the noise that opens it and the noise that closes it: either alone protects a record.
-
-    Parameters
-    ----------
-    budget, blocks
-        What a vector spends, and its blocks with their shares of the budget, which add up to 1.
-    """
+class Pan(BatchSum):
+    """A sum of blocks between the noise that opens it and the noise that closes it: either alone protects a record."""
 
     trust = ONE_BREAK_IN
-    repeats = False
     caveats: Sequence[str] = ("two break-ins within one batch are not covered", _SEVERAL, _AGAIN)
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
@@ -111,33 +102,23 @@ class Pan:
 
     @property
     def total(self) -> np.ndarray:
-        """See `BatchSum.total`."""
         return self.sum.total
 
     def open(self, rng: Any, batch: int) -> None:
-        """See `BatchSum.open`."""
         self.sum.add_noise(rng)
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        """See `BatchSum.add`."""
         self.sum.total += np.concatenate([block.total(X, factor * self.sum.cells) for block, factor in self.parts])
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        """See `BatchSum.close`."""
-        self.sum.add_noise(rng)
-        total: np.ndarray = self.sum.total / self.sum.cells
-        return total
+        return self.sum.close(rng)
 
     def wipe(self) -> None:
-        """See `BatchSum.wipe`."""
         self.sum.total[:] = 0
 
 
 class Held(Pan):
-    """The exact sum of a window, which gets its only noise at the end.
-
-    `budget`, `blocks`: as for `Pan`.
-    """
+    """The exact sum of blocks in a window, which gets its only noise at the end."""
 
     trust = HELD
     caveats = (_SEVERAL, *HELD_CAVEATS)
@@ -150,14 +131,8 @@ class Held(Pan):
         """See `BatchSum.open`."""
 
 
-class Mixed:
-    """See `shuffled_sum`: all parties in one process, which is trusted until the batch ends.
-
-    Parameters
-    ----------
-    budget, blocks
-        As for `Pan`.
-    """
+class Mixed(BatchSum):
+    """See `shuffled_sum`: all parties in one process, which is trusted until the batch ends."""
 
     trust = (
         "the shuffler, which must mix whole batches and show only that, and enough people who follow the protocol. "
@@ -165,7 +140,6 @@ class Mixed:
     )
 
     caveats: Sequence[str] = (_SEVERAL, _AGAIN)
-    repeats = False
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts, self._sensitivity, self._size = _normed(blocks)
@@ -177,48 +151,37 @@ class Mixed:
         self.variance = self._params.variance / self._size
         self.wipe()
 
+    @property
+    def total(self) -> np.ndarray:
+        return self._ones
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"total": np.zeros_like(self.total)}
+        return self.__dict__ | {"_ones": np.zeros_like(self._ones)}
 
     def open(self, rng: Any, batch: int) -> None:
-        """See `BatchSum.open`."""
         self._begin(batch)
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        """See `BatchSum.add`."""
         local = LocalRandomizer(self._params, rng)
         for at in range(0, len(X), _ROWS):
             rows = X[at : at + _ROWS]
             vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in self.parts])
-            self.total += np.append(local.counts(vectors).sum(axis=0), len(rows))
+            self._ones += np.append(local.counts(vectors).sum(axis=0), len(rows))
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
         """See `BatchSum.close`: the noise of absent people is added, also of those who were counted and not learned."""
         local, users = LocalRandomizer(self._params, rng), self._params.users
-        while absent := max(0, users - int(self.total[-1])):
+        while absent := max(0, users - int(self._ones[-1])):
             people = min(_ROWS, absent)
-            self.total += np.append(local.counts(np.zeros((people, self._size))).sum(axis=0), people)
-        return Analyzer(self._params).sum_of_counts(self.total[:-1], users)
+            self._ones += np.append(local.counts(np.zeros((people, self._size))).sum(axis=0), people)
+        return Analyzer(self._params).sum_of_counts(self._ones[:-1], users)
 
     def wipe(self) -> None:
-        """See `BatchSum.wipe`."""
-        self.total = np.zeros(self._size + 1, dtype=np.int64)  # the last is the number of people whose noise is in it
+        self._ones = np.zeros(self._size + 1, dtype=np.int64)  # the last is the number of people whose noise is in it
 
 
 class Sums(Learner):
-    """The sums of several blocks.
-
-    Parameters
-    ----------
-    problem, budget, rng
-        As for every learner.
-    blocks
-        The blocks and their shares of the budget, which add up to 1.
-    kind
-        How a batch is summed.
-    batch_size
-        The records of each batch; None: they grow.
-    """
+    """The sums of several blocks, with words of an `rng`; `batch_size` None: batches grow."""
 
     per_record_budgets = False
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
@@ -279,7 +242,6 @@ class Sums(Learner):
             left += size
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """See `Learner.learn`; all rows spend the learner's budget."""
         while len(X) and (room := self.room):
             if self.open.taken == 0:
                 self._open(self.full)
@@ -291,7 +253,6 @@ class Sums(Learner):
         self.room  # noqa: B018 - a full batch ends now
 
     def _open(self, size: int) -> None:
-        """Begin a batch of so many rows."""
         self.discard()  # what an exception left
         self._sum.open(self.rng, size)
 
@@ -330,7 +291,6 @@ class Sums(Learner):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """See `Learner.point`: the sums."""
         return self._state[:-1], False
 
     def released(self) -> dict[Block, tuple[np.ndarray, float]]:
@@ -363,5 +323,4 @@ class Sums(Learner):
         self._state = sums
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """See `Learner.merge`: sums add up."""
         self._state = np.sum([part._state for part in parts], axis=0)  # noqa: SLF001 - the same class

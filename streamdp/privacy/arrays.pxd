@@ -1,6 +1,7 @@
 """Checked access of compiled loops to numpy's arrays, by pointers: it takes some nanoseconds, a memoryview 200.
 
-Every function raises `TypeError` for another type of numbers or another layout than the loop reads.
+Every function raises `TypeError` for another type of numbers or another layout than the loop reads. Vectors have no
+gaps, and the rows of a matrix follow each other without gaps.
 """
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
@@ -17,47 +18,38 @@ cdef inline void* _flat(cnp.ndarray array, int kind, int dimensions) except? NUL
 
 
 cdef inline double* vector(cnp.ndarray array) except? NULL:
-    """The doubles of a vector without gaps."""
     return <double*> _flat(array, cnp.NPY_FLOAT64, 1)
 
 
 cdef inline double* matrix(cnp.ndarray array) except? NULL:
-    """The doubles of a matrix whose rows follow each other without gaps."""
     return <double*> _flat(array, cnp.NPY_FLOAT64, 2)
 
 
 cdef inline int64_t* whole_numbers(cnp.ndarray array) except? NULL:
-    """The int64 of a vector without gaps."""
     return <int64_t*> _flat(array, cnp.NPY_INT64, 1)
 
 
 cdef inline uint64_t* random_words(cnp.ndarray array) except? NULL:
-    """The uint64 of a vector without gaps."""
     return <uint64_t*> _flat(array, cnp.NPY_UINT64, 1)
 
 
 cdef inline uint64_t* word_matrix(cnp.ndarray array) except? NULL:
-    """The uint64 of a matrix whose rows follow each other without gaps."""
     return <uint64_t*> _flat(array, cnp.NPY_UINT64, 2)
 
 
 cdef inline int32_t* short_numbers(cnp.ndarray array) except? NULL:
-    """The int32 of a vector without gaps."""
     return <int32_t*> _flat(array, cnp.NPY_INT32, 1)
 
 
 cdef inline uint8_t* flags(cnp.ndarray array) except? NULL:
-    """The bool of a vector without gaps."""
     return <uint8_t*> _flat(array, cnp.NPY_BOOL, 1)
 
 
 cdef inline uint8_t* byte_vector(cnp.ndarray array) except? NULL:
-    """The uint8 of a vector without gaps."""
     return <uint8_t*> _flat(array, cnp.NPY_UINT8, 1)
 
 
 cdef inline uint8_t* byte_matrix(cnp.ndarray array) except? NULL:
-    """The uint8 of a matrix whose rows follow each other without gaps."""
     return <uint8_t*> _flat(array, cnp.NPY_UINT8, 2)
 
 

@@ -21,9 +21,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from streamdp.errors import ConfigError
 from streamdp.system import after_fork, fill_random
 
-LARGEST = 32_768
-"""The words of a buffer after some refills."""
-
+LARGEST = 32_768  # words of a buffer after some refills
 _ZEROS = memoryview(bytes(8 * LARGEST))
 """What is encrypted to a keystream. To allocate it anew for each buffer may take longer than to encrypt it."""
 
@@ -175,7 +173,6 @@ class FreshWords:
 
 
 Rng = Entropy | SeededEntropy
-"""What has a buffer of random words."""
 
 
 def draw(rng: Rng | FreshWords, count: int) -> np.ndarray:

@@ -14,14 +14,10 @@ from streamdp.privacy.mechanisms.base import ARITHMETIC
 
 
 class GridSum:
-    """The open sum. A copy or pickle of it is empty.
+    """The open sum of vectors (size,). A copy or pickle of it is empty.
 
-    - `budget`: what a vector spends.
-    - `bound`, `sensitivity`: the largest norm of a vector, and the largest distance of two.
-    - `size`: the length of the vectors.
-    - `noisy`: False: without noise, for comparisons.
-
-    The attribute `total` (size,) is the sum, in cells; there are `cells` of the grid in 1, a power of 2. `scale` is the
+    `bound`, `sensitivity`: the largest norm of a vector, and the largest distance of two. `noisy`: False for
+    comparisons. `total` is the sum, in cells of the grid, of which `cells` are in 1, a power of 2. `scale` is the
     deviation of one noise, in cells, but for the factor `louder`: above 1 if a part of the budget is spent otherwise.
     """
 
@@ -56,6 +52,12 @@ class GridSum:
         noise = self.noise(rng)
         self.total += noise
         noise[:] = 0
+
+    def close(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
+        """Add noise by `rng`; return the noisy sum (size,)."""
+        self.add_noise(rng)
+        total: np.ndarray = self.total / self.cells
+        return total
 
     def noise(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
         """Return fresh noise (size,) by `rng`, in cells."""

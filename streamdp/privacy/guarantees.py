@@ -46,7 +46,6 @@ def _positive(name: str, value: float) -> float:
 
 
 def _text(value: float) -> str:
-    """The shortest text that reads back as the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -196,7 +195,6 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 FORMS = {PureDP: "eps=E", ApproxDP: "eps=E,delta=D", GaussianDP: "mu=M"}
-"""How budgets are written as text, by kind."""
 
 
 def parse_budget(text: str | Budget) -> Budget:

@@ -14,17 +14,12 @@ _NO_BOUND = 20.0  # e^20 is half a billion
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit that a guarantee protects, as phrases for sentences.
+    """The unit that a guarantee protects, as phrases for sentences."""
 
-    - `single`: completes "the strongest spend of any".
-    - `one`, `other`: the two neighbours of a comparison: "with one record as with any other in its place".
-    - `several`: completes "One person, several".
-    """
-
-    single: str
-    one: str
+    single: str  # completes "the strongest spend of any"
+    one: str  # the two neighbours of a comparison: "with one record as with any other in its place"
     other: str
-    several: str
+    several: str  # completes "One person, several"
 
 
 RECORD = Unit("single record", "one record", "any other in its place", "records")

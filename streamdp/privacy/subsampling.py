@@ -22,15 +22,9 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.entropy import Entropy, SeededEntropy, draw, forks
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, check_serviceable
 
-LEAST_NOISE = 0.25
-"""The smallest sigma / C that is returned. A smaller one would be enough only if users are hardly ever drawn."""
-
-LEAST_DELTA = 1e-10
-"""The smallest delta. Below it, the rounding errors of the Fourier transforms could matter."""
-
+LEAST_NOISE = 0.25  # sigma / C; a smaller one would be enough only if users are hardly ever drawn
+LEAST_DELTA = 1e-10  # below it, the rounding errors of the Fourier transforms could matter
 MOST_STEPS = 10**6
-"""The largest number of steps."""
-
 _ROUNDING = 3e-18  # error of delta for each step by the Fourier transforms, measured against exact answers near q = 1
 _PRECISION = 1e-3  # relative precision of the noise, which is rounded up
 _LEAST_POINTS, _MOST_POINTS = 1200, 30_000  # grid points of one step's losses; up to 1000 dp-accounting uses no FFT

@@ -15,11 +15,9 @@ import numpy as np
 
 from streamdp.errors import ConfigError, check_choice
 
-DELTA = 1e-6
-"""The probability of a false alarm, of which the module speaks."""
+DELTA = 1e-6  # the probability of a false alarm
 _EACH, _LEVELS = 4, 10
 BLOCKS = _EACH * _LEVELS + 1
-"""The most blocks."""
 WEIGHT, SCALE_WEIGHT, INFORMATION, SQUARES, NOISE, RECORDS, LEVEL = range(-7, 0)
 """The last columns of a block: sums of omega, of omega where the scale counts, of tau, of omega^2 / b, of (omega z /
 b)^2 and of records; and the level of the block, 0 if it is not in use."""

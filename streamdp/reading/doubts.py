@@ -15,7 +15,6 @@ from typing import Any, Literal
 LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
 Outlook = Literal["likely", "possible", "unlikely"]
-"""Whether a model is likely to beat the best constant."""
 ON_BORDER = "the coefficients lie on the border of their domain: a larger domain may hold better ones"
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
@@ -30,10 +29,7 @@ def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, floa
 
 
 def too_few(model: Any) -> str | None:
-    """Return the doubt as a sentence without a full stop; None if there are enough records, or if it is not known.
-
-    `model`: an estimator.
-    """
+    """Return the doubt about an estimator without a full stop; None if it has records enough, or if it is not known."""
     least = getattr(model, "least_records", None)
     known = getattr(model, "n_users", model.n_seen)
     if least is None or not known:

@@ -85,10 +85,9 @@ def frequencies(counts: np.ndarray, noise: float, n: int) -> Frequencies:
 
 
 def means(rows: np.ndarray, noises: tuple[float, float]) -> Estimates:
-    """The means of values by group.
+    """The means of values by group; rows (3, groups) are its records, and the sums of their values and squares.
 
-    - `rows`: (3, groups): how many records a group has, and the sums of their values and squares.
-    - `noises`: the variances of the first two by noise, which are not correlated; 0: the number is known.
+    `noises`: the variances of the first two by noise, which are not correlated; 0: the number is known.
     """
     count, total, square = rows
     of_count, of_total = noises
@@ -101,12 +100,9 @@ def means(rows: np.ndarray, noises: tuple[float, float]) -> Estimates:
 
 
 class Ordered:
-    """The distribution of a number in one group, from the noisy sums of `Cells` with `ordered`.
+    """The distribution of a number in one group, from the sums R h (k,) of `Cells` with `ordered`, with noise.
 
-    - `sums`: (k,) R h with noise.
-    - `root`: R (k, k).
-    - `noise`: the variance of each sum by noise.
-    - `edges`: (k + 1,) the edges of the bins.
+    `noise` is the variance of each sum, `root` R (k, k), and `edges` (k + 1,) those of the bins.
     """
 
     def __init__(self, sums: np.ndarray, root: np.ndarray, noise: float, edges: np.ndarray) -> None:

@@ -26,8 +26,7 @@ class Noise(NamedTuple):
     variance: float
 
 
-UNKNOWN = Noise(math.inf, -math.inf, 0.0)
-"""Holds for no clock."""
+UNKNOWN = Noise(math.inf, -math.inf, 0.0)  # holds for no clock
 
 
 def noise_at(steps: tuple[float, float, float], total: float, averaged: bool) -> Noise:

@@ -36,8 +36,7 @@ _PART, _MOST = 1 / 8, 0.5
 class NoisySum:
     """The sum of vectors (size,), any two of which differ by at most `sensitivity`, with Gaussian noise.
 
-    `budget` is that of a vector; with `first`, the sum has noise from its first vector on, and again at its end. A copy
-    or pickle of it is empty.
+    With `first`, it has noise from its first vector on, and again at its end. A copy or pickle of it is empty.
     """
 
     def __init__(
@@ -45,10 +44,8 @@ class NoisySum:
     ) -> None:
         self.rng, self._first = rng, first
         self.sum = GridSum(budget, sensitivity, sensitivity, size)
-        self.variance = (1 + first) * self.sum.variance
-        """The variance of the noise of a coordinate."""
+        self.variance = (1 + first) * self.sum.variance  # of a coordinate, by noise
         self.vectors = 0
-        """How many vectors are in the open sum."""
 
     def add(self, vectors: np.ndarray) -> None:
         """Add vectors (n, size), which are overwritten."""
@@ -64,8 +61,7 @@ class NoisySum:
 
     def close(self) -> tuple[int, np.ndarray]:
         """End the sum; return how many vectors it has, and the noisy sum (size,)."""
-        self.sum.add_noise(self.rng)
-        found = self.vectors, self.sum.total / self.sum.cells
+        found = self.vectors, self.sum.close(self.rng)
         self.discard()
         return found
 

@@ -167,8 +167,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a batch is closed without noise",
-        PAN,
-        "        self.sum.add_noise(self.rng)\n        total: np.ndarray",
+        GRID_SUM,
+        "        self.add_noise(rng)\n        total: np.ndarray",
         "        total: np.ndarray",
         PAN_TESTS,
     ),
