@@ -26,7 +26,6 @@ from streamdp.errors import BudgetError
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, gdp_delta
 
 LARGEST_EPSILON = 100.0
-"""The largest epsilon that a sum serves or reports."""
 
 MOST_TRIALS = 2**36
 """The most fair bits in one coordinate's sum that a sum may have: their law must fit in memory."""
@@ -153,28 +152,18 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
             coarsest = math.ceil(math.sqrt((b + 1) * users / _EXCESS) * mu / (2 * share))
             finest = math.ceil(math.sqrt(most) / share)
             if coarsest <= finest and keeps(b, coarsest):
-                g = _finest(partial(keeps, b), coarsest, finest)
-                return g, _least_bits(partial(keeps, g=g), b)
+                g = _nearest(partial(keeps, b), finest + 1, coarsest)
+                return g, _nearest(partial(keeps, g=g), 0, b)
         b = max(b + 1, b * 101 // 100)
     raise BudgetError(f"{budget} takes more than 2^36 bits of noise for each coordinate: allow more epsilon or delta")
 
 
-def _finest(keeps: Callable[[int], bool], low: int, most: int) -> int:
-    """The largest g up to `most` that keeps the budget, given one that does."""
-    high = most + 1
-    while high - low > 1:
-        g = (low + high) // 2
-        low, high = (g, high) if keeps(g) else (low, g)
-    return low
-
-
-def _least_bits(keeps: Callable[[int], bool], enough: int) -> int:
-    """The least b that keeps the budget, given one that does."""
-    low = 0
-    while enough - low > 1:
-        b = (low + enough) // 2
-        low, enough = (low, b) if keeps(b) else (b, enough)
-    return enough
+def _nearest(keeps: Callable[[int], bool], no: int, yes: int) -> int:
+    """The number nearest to `no`, and not this, that keeps the budget; `yes` does."""
+    while abs(yes - no) > 1:
+        middle = (no + yes) // 2
+        no, yes = (no, middle) if keeps(middle) else (middle, yes)
+    return yes
 
 
 def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int = 1) -> float:

@@ -26,8 +26,7 @@ from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 from streamdp.privacy.mechanisms import Gaussian, Laplace, Mechanism, calibrated, round_down
 
-LEAST_EPSILON = 2.0**-14
-"""The least epsilon of all tests together. Below it their grid would not be small against their sensitivity."""
+LEAST_EPSILON = 2.0**-14  # of all tests together; below it their grid would not be small against their sensitivity
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class ConcentratedMean:
 
     @property
     def users(self) -> int:
-        """n."""
+        """n, the number of users."""
         return self.selection.users
 
     @property

@@ -56,6 +56,39 @@ def pure_allowed(budget: ApproxDP, d: int) -> bool:
     return arithmetic_delta(budget, d) <= budget.delta
 
 
+def check_vectors(mean: Any, most: int) -> None:
+    """Raise `ConfigError` if what a `mean` says of its vectors is out of range; `most`: the most users."""
+    if not (1e-60 <= mean.bound <= 1e60 and 0 < mean.sensitivity <= 2 * mean.bound * (1 + 1e-9)):
+        raise ConfigError("bound: expected from 1e-60 to 1e60, and a sensitivity of at most twice that")
+    if not 1 <= mean.d <= 10**6 or not 1 <= mean.users <= most:
+        raise ConfigError(f"expected d from 1 to 10^6 and users from 1 to {most}")
+    if not 1e-60 <= mean.spread <= mean.bound * (1 + 1e-9):
+        raise ConfigError(f"spread: expected from 1e-60 to the bound {mean.bound:g}, got {mean.spread}")
+
+
+def rotated(vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d), rotated with the signs (D,): (n, D)."""
+    from streamdp.aggregation.user_kernels import transform
+
+    out, d = np.zeros((len(vectors), len(signs))), vectors.shape[1]
+    out[:, :d] = vectors * signs[:d]
+    transform(out)
+    return out
+
+
+def centre_of(mean: Any, chosen: np.ndarray, intervals: int, signs: np.ndarray) -> np.ndarray:
+    """Return a vector (d,): the middles of the chosen (D,) of so many intervals, rotated back by the signs (D,).
+
+    It is projected onto the ball of radius `bound`; the intervals cover [-reach, reach] of the `mean`.
+    """
+    from streamdp.aggregation.user_kernels import transform
+
+    middles = ((2 * chosen[None, :] + 1) / intervals - 1) * mean.reach
+    transform(middles)
+    centre = (middles[0] * signs)[: mean.d]
+    return np.asarray(centre * min(1.0, mean.bound / max(float(np.linalg.norm(centre)), 1e-300)))
+
+
 @dataclass(frozen=True)
 class IntervalResponse:
     """Randomized response over t intervals: a report names k of them, and epsilon-DP holds exactly.
@@ -109,14 +142,12 @@ class IntervalResponse:
         if truth.ndim != 1 or (len(truth) and not 0 <= truth.min() <= truth.max() < self.intervals):
             raise SchemaError(f"expected intervals from 0 to {self.intervals - 1}")
         out = np.zeros((len(truth), self.intervals), dtype=np.uint8)
-        done = 0
+        rest = out
         with rng.lock:
-            while True:
-                more = name_intervals(truth[done:], self.picks, self.keep, out[done:], rng.words)
-                done += more
-                if done == len(truth):
-                    return out
-                rng.refill_for(more)
+            while (done := name_intervals(truth, self.picks, self.keep, rest, rng.words)) < len(truth):
+                rng.refill_for(done)
+                truth, rest = truth[done:], rest[done:]
+        return out
 
 
 @dataclass(frozen=True)
@@ -148,12 +179,7 @@ class UserMean:
         check_serviceable(self.budget)
         if self.pure and not (isinstance(self.budget, ApproxDP) and pure_allowed(self.budget, self.d)):
             raise ConfigError("pure: expected an ApproxDP budget whose delta covers the arithmetic of PrivUnit")
-        if not (1e-60 <= self.bound <= 1e60 and 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-9)):
-            raise ConfigError("bound: expected from 1e-60 to 1e60, and a sensitivity of at most twice that")
-        if not 1 <= self.d <= 10**6 or not 1 <= self.users <= 10**12:
-            raise ConfigError("expected d from 1 to 10^6 and users from 1 to 10^12")
-        if not 1e-60 <= self.spread <= self.bound * (1 + 1e-9):
-            raise ConfigError(f"spread: expected from 1e-60 to the bound {self.bound:g}, got {self.spread}")
+        check_vectors(self, 10**12)
         if not 0 <= self.coarse <= self.users // 2 or (self.coarse and self.intervals < 2):
             raise ConfigError("coarse: expected at most half of the users, and two different intervals")
         if self.cut is not None and (self.coarse or not 1e-60 <= self.cut <= self.bound):
@@ -248,20 +274,13 @@ class UserMean:
         The outer intervals are unbounded. `coordinates` (n,) are the indices from 0, `signs` (D,) those of the
         rotation.
         """
-        from streamdp.aggregation.user_kernels import transform
-
-        rotated = np.zeros((len(vectors), self.padded))
-        rotated[:, : self.d] = vectors * signs[: self.d]
-        transform(rotated)
-        places = (rotated[np.arange(len(vectors)), coordinates] / self.reach + 1) * (self.intervals / 2)
+        values = rotated(vectors, signs)[np.arange(len(vectors)), coordinates]
+        places = (values / self.reach + 1) * (self.intervals / 2)
         chosen: np.ndarray = np.clip(np.floor(places), 0, self.intervals - 1).astype(np.int64)
         return chosen
 
     def answer_coarse(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, t), each on one coordinate. Raises as `answer_fine` does.
-
-        The vectors, coordinates and signs are those of `intervals_of`.
-        """
+        """Reports (n, t) on vectors, coordinates and signs as for `intervals_of`. Raises as `answer_fine` does."""
         self._check(vectors)
         return self.response.randomize(self.intervals_of(vectors, coordinates, signs), rng)
 
@@ -286,13 +305,5 @@ class UserMean:
     # -- the learner's side ------------------------------------------------------------------------------------------
 
     def centre(self, votes: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """The centre (d,): the middles of the most named intervals, rotated back by the signs.
-
-        It is projected onto the ball of radius `bound`. `votes` (D, t) counts how often each interval was named.
-        """
-        from streamdp.aggregation.user_kernels import transform
-
-        middles = ((2 * np.argmax(votes, axis=1)[None, :] + 1) / self.intervals - 1) * self.reach
-        transform(middles)
-        centre = (middles[0] * signs)[: self.d]
-        return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
+        """The centre (d,), by the `votes` (D, t): how often each interval was named; `signs` (D,) of the rotation."""
+        return centre_of(self, np.argmax(votes, axis=1), self.intervals, signs)

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from streamdp.aggregation.local_mean import pure_epsilon
+from streamdp.aggregation.local_mean import centre_of, check_vectors, pure_epsilon, rotated
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import Rng, draw, uniform
 from streamdp.privacy.guarantees import GaussianDP
@@ -58,14 +58,9 @@ class RangeMean:
     failure: float = 0.01
 
     def __post_init__(self) -> None:
-        if not (1e-60 <= self.bound <= 1e60 and 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-9)):
-            raise ConfigError("bound: expected from 1e-60 to 1e60, and a sensitivity of at most twice that")
-        if not 1 <= self.d <= 10**6 or not 1 <= self.users <= MOST_USERS:
-            raise ConfigError("expected d from 1 to 10^6 and users from 1 to 2^31")
+        check_vectors(self, MOST_USERS)
         if not (0 < self.rate <= 1 and 0 < self.failure < 1 and self.mu > 0):
             raise ConfigError("expected a rate in (0, 1], a failure in (0, 1) and a positive mu")
-        if not 1e-60 <= self.spread <= self.bound * (1 + 1e-9):
-            raise ConfigError(f"spread: expected from 1e-60 to the bound {self.bound:g}, got {self.spread}")
         if not 0 <= self.share < 1 or (self.share and not self.slack < 0.5):
             raise ConfigError("share: expected from 0 to 1, and enough users to choose bins by it")
 
@@ -81,9 +76,9 @@ class RangeMean:
         spread: float,
         failure: float = 0.01,
     ) -> RangeMean:
-        """The share with the least variance; 0 if choosing bins does not lower the variance.
+        """The share with the least variance, 0 if none lowers it.
 
-        The parameters mu, bound, sensitivity, d, users, rate, spread and failure are those of the class.
+        The mu, bound, sensitivity, d, users, rate, spread and failure are those of the class.
         """
         plain = cls(mu, bound, sensitivity, d, users, rate, min(spread, bound), 0.0, failure)
         usable = [replace(plain, share=float(share)) for share in _SHARES if plain._slack_of(float(share)) < 0.5]
@@ -186,23 +181,18 @@ class RangeMean:
 
     def counts(self, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
         """The number of vectors (k, d), rotated with the signs (D,), in each bin: (D, t)."""
-        from streamdp.aggregation.user_kernels import transform
-
         counts = np.zeros(self.padded * self.bins, dtype=np.int64)
         first = np.arange(self.padded) * self.bins
         rows = max(1, _CELLS // self.padded)
         for begin in range(0, len(vectors), rows):
-            part = vectors[begin : begin + rows]
-            rotated = np.zeros((len(part), self.padded))
-            rotated[:, : self.d] = part * signs[: self.d]
-            transform(rotated)
-            rotated += self.reach
-            rotated *= self.bins / (2 * self.reach)
-            np.clip(rotated, 0, self.bins - 1, out=rotated)
-            places = rotated.astype(np.int64)
+            values = rotated(vectors[begin : begin + rows], signs)
+            values += self.reach
+            values *= self.bins / (2 * self.reach)
+            np.clip(values, 0, self.bins - 1, out=values)
+            places = values.astype(np.int64)
             places += first
             counts += np.bincount(places.ravel(), minlength=len(counts))
-            rotated[...] = 0
+            values[...] = 0
             places[...] = 0
         return counts.reshape(self.padded, self.bins)
 
@@ -227,8 +217,6 @@ class RangeMean:
 
     def centre(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
         """The centre (d,) of vectors (k, d): the middles of the chosen bins, rotated back, projected onto the ball."""
-        from streamdp.aggregation.user_kernels import transform
-
         with rng.lock:
             words = draw(rng, (self.padded + 63) // 64)
         signs = 1.0 - 2.0 * np.unpackbits(words.view(np.uint8))[: self.padded]
@@ -236,10 +224,7 @@ class RangeMean:
         costs = self.costs(counts)
         bins = self.choose(costs, rng)
         words[:] = counts[:] = costs[:] = 0
-        middles = ((2 * bins[None, :] + 1) / self.bins - 1) * self.reach
-        transform(middles)
-        centre = (middles[0] * signs)[: self.d]
-        return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
+        return centre_of(self, bins, self.bins, signs)
 
     def estimate(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
         """The private mean (d,) of the vectors (k, d) of the drawn users, which are overwritten with zeros.

@@ -7,13 +7,9 @@ several times the noise, is in studies/selected_mean.py.
 Near vectors are counted exactly, without a table of all pairs. Two vectors are near if the sum of the squares of their
 coordinates' differences, added in the order of the coordinates in doubles, is at most distance^2. That relation is
 symmetric in every bit. Rounding changes the distance by a relative (d + 2) 2^-54 at most, which
-`ConcentratedMean.sensitivity` covers.
-
-Most pairs need no sum. With r_i the distance of vector i from the mean of all, a pair is near where r_i + r_j is well
-below the distance and far where |r_i - r_j| is well above it; "well" is a relative 1e-9 of all three numbers, which
-rounding cannot change. Of the vectors before a block of 32 in the order of r, those that are surely near to the whole
-block, or surely far from it, come first: two binary searches for each block. The other pairs are summed for one vector
-and one block at a time, with memory for one block.
+`ConcentratedMean.sensitivity` covers. With r_i the distance of vector i from the mean of all, a pair is near where r_i
++ r_j is well below the distance, and far where |r_i - r_j| is well above it; "well" is a relative 1e-9 of all three
+numbers, which rounding cannot change. Only the other pairs are summed, in blocks of 32 in the order of r.
 """
 
 from __future__ import annotations

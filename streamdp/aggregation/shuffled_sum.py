@@ -34,14 +34,9 @@ from streamdp.privacy.entropy import Entropy, Rng
 
 
 class LocalRandomizer:
-    """The user's part: randomises vectors on the user's side.
+    """The user's part: randomises vectors on the user's side, by the agreed `params`.
 
-    Parameters
-    ----------
-    params
-        The agreed parameters.
-    rng
-        None for cryptographic randomness. A `SeededEntropy` is for tests: its messages are not private.
+    An `rng` of None is cryptographic. A `SeededEntropy` is for tests: its messages are not private.
 
     Sampling is exact: b fair bits are counted, and a place is rounded up with the probability of its fraction to 2^-63.
     The rounding error of the place itself (a relative 2^-51) is in the calibration.
@@ -56,39 +51,25 @@ class LocalRandomizer:
     def counts(self, vectors: np.ndarray) -> np.ndarray:
         """For a secure aggregator: the number of ones that each user would send, from 0 to g + b.
 
-        The aggregator must show only the sum over users.
-
-        Parameters
-        ----------
-        vectors
-            (d,) for one user, or (m, d); the result has the same shape.
+        The aggregator must show only the sum over users. `vectors` are (d,) for one user, or (m, d), like the result.
 
         Raises `ConfigError` if a row is longer than the bound or not finite, `SchemaError` for a wrong shape.
         """
         from streamdp.aggregation.kernels import noisy_counts
 
         places = self.params.places(vectors).ravel()
-        out = np.empty(places.size, dtype=np.int64)
-        done = 0
+        out = rest = np.empty(places.size, dtype=np.int64)
         with self.rng.lock:
-            while True:
-                more = noisy_counts(places[done:], self.params.b, out[done:], self.rng.words)
-                done += more
-                if done == places.size:
-                    break
-                self.rng.refill_for(more)
+            while (done := noisy_counts(places, self.params.b, rest, self.rng.words)) < len(places):
+                self.rng.refill_for(done)
+                places, rest = places[done:], rest[done:]
         return out.reshape(np.shape(vectors))
 
     def messages(self, vectors: np.ndarray) -> np.ndarray:
         """What users send: packed bits (uint8) of shape (d, w) or (m, d, w), w = `row_bytes`.
 
         A row holds the g + b one-bit messages of a coordinate, ones first. Their order has no more information than
-        their number, because the shuffler removes it. Errors as in `counts`.
-
-        Parameters
-        ----------
-        vectors
-            As for `counts`.
+        their number, because the shuffler removes it. `vectors` and errors as in `counts`.
         """
         from streamdp.aggregation.kernels import write_ones
 
@@ -148,12 +129,7 @@ class Shuffler:
         return int(self._ones[-1])
 
     def collect(self, messages: np.ndarray) -> None:
-        """Take the messages of one or several users.
-
-        Parameters
-        ----------
-        messages
-            (d, w) or (m, d, w) uint8, w = `row_bytes`.
+        """Take the `messages` of one or several users, (d, w) or (m, d, w) uint8, w = `row_bytes`.
 
         Raises `SchemaError` for another shape or type or for ones after the g + b bits, `ConfigError` if more users
         answer than were agreed on.
@@ -194,25 +170,14 @@ class Shuffler:
 class Analyzer:
     """The analyzer's part: an unbiased estimate of the sum of the vectors of the users that answered.
 
-    Parameters
-    ----------
-    params
-        The agreed parameters.
+    `params` are the agreed parameters.
     """
 
     def __init__(self, params: VectorSum) -> None:
         self.params = params
 
     def sum(self, shuffled: Shuffled) -> np.ndarray:
-        """The estimate (d,) from shuffled bits.
-
-        Parameters
-        ----------
-        shuffled
-            What the shuffler forwarded.
-
-        Raises `SchemaError` if the bits do not fit the agreed parameters.
-        """
+        """The estimate (d,) from `shuffled` bits. Raises `SchemaError` if they do not fit the agreed parameters."""
         from streamdp.aggregation.kernels import add_ones
 
         d, each = self.params.d, self.params.g + self.params.b
@@ -232,12 +197,7 @@ class Analyzer:
     def sum_of_counts(self, ones: np.ndarray | list[int], users: int) -> np.ndarray:
         """The estimate (d,) from the number of ones: cell (ones - users b / 2) - users bound.
 
-        Parameters
-        ----------
-        ones
-            (d,) the number of ones of each coordinate, summed over the users that answered.
-        users
-            The number of users that answered, from 1 to n.
+        `ones` (d,) are summed over the `users` that answered, from 1 to n.
 
         Raises `SchemaError` if the counts are not whole numbers from 0 to users (g + b), `ConfigError` for a number of
         users out of range.

@@ -12,7 +12,6 @@ from streamdp.errors import BudgetError, ConfigError, SchemaError, check_whole, 
 from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
 
 MOST_ROUNDS = 10**6
-"""The most sums in which the same users take part."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +74,10 @@ class VectorSum:
         sensitivity: float | None = None,
         rounds: int = 1,
     ) -> VectorSum:
-        """Parameters that keep the budget, of an epsilon up to 100.
+        """Parameters that keep the `budget`, of an epsilon up to 100, with the errors of the class.
 
-        They take about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism.
-
-        Parameters
-        ----------
-        budget, bound, users, d, sensitivity, rounds
-            As for the class.
-
-        Raises `BudgetError` and `ConfigError` as the class does.
+        They take about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism. `bound`,
+        `users`, `d`, `sensitivity` and `rounds` are those of the class.
         """
         check_whole("rounds", rounds, 1, MOST_ROUNDS)
         share = _check(budget, bound, users, d, sensitivity)
@@ -118,12 +111,7 @@ class VectorSum:
         return self.d * self.cell**2 * self.users * (self.b + 1) / 4
 
     def places(self, vectors: np.ndarray) -> np.ndarray:
-        """Vectors as places on the grid, from 0 to g: a new array (m, d).
-
-        Parameters
-        ----------
-        vectors
-            (d,) or (m, d), of l2 norm at most `bound`.
+        """`vectors` (d,) or (m, d) of l2 norm at most `bound` as places on the grid, from 0 to g: a new array (m, d).
 
         Raises `SchemaError` for another shape or kind, `ConfigError` for a longer vector or one that is not finite.
         """
@@ -141,12 +129,7 @@ class VectorSum:
         """The guarantee of an honest user if only some users followed the protocol.
 
         The other users may not have answered, or may send anything; delta stays. Epsilon is solved for with the noise
-        of the honest users.
-
-        Parameters
-        ----------
-        honest
-            The number of users that followed the protocol, this user included, from 1 to n.
+        of the `honest` users, this one included, from 1 to n.
 
         Raises `BudgetError` if there is no guarantee, `ConfigError` for a number out of range.
         """
