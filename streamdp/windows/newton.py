@@ -19,13 +19,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
+from streamdp.errors import ConfigError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton, Round
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.windows.task import Method, Release, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users, too_few
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
@@ -36,9 +36,8 @@ _SURE = 16  # a change is detected with so many times the users whose noise is t
 class NewtonPlan:
     """A plan of a run for n users; public.
 
-    Each round has a share of mu^2; they sum to 1. `information` is what the window counts as, the inverse variance of
-    its mean gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget. `scaled`
-    and `own` are those of the task.
+    Each round has a share of mu^2. `information` is what the window counts as, the inverse variance of its mean
+    gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget.
     """
 
     curvature: Curvature
@@ -75,7 +74,6 @@ class NewtonSteps(Method):
             raise ConfigError(f"growth: expected from 1 to 10, got {self.growth!r}")
 
     def memory(self, task: Task) -> int:
-        """As `Method.memory`: the sums of `Newton`."""
         return Newton.size(_curvature(task)) - task.d
 
     def plan(self, task: Task) -> NewtonPlan:
@@ -85,11 +83,7 @@ class NewtonSteps(Method):
         """
         needed = self.least_users(task)
         if task.users < needed:
-            raise TooFewUsersError(
-                f"{task.users} users are too few to learn {task.d} parameters by {self.name} with {task.budget}: "
-                f"expected at least {needed}",
-                needed,
-            )
+            raise too_few(self.name, task, needed)
         curvature, whole = _curvature(task), GaussianDP.from_approx(task.budget).mu
         sizes = self.growth ** np.arange(1.0 - self.rounds, 1.0)
         shares = tuple((sizes / sizes.sum()).tolist())

@@ -19,11 +19,11 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
-from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
+from streamdp.errors import ConfigError, check_whole, is_number
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.task import Method, Release, Task, Users, least
+from streamdp.windows.task import Method, Release, Task, Users, least, too_few
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,13 @@ class OutlierRemoval(Method):
             raise ConfigError("expected outliers in (0, 0.2] and failure in (0, 0.5]")
 
     def plan(self, task: Task) -> Plan:
-        """As `Method.plan`: the phases with the least bound."""
         counts = [1]
         if task.convexity > 0:
             largest = math.ceil(math.log2(max(2.0, math.log2(max(4, task.items * task.users)))))
             counts = list(range(1, largest + 1))
         plans = [p for p in (self._phases(task, count) for count in counts) if p]
         if not plans:
-            needed = self.least_users(task)
-            raise TooFewUsersError(
-                f"outlier removal needs {needed} users a window for this budget, got {task.users}", needed
-            )
+            raise too_few(self.name, task, self.least_users(task))
         phases = min(plans, key=lambda p: p[-1].excess)
         last = phases[-1].mean
         clipping = task.sensitivity * math.sqrt(last.queries) / (last.users * GaussianDP.from_approx(task.budget).mu)

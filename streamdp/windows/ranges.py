@@ -19,12 +19,12 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.aggregation.range_mean import MOST_USERS, RangeMean
-from streamdp.errors import ConfigError, TooFewUsersError, check_whole
+from streamdp.errors import ConfigError, check_whole
 from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, noise_multiplier, sample
-from streamdp.windows.task import Method, Release, Task, Users, least
+from streamdp.windows.task import Method, Release, Task, Users, least, too_few
 
 FAILURE = 0.01
 """The largest probability that any centre of a run is outside its range. Only accuracy depends on it."""
@@ -75,9 +75,7 @@ class PrivateRange(Method):
 
     Raises `ConfigError` for a number out of range.
 
-    Guarantee: the release spends the task's budget; it is (epsilon, delta)-DP if all records of one user are replaced
-    by any others. Trust: the process that holds the window. Source: Bassily, Sun 2023, Algorithm 4 and Theorem 3.1; the
-    argument and the differences are in `streamdp.windows.ranges` and `streamdp.aggregation.range_mean`.
+    Guarantee, trust and source: see the module.
 
     >>> from streamdp import ApproxDP
     >>> task = Task(10_000, 400, 50, ApproxDP(4.0, 1e-6), 1.0, 2.0, 1.0, 0.0, 2.0, 0.05)
@@ -101,12 +99,7 @@ class PrivateRange(Method):
         """
         best = self._draft(task)
         if not _learns(best, task):
-            needed = self.least_users(task)
-            raise TooFewUsersError(
-                f"{task.users} users are too few to learn {task.d} parameters by {self.name} with {task.budget}: "
-                f"expected at least {needed}",
-                needed,
-            )
+            raise too_few(self.name, task, self.least_users(task))
         if best.mean.rate == 1:
             return best
         mu = 1 / noise_multiplier(task.budget, best.mean.rate, best.steps)  # the zero-out mu of a step

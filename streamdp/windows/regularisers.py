@@ -42,7 +42,7 @@ class Regulariser(Protocol):
 
 
 @dataclass(frozen=True)
-class ElasticNet:
+class ElasticNet(Regulariser):
     """l1 ||theta||_1 + (l2 / 2) ||theta||^2 without the last entries of theta.
 
     Theta is in the units in which the window is learned. A release averages the steps of a run, so small weights are
@@ -73,20 +73,16 @@ class ElasticNet:
 
     @property
     def convexity(self) -> float:
-        """See `Regulariser.convexity`."""
         return 0.0 if self.free else float(self.l2)
 
     @property
     def smoothness(self) -> float:
-        """See `Regulariser.smoothness`."""
         return float(self.l2)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """See `Regulariser.gradient`."""
         return self.l2 * self._without_free(theta)
 
     def prox(self, theta: np.ndarray, size: float) -> np.ndarray:
-        """See `Regulariser.prox`."""
         out: np.ndarray = theta - np.clip(self._without_free(theta), -size * self.l1, size * self.l1)
         return out
 

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
-from streamdp.errors import BudgetError, ConfigError, TooFewUsersError, check_choice, check_whole
+from streamdp.errors import BudgetError, ConfigError, check_choice, check_whole
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
@@ -29,7 +29,7 @@ from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
-from streamdp.windows.task import Method, Release, Task, Users, least
+from streamdp.windows.task import Method, Release, Task, Users, least, too_few
 
 OBJECTIVES = ("erm", "sco")
 
@@ -48,9 +48,7 @@ class ConvolutionSmoothing(Method):
 
     Raises `ConfigError` for anything else.
 
-    Guarantee: the release spends the task's budget; it is (epsilon, delta)-DP if all records of one user are replaced
-    by any others. Trust: the process that holds the window. Source: Kulkarni, Lee, Liu 2021; the
-    argument and the differences are in `streamdp.windows.smoothed`.
+    Guarantee, trust and source: see the module.
     """
 
     objective: str = "erm"
@@ -78,10 +76,7 @@ class ConvolutionSmoothing(Method):
         """
         build = self._search(task)
         if build is None:
-            needed = self.least_users(task)
-            raise TooFewUsersError(
-                f"the noise leaves nothing to learn: expected at least {needed} users, got {task.users}", needed
-            )
+            raise too_few(self.name, task, self.least_users(task))
         plan: Plan = build(noise=partial(noise_multiplier, task.budget))
         return plan
 

@@ -1,8 +1,7 @@
 """The plan of `smoothed`: how many steps, on how many users, how smooth. docs/proofs/window_smoothed.md has the bounds.
 
 Privacy does not depend on any number of this file: `smoothed` calibrates the noise to the plan, whatever the plan is.
-The constants below limit and direct a search for a small bound. Here W_T, kappa, lambda, tau and D are those of
-`smoothed`.
+The constants below limit and direct a search for a small bound; why they have these values is on that page, too.
 """
 
 from __future__ import annotations
@@ -24,57 +23,16 @@ from streamdp.windows.task import Task
 Noise = Callable[[Any, Any], Any]
 """The noise multiplier m for a rate and a number of steps."""
 
-_MOST_STEPS = 10**5
-"""The most steps of a run: a limit on computing time. The bound has a part from smoothness and smoothing that falls as
-1 / T, and a part from noise that does not fall with T because the noise of a step grows with sqrt(T). More steps help
-only while the first part is the larger one."""
-
-_MOST_RUNS = 6
-"""The most runs of a localisation. Run i adds lambda_i Delta^2 / 2 + 2 L^2 / (lambda_i n_i) to the excess, which is
-2 L Delta / sqrt(n_i) for the best lambda_i. From run to run Delta falls by `_SHRINK` and sqrt(n_i) by sqrt(2), so that
-the addition falls by sqrt(2) / 4 = 0.35 and a seventh run could lower the excess by about 0.35^6 = 0.2 %."""
-
-_MOST_REPEATS = 3
-"""The most runs on the same users for a strongly convex loss. If noise dominates, a run has the excess c D with
-D^2 = 2 excess / lambda, so each run halves the logarithm of the ratio of the excess to its limit. A search limit: the
-paper's ceil(log2 log2 n) is 4 for n = 10^4, and a far start would gain from more runs."""
-
-_REGULARISERS = (1.0, 3.0, 9.0)
-"""Multiples of lambda_i = 2 L / (Delta sqrt(n_i)), the value at which the two additions
-of `_MOST_RUNS` are equal. It is the best value without noise. The excess of a run turns into a distance as Delta_i^2 =
-2 excess / lambda_i, so with noise a larger lambda can be better. A multiple c costs (c + 1/c) / 2 times the additions.
-Factors of 3 are a coarse grid: a multiple between two of them costs at most (sqrt(3) + 1 / sqrt(3)) / 2 = 1.15 times
-the additions."""
-
-_SLACK = 1.1
-"""Of all plans within 10 % of the least bound the one with the fewest gradients is taken. The bound is a worst case and
-flat near its minimum; 10 % is a choice."""
-
-_SHRINK = 4.0
-"""A run of a localisation is accurate enough if it ends four times nearer than it started: then the
-additions of all later runs are at most 1 / (1 - sqrt(2) / 4) = 1.55 times that of the next one, and a more accurate run
-could save at most the rest of it."""
-
-_STEP = 10.0
-"""The fixed cost of a step (sampling, noise, projection) as a number of gradients. It decides between plans of nearly
-equal bounds only; a choice."""
-
-_SHARE = 0.1
-"""What smoothing costs in a run of a localisation, as a share of L Delta / sqrt(n_i); and the accuracy of the last run,
-L Delta_k as a share of the excess so far. Each adds at most 10 % to the excess; a choice."""
-
-_RAMPS = (1.0, 0.5, 0.25, 0.125)
-"""Candidates for tau / T = s. For lambda = 0 and the best kappa the noise costs D
-sigma sqrt(sum w_t^2) / W_T, which is sqrt(s^3 / 3 + s^2 (1 - s)) / (s - s^2 / 2) times D sigma / sqrt(T): 1.155, 1.089,
-1.043 and 1.021 for these s, and 1 for s = 0. Smoothness costs beta D^2 / W_T, which grows as 1 / (s - s^2 / 2): 2,
-2.67, 4.57 and 8.53. A smaller s could lower the noise by 2 % at most."""
-
-_KAPPAS = np.geomspace(1e-3, 1, 7)
-"""Candidates for kappa, relative to sigma sqrt(sum w_t^2) / (2 D), where kappa D^2 +
-sigma^2 (sum w_t^2) / (4 kappa) has its minimum. That one, the last candidate, is the best for lambda = 0. For lambda >
-0 the noise's part grows only as a logarithm when kappa falls, so the best kappa is smaller. The candidates are a factor
-sqrt(10) apart: the nearest one is within a factor 10^(1/4) of the best, which costs at most (10^(1/4) + 10^(-1/4)) / 2
-= 1.17 times the noise's part."""
+_MOST_STEPS = 10**5  # of a run
+_MOST_RUNS = 6  # of a localisation
+_MOST_REPEATS = 3  # runs on the same users
+_REGULARISERS = (1.0, 3.0, 9.0)  # multiples of lambda_i
+_SLACK = 1.1  # of the least bound
+_SHRINK = 4.0  # how much nearer a run of a localisation ends
+_STEP = 10.0  # gradients that a step costs besides
+_SHARE = 0.1  # of the excess, for smoothing and for the last run
+_RAMPS = (1.0, 0.5, 0.25, 0.125)  # candidates for tau / T
+_KAPPAS = np.geomspace(1e-3, 1, 7)  # candidates for kappa, relative to the best one for lambda = 0
 
 
 @dataclass(frozen=True)

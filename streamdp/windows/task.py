@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from streamdp.errors import TooFewUsersError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Rng
@@ -45,6 +46,12 @@ class Task:
     curvature: Curvature | None = None
     scaled: bool = False
     own: tuple[int, ...] = ()
+
+
+def too_few(name: str, task: Task, needed: int) -> TooFewUsersError:
+    """Return the error for a window of fewer users than the method of this `name` has `needed`."""
+    few = f"{task.users} users are too few to learn {task.d} parameters by {name} with {task.budget}"
+    return TooFewUsersError(f"{few}: expected at least {needed}", needed)
 
 
 def least(accepted: Callable[[int], bool], most: int = 10**12) -> int | None:
@@ -116,14 +123,11 @@ class Method(Protocol):
         """
 
     def memory(self, task: Task) -> int:
-        """k, how many private numbers the method keeps from window to window, whatever its users; 0 by default."""
+        """k, how many private numbers the method keeps from window to window, whatever its users."""
         return 0
 
     def steps(self, task: Task, state: np.ndarray) -> Newton | None:
-        """The steps by the state of the last run, after windows with `task.users` users; None, as by default: none.
-
-        They say which changes of the stream were noticed, and the answer with its covariance.
-        """
+        """The steps by the state of the last run, after windows with `task.users` users; None: there are none."""
         return None
 
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
