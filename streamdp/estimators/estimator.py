@@ -75,8 +75,7 @@ if TYPE_CHECKING:
     from streamdp.optim.domains import Domain
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
-FORMAT = 1
-"""The format of states."""
+FORMAT = 1  # of states
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
@@ -85,11 +84,15 @@ def of_learner(kind: Any, name: str) -> Any:
     return property(lambda self: getattr(self.learner, name), doc=getattr(kind, name).__doc__)
 
 
+def counted(name: str, doc: str) -> Any:
+    """A public attribute of estimators that is the count `name` of their learner, with a doc string."""
+    return property(lambda self: self.learner.counts[name], doc=doc)
+
+
 class Estimator(river_base.Estimator):
     """What the public estimators share. A public class is a constructor, and makes its learner in `_make_learner`."""
 
     learns: type[Learner]
-    """The kind of its learner."""
     predicts_classes: ClassVar[bool] = False
     """Whether targets are classes, and not numbers."""
     budget: Budget | str | None
@@ -145,7 +148,6 @@ class Estimator(river_base.Estimator):
         classes, given = len(self._index or ()), self.domain is not None
         problem = LinearProblem(loss, domain, bool(self.intercept), classes, bounds, given)
         self.learner = self._make_learner(problem, budget, self._words())
-        """What learns the rows; it knows arrays only."""
 
     @property
     def ledger(self) -> Ledger | None:
@@ -510,7 +512,6 @@ class Estimator(river_base.Estimator):
         self._admission.count(self.learner, largest)
 
     def _count_batch(self) -> None:
-        """Count what the records of a batch spend."""
         self._count(self.learner.budget)
 
     @property
@@ -553,7 +554,6 @@ class Estimator(river_base.Estimator):
         return np.array([self._encode_target(v) for v in y], dtype=float)
 
     def _learned_targets(self, y: np.ndarray) -> np.ndarray:
-        """What is learned of targets (n,)."""
         return y
 
     def _check_targets(self, y: np.ndarray) -> None:
@@ -714,7 +714,6 @@ class Estimator(river_base.Estimator):
         return loss
 
     def _target_bounds(self) -> tuple[float, float] | None:
-        """The declared bounds of the target, None if there are none."""
         return None
 
     def _target_task(self, loss: Loss) -> Task:
@@ -973,7 +972,6 @@ class Estimator(river_base.Estimator):
         self.second_use.take_sum([part.second_use for part in parts])
 
     def _agreed(self) -> dict[str, Any]:
-        """What estimators must share to be merged."""
         self._need_features("merged")
         return self.model_dict() | {"domain": self.learner.problem.domain}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.estimators import batch_methods
-from streamdp.estimators.estimator import of_learner
+from streamdp.estimators.estimator import counted
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
@@ -95,9 +95,11 @@ class WindowedRegressor(Regressor):
 
     learns = Windows
     _make_learner = _windows
-    n_users = of_learner(Windows, "n_users")
-    n_windows = of_learner(Windows, "n_windows")
-    n_stopped = of_learner(Windows, "n_stopped")
+    n_users = counted("n_users", "Users that were learned from; a user counts once for each window.")
+    n_windows = counted("n_windows", "Windows released.")
+    n_stopped = counted(
+        "n_stopped", "Windows whose method stopped early because its private test of the users' agreement failed."
+    )
     interval = batch_methods.interval
     settling = batch_methods.settling
 
@@ -169,9 +171,9 @@ class WindowedClassifier(Classifier):
 
     learns = Windows
     _make_learner = _windows
-    n_users = of_learner(Windows, "n_users")
-    n_windows = of_learner(Windows, "n_windows")
-    n_stopped = of_learner(Windows, "n_stopped")
+    n_users = WindowedRegressor.n_users
+    n_windows = WindowedRegressor.n_windows
+    n_stopped = WindowedRegressor.n_stopped
     interval = batch_methods.interval
     settling = batch_methods.settling
     take_records = WindowedRegressor.take_records

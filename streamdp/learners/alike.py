@@ -19,8 +19,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 from streamdp.privacy.mechanisms import mechanism_for
 from streamdp.reading.doubts import rounded
 
-USUAL = 100_000
-"""The records of a comparison, if it is not known how many are expected."""
+USUAL = 100_000  # records of a comparison, if it is not known how many are expected
 
 
 @dataclass(frozen=True)

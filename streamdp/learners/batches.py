@@ -48,15 +48,7 @@ have at most 1/2 of it at the start, and at the optimum of a model that is right
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The parameters of learners in batches.
-
-    `method`: one of the learner's methods, or "auto". `horizon`, `batch_size`: the expected number of records, and the
-    records of a batch; None: not known, and planned. `smoothness`, `strong_convexity`: constants of the loss, for
-    planned steps. `change`: "follow" or "ignore"; None: follow, if steps are not planned. See
-    `streamdp.reading.change`.
-
-    Raises `ConfigError` for parameters out of range.
-    """
+    """The parameters of learners in batches; see the estimators."""
 
     method: str = "auto"
     horizon: int | None = None
@@ -80,12 +72,7 @@ class Vectors(NamedTuple):
 
 
 class Batches(Learner):
-    """The open batch and its steps: see the text of the module.
-
-    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters.
-
-    Raises `ConfigError` and `BudgetError` for parameters out of range.
-    """
+    """The open batch and its steps: see the text of the module."""
 
     per_record_budgets = False
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
@@ -93,15 +80,12 @@ class Batches(Learner):
     scales_columns = True
     stays = True
     methods: ClassVar[tuple[str, ...]]
-    """Its methods beside "auto"."""
     open: OpenBatch
     batch_steps: BatchSteps
-    """Makes the steps."""
     spec: np.ndarray
     middle: np.ndarray
     """Where the vectors of the open batch are taken."""
     batch: int
-    """The records of the open batch, when it is full."""
 
     def __init__(
         self,
@@ -231,7 +215,6 @@ class Batches(Learner):
 
     @property
     def to_boundary(self) -> int:
-        """How many rows are missing from the open batch, unless a change ends it before; 0 if none is open."""
         return self.batch - self.open.taken if self.open.taken else 0
 
     def boundary_within(self, records: int) -> int:
@@ -252,7 +235,6 @@ class Batches(Learner):
         return self.batch
 
     def close(self) -> None:
-        """End the open batch with the rows that it has."""
         if self.open.taken:
             self._finish()
 
@@ -264,7 +246,6 @@ class Batches(Learner):
     # -- learning ----------------------------------------------------------------------------------------------------
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """See `Learner.learn`; all rows spend the learner's budget."""
         while len(X) and (room := self.room):
             if self.open.taken == 0:
                 if self.batch != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch

@@ -31,13 +31,12 @@ class Index(Protocol):
 
 
 @dataclass(frozen=True)
-class All:
+class All(Index):
     """All rows are of one kind."""
 
     count = 1
 
     def of(self, X: np.ndarray) -> np.ndarray:
-        """See `Index.of`."""
         return np.zeros(len(X), dtype=np.int64)
 
 
@@ -59,11 +58,10 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class Bins:
+class Bins(Index):
     """The bin of a number: bin j holds edges[j] <= x < edges[j + 1], the last one also its upper edge.
 
-    `column`: the index of the column. `edges`: the edges, ascending, in units of the column. Values beyond them belong
-    to the first or the last bin.
+    The edges ascend, in units of the column. Values beyond them belong to the first or the last bin.
     """
 
     column: int
@@ -71,7 +69,6 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """See `Index.count`."""
         return len(self.edges) - 1
 
     @cached_property
@@ -79,7 +76,6 @@ class Bins:
         return np.array(self.edges[1:-1])
 
     def of(self, X: np.ndarray) -> np.ndarray:
-        """See `Index.of`."""
         return np.searchsorted(self._inner, X[:, self.column], side="right")
 
 
@@ -111,10 +107,7 @@ class Block(Protocol):
 
 @lru_cache(maxsize=4)
 def square_root(k: int) -> np.ndarray:
-    """The square root R (k, k) of the matrix of ones on and below the diagonal: a Toeplitz matrix.
-
-    `k`: its size.
-    """
+    """The square root R (k, k) of the matrix of ones on and below the diagonal: a Toeplitz matrix."""
     numbers = np.arange(1, k)
     coefficients = np.cumprod(np.append(1.0, (2 * numbers - 1) / (2 * numbers)))
     lags = np.subtract.outer(np.arange(k), np.arange(k))
@@ -129,14 +122,13 @@ def _rounded(k: int, scale: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(Block):
     """How many rows there are by group and bin; of ordered bins maybe in a form whose running totals have little noise.
 
-    `groups`, `bins`: how rows are sorted. `ordered`: whether running totals over the bins are wanted. Then a row adds
-    the column R[:, bin] of the square root R of the matrix L of ones on and below the diagonal: R R = L, and a running
-    total is L h = R (R h) for counts h. So a noise of deviation s in R h has the deviation s |R_j| in a running total,
-    with |R_j|^2 <= 1.07 + ln(bins)/pi (Henzinger, Upadhyay, Upadhyay 2023, for continual counting), where noise in
-    counts has s sqrt(j).
+    `ordered`: whether running totals over the bins are wanted. Then a row adds the column R[:, bin] of the square root
+    R of the matrix L of ones on and below the diagonal: R R = L, and a running total is L h = R (R h) for counts h. So
+    a noise of deviation s in R h has the deviation s |R_j| in a running total, with |R_j|^2 <= 1.07 + ln(bins)/pi
+    (Henzinger, Upadhyay, Upadhyay 2023, for continual counting), where noise in counts has s sqrt(j).
     """
 
     groups: Index
@@ -145,7 +137,6 @@ class Cells:
 
     @property
     def size(self) -> int:
-        """See `Block.size`."""
         return self.groups.count * self.bins.count
 
     @property
@@ -171,7 +162,6 @@ class Cells:
         return cells
 
     def total(self, X: np.ndarray, scale: float) -> np.ndarray:
-        """See `Block.total`."""
         counts = np.bincount(self.of(X), minlength=self.size).reshape(-1, self.bins.count)
         if not self.ordered:
             whole: np.ndarray = round(scale) * counts.ravel()
@@ -182,7 +172,6 @@ class Cells:
         return sums.astype(np.int64).ravel()
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
-        """See `Block.vectors`."""
         out = np.zeros((len(X), self.groups.count, self.bins.count))
         rows, groups, bins = np.arange(len(X)), self.groups.of(X), self.bins.of(X)
         if self.ordered:
@@ -193,12 +182,10 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(Block):
     """The sums of a column v in [-1, 1] by group: of 1, of v and of `squares` (2 v^2 - 1), each (groups,).
 
-    Without groups the first is left out, because the number of records is public.
-
-    `groups`: how rows are sorted. `column`: the index of the column. `squares`: the weight of the square, at most 1/2.
+    Without groups the first is left out, because the number of records is public. `squares` is at most 1/2.
     """
 
     groups: Index
@@ -207,7 +194,6 @@ class Values:
 
     @property
     def size(self) -> int:
-        """See `Block.size`."""
         return 2 if self.groups.count == 1 else 3 * self.groups.count
 
     @property
@@ -246,7 +232,6 @@ class Values:
         return np.stack([rows[0], rows[1], squares]), (noise * (self.groups.count > 1), noise)
 
     def total(self, X: np.ndarray, scale: float) -> np.ndarray:
-        """See `Block.total`."""
         groups, counts = self.groups.of(X), []
         for column in self._parts(X):
             whole = np.rint(column * scale)
@@ -254,7 +239,6 @@ class Values:
         return np.concatenate(counts)
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
-        """See `Block.vectors`."""
         one = np.eye(self.groups.count)[self.groups.of(X)]
         return np.hstack([one * column[:, None] for column in self._parts(X)])
 

@@ -13,11 +13,9 @@ Statistics need no query point, so a process adds up all its batches at once:
     SumsPart        a process takes its part of the records of each batch, admits them and adds them up, without noise
     Sums.add_parts  one process adds these sums, and what protects the totals
 
-Which records are in which batch. Batches have the sizes that they have in one process. Of `of` processes, number i gets
-the places i, i + of, i + 2 of, ... of the sequence. So each knows its share of each batch without a word from another
-one, and admits its records batch by batch, as in one process: with a ledger, a subject's second record within a batch
-is refused. That needs all records of a subject in one process. When one process has no more records, the last batches
-have fewer records than planned. A batch of statistics has up to `of` more records, so that all shares are equal.
+Batches have the sizes that they have in one process. Of `of` processes, number i gets the places i, i + of, i + 2 of,
+... of the sequence. So each knows its share of each batch, and refuses a subject's second record within one. That needs
+all records of a subject in one process. A batch of statistics has up to `of` more records, so that shares are equal.
 
 Neighbours and claim: those of the learner. Only the process that adds parts may read one. Proof:
 docs/proofs/shuffled_sum.md.
@@ -39,11 +37,9 @@ from streamdp.privacy.guarantees import Budget
 
 
 class GatheredPart(Learner):
-    """The part of a process in each batch of a learner. It takes the learner's place until `records`.
+    """Part `number`, from 0, `of` several in each batch of a learner. It takes the learner's place until `records`.
 
     A copy or pickle is that of the learner: the records are not in it.
-
-    `batches`: the learner, at a boundary. `number`, `of`: which part, from 0, of how many.
     """
 
     per_record_budgets = False
@@ -63,7 +59,6 @@ class GatheredPart(Learner):
 
     @property
     def full(self) -> int:
-        """See `Learner.full`: how many places of the open batch are this process's."""
         end = self._before + self._inner.batch_steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of
 
@@ -91,11 +86,7 @@ class GatheredPart(Learner):
         return self._held
 
     def records(self) -> tuple[Batches, list[tuple[np.ndarray, np.ndarray]]]:
-        """The learner, and the raw records (n, p) and (n,) of each batch, which are forgotten here.
-
-        They are counted. Of them, only sums (`Batches.part`) that the process which calls `learn_parts` alone can read
-        may be passed on.
-        """
+        """The learner, and the raw records of each batch: see the estimators' `take_records`."""
         self.room  # noqa: B018 - a full batch ends
         nothing = np.empty((0, self.p)), np.empty(0)
         found = [
@@ -114,11 +105,9 @@ class GatheredPart(Learner):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """That of the learner."""
         return self._inner.point
 
     def learned(self) -> dict[str, Any]:
-        """That of the learner."""
         return self._inner.learned()
 
 
@@ -129,16 +118,7 @@ def _same(batches: Batches) -> Batches:
 def learn_parts(
     learner: Batches, sizes: Sequence[int], ask: Callable[[int], Iterable[np.ndarray]], count: Callable[[], None]
 ) -> None:
-    """Learn the next batches, whose records are in other processes.
-
-    `learner`: at a boundary. `sizes`: how many records each of them has, over all processes. `ask`: called for each
-    batch with records, with its number from 0. It returns what `Batches.part` returned, over all records of the batch;
-    each array is overwritten when it is added. `count`: counts the spend of the records of a batch, before they are
-    learned.
-
-    Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After an
-    error of it or of `ask`, load a state.
-    """
+    """See the estimators' `learn_parts`, for `sizes` and `ask`; `count` counts the spend of a batch before it."""
     learner.need_boundary()
     with learner.batch_steps.planned():
         missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
@@ -159,10 +139,7 @@ def learn_parts(
 
 
 class SumsPart(Sums):
-    """The part of a process in each batch of statistics: sums without noise. A copy or pickle has none of them.
-
-    `whole`: the learner, at a boundary. `of`: how many processes there are.
-    """
+    """One `of` several parts of each batch of statistics: sums without noise. A copy or pickle has none of them."""
 
     def __init__(self, whole: Sums, of: int) -> None:
         vars(self).update(vars(whole))
@@ -175,7 +152,6 @@ class SumsPart(Sums):
 
     @property
     def full(self) -> int:
-        """See `Learner.full`: the share of this process."""
         return -(-self.size_after(self._planned) // self._of)
 
     def _open(self, size: int) -> None:

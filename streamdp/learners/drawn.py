@@ -27,10 +27,9 @@ _WORDS = 1 << 20
 
 
 class Drawn(Learner):
-    """Reports about several statistics.
+    """Reports about several statistics, with words of an `rng`.
 
-    `problem`, `budget`, `rng`: as for every learner; the problem is not used. `parts`: makes the parts for an epsilon;
-    each comes with its share of the records.
+    `parts` makes the parts for an epsilon; each comes with its share of the records.
     """
 
     per_record_budgets = False
@@ -55,7 +54,6 @@ class Drawn(Learner):
         self.parts = [part for part, _ in self._make(epsilon_of(self.budget))]
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """See `Learner.learn`; all rows spend the learner's budget."""
         step = max(1, _WORDS // self._words)
         for at in range(0, len(X), step):
             rows = X[at : at + step]
@@ -72,7 +70,6 @@ class Drawn(Learner):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        """See `Learner.point`: how many reports each part has."""
         return np.array([float(part.n) for part in self.parts]), False
 
     def model(self) -> dict[str, Any]:

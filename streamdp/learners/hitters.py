@@ -25,8 +25,7 @@ from streamdp.reading.estimates import Frequencies
 
 _DIGITS = 16
 _CELLS = 1 << 14
-_WHOLE = 0.2
-"""How many of the records report whole texts."""
+_WHOLE = 0.2  # of the records report whole texts
 _MOST_BITS = 5
 """Of a report: more are better above epsilon=4, but a report is added to 2^bits - 1 sums."""
 _LIKELY = 1.7
@@ -68,10 +67,7 @@ def _transformed(sums: np.ndarray) -> np.ndarray:
 
 
 class Hitters:
-    """The most frequent texts.
-
-    `columns`: the columns of the bytes of a text; a byte b is 2 b / 255 - 1. `epsilon`: what a report spends.
-    """
+    """The most frequent texts, by the `columns` of their bytes b, which are 2 b / 255 - 1; a report spends epsilon."""
 
     words = 5
 

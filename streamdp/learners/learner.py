@@ -49,7 +49,6 @@ class OpenBatch:
         self.repeats = repeats
         self.records = np.zeros(1, dtype=np.int64)
         self.members: set[bytes] = set()
-        """The subjects with a record in it."""
         self.joining: Set[bytes] = frozenset()
         """The subjects whose records come next."""
 
@@ -74,10 +73,7 @@ class OpenBatch:
 
 
 class People:
-    """What a learner that collects rows by subject asks before it takes them.
-
-    `ledger`: the caps; None: there are none. `budget`: what a unit of the guarantee spends. `count`: counts a spend.
-    """
+    """What a learner that collects rows by subject asks before it takes them; `count` counts a spend."""
 
     def __init__(self, ledger: Ledger | None, budget: Budget, count: Callable[[Budget], None]) -> None:
         self._ledger, self._budget, self._count = ledger, budget, count
@@ -85,7 +81,7 @@ class People:
 
     @property
     def capped(self) -> bool:
-        """Whether there is a ledger."""
+        """Whether there are caps."""
         return self._ledger is not None
 
     def prepare(self, people: Sequence[Subject | None]) -> None:
@@ -110,21 +106,9 @@ class People:
 
 
 class Learner(ABC):
-    """Learns clean rows whose spends are counted.
+    """Learns clean rows whose spends are counted; `budget` is what a unit of the guarantee spends by default.
 
-    `problem`: what is learned. `budget`: what a record, or another unit of the guarantee, spends by default. `rng`: the
-    source of the noise.
-
-    Attributes
-    ----------
-    seen
-        (1,) the number of rows that were learned. Compiled loops count here, together with each step.
-    counts
-        Further counts, by name, which add up when learners are merged.
-    fast
-        What the estimator made of `record_kernel`; the learner takes it away when its arrays move.
-    open
-        The open batch, if the rows of a batch share one noise: then a subject may have one row in it.
+    Subclasses raise `ConfigError` and `BudgetError` for parameters out of range.
     """
 
     trust: ClassVar[str]
@@ -135,7 +119,6 @@ class Learner(ABC):
     commits_at_every_boundary: ClassVar[bool] = False
     """Whether `close` may have to leave a batch open: then every boundary is worth a commit."""
     per_record_budgets: ClassVar[bool] = True
-    """Whether each row may spend its own budget. If not, all rows share the learner's budget."""
     needs_subject: ClassVar[bool] = False
     """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
     scales_columns: ClassVar[bool] = False
@@ -151,10 +134,14 @@ class Learner(ABC):
         self.problem, self.budget, self.rng = problem, budget, rng
         self.columns: Columns | None = None
         self.seen = np.zeros(1, dtype=np.int64)
+        """(1,) the number of rows that were learned. Compiled loops count here, together with each step."""
         self.counts: dict[str, int] = {}
+        """Further counts, by name, which add up when learners are merged."""
         self.fast: RecordLearner | None = None
+        """What the estimator made of `record_kernel`; the learner takes it away when its arrays move."""
         self._shown: tuple[bytes, np.ndarray] = b"", np.empty(0)  # what a `point` was computed from, and the point
         self.open: OpenBatch | None = None
+        """The open batch, if the rows of a batch share one noise: then a subject may have one row in it."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -170,10 +157,7 @@ class Learner(ABC):
 
     @abstractmethod
     def begin(self, columns: Columns) -> None:
-        """Begin with nothing learned.
-
-        `columns`: what is declared of the columns.
-        """
+        """Begin with nothing learned."""
 
     def check_learning(self) -> None:  # noqa: B027 - most have nothing to do
         """Raise `ConfigError` if rows cannot be learned here, before anything is counted."""
@@ -183,10 +167,9 @@ class Learner(ABC):
 
     @abstractmethod
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """Learn clean rows whose spends are counted.
+        """Learn clean rows X (n, p) and y (n,), whose spends are counted.
 
-        `X`, `y`: (n, p) and (n,). `budget`, `amounts`: one budget for all (None: the default), or `amounts` (n,) has
-        one number for each row.
+        One budget for all (None: the default), or `amounts` (n,) has one number for each row.
         """
 
     def record_kernel(self) -> RecordKernel | None:
@@ -321,10 +304,9 @@ class Learner(ABC):
         raise NotImplementedError
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        """What a statement must say.
+        """What a statement must say; `spent` are the widest budgets, `capped`: whether a ledger has a cap.
 
-        `spent`: the widest budgets that were spent. `capped`: whether a ledger has a cap. `answers`: whether some
-        records answer about something else, such as the model's error, in place of being learned.
+        `answers`: whether some records answer about something else, such as the model's error, and are not learned.
         """
         return []
 
@@ -362,9 +344,9 @@ class Learner(ABC):
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        """Start from what others have learned, of disjoint records, with nothing learned here.
+        """Start from what others of the same model have learned, of disjoint records, with nothing learned here.
 
-        `parts`: learners of the same model. `average`: averages one array of each part by their weights.
+        `average` averages one array of each of the `parts` by their weights.
         """
 
 
@@ -382,10 +364,9 @@ class Collector(Learner):
     def gather(
         self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
-        """Take clean rows; return the mask (n,) of those that were taken, or None for all.
+        """Take clean rows X (n, p), y (n,) of n `people`, each None a subject of its own.
 
-        `X`, `y`, `people`: (n, p), (n,), and n subjects; None: a subject of its own. `admission`: called before rows
-        are taken.
+        Return the mask (n,) of those that were taken, or None for all. `admission` is asked before rows are taken.
         """
 
 

@@ -43,9 +43,8 @@ class Columns:
 class LinearProblem:
     """A linear model of p columns.
 
-    `loss`, `domain`: what is minimised, and where. `intercept`: whether a constant 1 follows the columns. `classes`:
-    the number of classes; 0 if targets are numbers. `target`: the declared bounds (low, high) of the target; None if
-    there are none. `given_domain`: whether the domain is a parameter, and not the learner's usual one.
+    `intercept`: whether a constant 1 follows the columns. `classes`: 0 if targets are numbers. `target`: the declared
+    bounds (low, high). `given_domain`: whether the domain is a parameter, and not the learner's usual one.
 
     Raises `ConfigError` for a domain that the loss or the compiled loops do not allow.
     """

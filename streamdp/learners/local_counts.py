@@ -24,8 +24,7 @@ from streamdp.privacy.mechanisms.response import truth
 from streamdp.reading.estimates import Frequencies
 
 _LEVELS = (2, 3, 5, 9, 17)
-_CAREFUL = 1 - 2.0**-30
-"""More than the errors of the arithmetic; it costs nothing that could be measured."""
+_CAREFUL = 1 - 2.0**-30  # more than the errors of the arithmetic
 _SIXTEEN = 2.0**16
 
 
@@ -33,19 +32,16 @@ def epsilon_of(budget: Budget) -> float:
     """The largest epsilon whose reports keep a budget: of a mu, log(p / (1 - p)) with p = Phi(mu / 2).
 
     The trade-off function of an epsilon-DP report lies above that of randomised response with the same epsilon, which
-    is mu-GDP (see `mechanisms.response`).
-
-    `budget`: any budget; the delta of an (epsilon, delta) budget is not used.
+    is mu-GDP (see `mechanisms.response`). A delta is not used.
     """
     p = float(truth(budget, np.array([amount(budget)]))[0])
     return math.log(p / (1 - p))
 
 
 class Oracle:
-    """Reports of one of `cells` cells, and the frequencies that follow.
+    """Reports of one of `cells` cells, at least 2, each with epsilon, and the frequencies that follow.
 
-    `cells`: k, at least 2. `epsilon`: what a report spends. `unary`: whether a report has a bit for each cell; None:
-    whichever has less variance.
+    `unary`: whether a report has a bit for each cell; None: whichever has less variance.
     """
 
     def __init__(self, cells: int, epsilon: float, unary: bool | None = None) -> None:
@@ -62,10 +58,7 @@ class Oracle:
             self.words, self._base = 2, (1 - self.keep) / cells
 
     def reports(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The sums of the reports of records in the cells `at` (n,), as counts (cells,).
-
-        `at`: (n,) the cell of each record. `words`: (n, words) random 64-bit words.
-        """
+        """The sums of the reports of records in the cells `at` (n,), as counts (cells,), by random words (n, words)."""
         if self.unary:
             bits = words.view(np.uint16)[:, : self.cells]
             ones = bits < self.other
@@ -76,10 +69,7 @@ class Oracle:
         return np.bincount(self.randomised(at, words), minlength=self.cells)
 
     def randomised(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The cells (n,) that records in the cells `at` (n,) report, without unary encoding.
-
-        `at`, `words`: as for `reports`.
-        """
+        """The cells (n,) that records report, without unary encoding; `at` and the words are as for `reports`."""
         keep = words[:, 0] < np.uint64(min(self.keep * 2.0**64, 2.0**64 - 2.0**12))
         other = (uniform(words[:, 1]) * self.cells).astype(np.int64)
         return np.where(keep, at, other)
@@ -111,10 +101,9 @@ def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:
 
 
 class Counts:
-    """Reports about the cells of one block.
+    """Reports about the cells of one block, each with epsilon.
 
-    `block`: what is reported; of `Values`, the group with a level that the value is rounded to. `epsilon`: what a
-    report spends.
+    Of `Values`, a cell is the group with a level that the value is rounded to.
     """
 
     def __init__(self, block: Cells | Values, epsilon: float) -> None:

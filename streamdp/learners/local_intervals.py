@@ -25,18 +25,10 @@ _SOON = 20.0  # the square of about the relaxation times after which an answer s
 
 
 def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the confidence limits (d, 2) of theta and (d,) about how many records settle each parameter.
+    """See the estimators' `settling`, at a confidence level, for an averaged learner that has begun.
 
     Gradients have the second moment C0^2/information, and the same in all d directions: exactly for the noise, and
     nearly for the rest. In original units a parameter is a sum of coordinates of theta, whose noises add up.
-
-    `learner`: an averaged learner that has begun. `level`: the confidence, above 0 and below 1.
-
-    With steps that count records there are limits only after `LEAST_EXPECTED` expected relaxation times, and of classes
-    only if none is rarer than `RAREST`.
-
-    Raises `NotAvailableError` before the second record, after `merged` and for alpha below 1/2 or 1, `ConfigError` for
-    another level.
     """
     if not is_number(level):
         raise ConfigError(f"level: expected a number above 0 and below 1, got {type(level).__name__}")

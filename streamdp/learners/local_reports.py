@@ -48,10 +48,10 @@ _MOST_PAIRED = 32  # more columns have more pairs than most streams have informa
 
 @dataclass(frozen=True)
 class Report:
-    """What leaves a person's side: a noisy gradient and its budget.
+    """What leaves a person's side: a noisy gradient (d,) and the budget that its noise was calibrated to.
 
-    `gradient`: (d,), finite. `budget`: the budget that the noise was calibrated to. `private`: False if the report was
-    made without noise or with a seed. `changes`: `Asked.changes` of the scales that the gradient was made for.
+    `private`: False if it was made without noise or with a seed. `changes`: `Asked.changes` of the scales that it was
+    made for.
     """
 
     gradient: np.ndarray
@@ -64,8 +64,7 @@ class Report:
 class Answer:
     """What leaves a person's side instead of a gradient: one noisy bit about a column.
 
-    `question`: what was asked, in units of the declared bounds, [-1, 1]. `yes`: the noisy bit. `budget`, `private`: as
-    for `Report`.
+    `question`: what was asked, in units of the declared bounds, [-1, 1]. `yes`: the noisy bit.
     """
 
     question: Question
@@ -93,12 +92,8 @@ class Asked:
 class LocalReports(Learner):
     """A step or a bit for each record. What was learned is in `arrays` (see `optim.arrays`).
 
-    `problem`, `budget`, `rng`: as for every learner. `mechanism`: the name or the class of the mechanism. `steps`: the
-    sizes of the steps. `scaling`: one of `SCALINGS`; None: privately if that is possible. `averaged`: whether the
-    answer is the average of the iterates (LDP-ASGD), and not the last one (LDP-SGD). `change`: "follow" or "ignore" a
-    change of the stream (see `optim.follow`); None: follow it, unless `clock="records"`.
-
-    Raises `ConfigError` and `BudgetError` for parameters out of range.
+    `mechanism`, `scaling`, `change`: as for the estimators. `averaged`: whether the answer is the average of the
+    iterates (LDP-ASGD), and not the last one (LDP-SGD).
     """
 
     trust = (
@@ -186,7 +181,7 @@ class LocalReports(Learner):
 
     @cached_property
     def default_rows(self) -> np.ndarray:
-        """The calibration of the default budget. A model that is only read needs none."""
+        """The calibration of the default budget; a model that is only read needs none."""
         return self.default.rows(self.arrays.state.shape[1])
 
     @property
@@ -237,7 +232,7 @@ class LocalReports(Learner):
     # -- reports of devices ------------------------------------------------------------------------------------------
 
     def question(self) -> Asked:
-        """What the next record is asked. Reports have no questions about pairs of columns and about the class."""
+        """What the next record is asked; nothing about pairs of columns and about the class."""
         units = self.arrays.units
         column = schedule.next_question(units)
         bit = Question(*units.ends(column), 0, column) if column >= 0 else None
@@ -246,13 +241,7 @@ class LocalReports(Learner):
         return Asked(bit, scales, bounds, int(units.progress[k.CHANGES]))
 
     def taken(self, report: Report | Answer) -> Callable[[], None]:
-        """Check a report, and return what takes it in, for when its spend is counted.
-
-        `report`: a noisy gradient (d,) or a noisy bit, with its budget.
-
-        Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
-        scaled.
-        """
+        """Check a report, and return what takes it in, for when its spend is counted. Raises as `absorb` does."""
         if not isinstance(report, Report | Answer):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         row = record_rows(self.mechanism_of(report.budget), self.arrays.state.shape[1])[0]
@@ -290,7 +279,6 @@ class LocalReports(Learner):
 
     @property
     def private(self) -> bool:
-        """False without noise."""
         return mechanism_for(self.mechanism, self.budget).code != NoNoise.code
 
     @property
@@ -346,7 +334,6 @@ class LocalReports(Learner):
         return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * later / each)
 
     def noise_variance(self) -> float:
-        """See `Learner.noise_variance`; 0 for numbers as targets."""
         problem, arrays = self.problem, self.arrays
         if self.merged or not problem.classes:
             return 0.0

@@ -25,19 +25,13 @@ from streamdp.learners.local_counts import Oracle
 from streamdp.reading.estimates import KNOWN
 
 _FIRST, _PART = 32, 16
-_SURE = 3.5
-"""How many deviations decide on a side: wrong once in 4,000."""
-_APART = 2.0
-"""How far thresholds are from the root, in its deviations."""
+_SURE = 3.5  # so many deviations decide on a side: wrong once in 4,000
+_APART = 2.0  # deviations of the root between it and thresholds
 _SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
 
 
 class Roots:
-    """The q-quantile of a column, for each group.
-
-    `groups`: how rows are sorted. `column`: the index of the column, whose values are in [-1, 1]. `q`: the level, in
-    (0, 1). `epsilon`: what a report spends.
-    """
+    """The q-quantile of a column of values in [-1, 1], for each group; a report spends epsilon."""
 
     def __init__(self, groups: Index, column: int, q: float, epsilon: float) -> None:
         self._groups, self._column, self.q = groups, column, q
@@ -74,7 +68,6 @@ class Roots:
                 self._end()
 
     def _end(self) -> None:
-        """End the open block."""
         n = self._open[-1]
         f = self._oracle.frequencies(self._open[:-1], int(n)).f.reshape(-1, 2)
         blocks = np.vstack([self._blocks, np.concatenate([[n], self._t, f @ self._contrast])])

@@ -23,8 +23,8 @@ Users = list[list[int]]
 class OpenUsers:
     """The records of open users.
 
-    `items`: the number of records that completes a user. `window`: the number of records of the stream, learned or
-    refused, after which all users are complete. `seconds`: the time after which `late` turns True; None: never.
+    So many `items` complete a user, and a `window` of the stream, with refused records, all users. `seconds`: the time
+    after which `late` turns True.
     """
 
     def __init__(self, items: int, window: int, seconds: float | None = None) -> None:
@@ -57,9 +57,7 @@ class OpenUsers:
         """Return the subjects whose reports would begin with these records, once for each report. Nothing changes.
 
         The second value (n,) is the index of the report of each record; -1 if its report has begun before or it has no
-        subject.
-
-        `timely`: (n,) bool, the records that a cap allows by their time. The others are not taken.
+        subject. Of the records only those are taken that a cap allows by their time, `timely` (n,).
         """
         sizes = {subject: len(places) for subject, places in self._open.items()}
         at = self.at
@@ -83,12 +81,9 @@ class OpenUsers:
     def take(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None], admitted: np.ndarray | None
     ) -> Users:
-        """Take admitted records; return the users that are complete now.
+        """Take records X (n, p), y (n,), at most `room`; return the users that are complete now.
 
-        Until the next call, `records` returns their records.
-
-        `X`, `y`: (n, p) features and (n,) targets, at most `room` records. `admitted`: the mask (n,) of the records to
-        take; None: all.
+        Until the next call, `records` returns their records. `admitted` (n,) are those to take; None: all.
         """
         if not self._open:
             self.wipe()

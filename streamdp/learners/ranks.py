@@ -24,7 +24,6 @@ from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.reading.estimates import KNOWN
 
 BINS = 1 << 16
-"""The bins between the declared bounds."""
 COUNTED, VALUE = 1 / 8, 1 / 2
 """The share of epsilon that the sizes of groups spend, and of a quantile's part that of its value; the rest: limits."""
 REACH = float(ndtri(0.975))
@@ -34,10 +33,7 @@ _RANK, _CELLS = 1 << 30, 1 << 20  # units of a rank, and of the noise of a size
 
 @lru_cache(maxsize=16)
 def weights(steepness: float) -> np.ndarray:
-    """Whole numbers w (k,) that fall, with w_0 = 2^44 and w_i <= e^steepness w_(i+1); beyond them the last one counts.
-
-    `steepness` is above 0.
-    """
+    """Whole numbers w (k,) that fall, w_0 = 2^44 and w_i <= e^steepness w_(i+1); beyond them the last one counts."""
     factor = math.ceil(math.exp(-steepness) * 2.0**_FACTOR) + 4  # more than the error of exp
     found = [_FIRST]
     while len(found) < _MOST and (lower := -(-found[-1] * factor >> _FACTOR)) < found[-1]:
@@ -48,8 +44,8 @@ def weights(steepness: float) -> np.ndarray:
 def distances(counts: np.ndarray, q: float, shift: float, unit: float) -> np.ndarray:
     """How far each bin is from the rank q n + shift of n records, in whole units (bins,), rounded down.
 
-    `counts`: (bins,) whole numbers. `q`: the level, in (0, 1). `shift`: at most 2^30 in size. `unit`: by how much one
-    record changes a distance, in (0, 1]. Of the last three 30 binary digits count.
+    `counts`: (bins,). `shift`: at most 2^30 in size. `unit`: by how much one record changes a distance, in (0, 1]. Of
+    q, shift and unit 30 binary digits count.
     """
     up_to = np.cumsum(counts) * _RANK
     rank = round(q * _RANK) * int(counts.sum()) + round(shift * _RANK)
@@ -59,9 +55,9 @@ def distances(counts: np.ndarray, q: float, shift: float, unit: float) -> np.nda
 
 
 def drawn(counts: np.ndarray, q: float, shift: float, unit: float, steepness: float, rng: Any) -> int:
-    """A bin, by the exponential mechanism: its weight falls by the factor e^steepness with each unit of its distance.
+    """A bin, by words of `rng`: its weight falls by the factor e^steepness with each unit of its distance.
 
-    `counts`, `q`, `shift`, `unit`: as for `distances`. `rng`: the source of random words.
+    The counts, q, shift and unit are those of `distances`.
     """
     table = weights(steepness)
     cumulative = np.cumsum(table[np.minimum(distances(counts, q, shift, unit), len(table) - 1)])
@@ -80,8 +76,6 @@ class Ranks:
 
     A window releases four numbers for each group and level: how many records the group has, times the quantile, and
     times the squared deviations below and above it. All but the first are weighted by records, so windows add up.
-
-    `groups`: how rows are sorted. `column`: the index of the column. `levels`: those of the quantiles, in (0, 1).
     """
 
     groups: Index

@@ -17,17 +17,13 @@ from streamdp.optim.losses import Huber, Loss
 from streamdp.reading.doubts import ON_BORDER
 
 USUAL = L2Ball(5.0)
-"""The domain of planned steps."""
 PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}
 """The parameters that only planned steps use, with their defaults."""
 _LARGEST = 1e60  # the largest size of a domain; squares of larger numbers could leave the doubles
 
 
 def check_unplanned(given: Mapping[str, Any], planned: str) -> None:
-    """Raise `ConfigError` if a parameter is set that only planned steps use.
-
-    `given`: parameters by name. `planned`: the method whose steps are planned.
-    """
+    """Raise `ConfigError` if one of the `given` parameters is set that only planned steps, of method `planned`, use."""
     for name, default in PLANNED_ONLY.items():
         if given.get(name, default) != default:
             raise ConfigError(
@@ -61,10 +57,7 @@ class Region:
 
     @classmethod
     def planned(cls, problem: LinearProblem, smoothness: float | None, strong_convexity: float) -> Region:
-        """Check what steps are planned from.
-
-        `smoothness`: that of the loss, if a smaller one is known than it has. `strong_convexity`: lambda >= 0, if it is
-        known.
+        """Check what steps are planned from, with smoothness and strong_convexity as for the estimators.
 
         Raises `ConfigError` for a loss that is weighted by norm, and for a domain or constants out of range.
         """
@@ -137,11 +130,7 @@ class Region:
             raise ConfigError(f"state: expected a scale of at most {self.highest_scale:g}, got {theta[-1]:g}")
 
     def caveats(self, theta: np.ndarray, units: str = "") -> list[str]:
-        """What a statement says of the domain.
-
-        `theta`: (d,) in the units in which it is learned. `units`: which these are, if they are not those of the
-        features.
-        """
+        """What a statement says of the domain, and theta (d,), in units that it names unless they are the features'."""
         if isinstance(self.problem.domain, RealSpace):
             return []
         border = f"; {ON_BORDER}" if self.on_border(theta) else ""

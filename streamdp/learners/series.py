@@ -29,15 +29,9 @@ KEPT = 400
 
 
 class Series(Learner):
-    """Learners of one kind by window.
+    """Learners of one kind by window, with words of an `rng`.
 
-    `problem`, `budget`, `rng`: as for every learner. `make`: makes the learner of a window. `length`: the length of a
-    window, in seconds. Windows are counted from 1970 (UTC).
-
-    Attributes
-    ----------
-    windows
-        The learners, by the number of the window.
+    `make`: makes the learner of a window. `length`: the length of a window, in seconds, from 1970 (UTC).
     """
 
     per_record_budgets = False
@@ -49,6 +43,7 @@ class Series(Learner):
         super().__init__(problem, budget, rng)
         self._make, self._length, self._any = make, length, make()
         self.windows: dict[int, Sums | Drawn] = {}
+        """The learners, by the number of the window."""
         self.open = None if self._any.open is None else OpenBatch(self._any.open.repeats)
 
     @property
@@ -66,7 +61,6 @@ class Series(Learner):
 
     @property
     def full(self) -> int:
-        """See `Learner.full`: the size of the batches of the latest window."""
         latest: Any = self.windows[max(self.windows)] if self.windows else self._any
         found: int = latest.full
         return found
@@ -76,7 +70,6 @@ class Series(Learner):
         return max(1, self.full - self.pending) if self.pending else 0
 
     def boundary_within(self, records: int) -> int:
-        """See `Learner.boundary_within`; a later window may end the batches before."""
         return records if self.open is None else min(records, max(1, self.full - self.pending))
 
     def come_to(self, y: np.ndarray) -> int:

@@ -32,10 +32,7 @@ _PLANS = 33
 
 
 class Cohort(NamedTuple):
-    """The same people answer in several rounds.
-
-    `people`: how many people there are. `rounds`: how many rounds; None: planned.
-    """
+    """The same number of people answer in several rounds; `rounds` None: planned."""
 
     people: int
     rounds: int | None
@@ -53,11 +50,7 @@ def cohort_of(declared: Any) -> Cohort:
 
 
 class ShuffleBatches(Batches):
-    """The learner, and all three parties in one process.
-
-    `problem`, `budget`, `rng`, `plan`: as for `Batches`. `cohort`: the people who answer in several rounds; None: each
-    record is in one batch.
-    """
+    """The learner, and all three parties in one process; without a cohort each record is in one batch."""
 
     shuffled = True
     trust = (
@@ -68,7 +61,6 @@ class ShuffleBatches(Batches):
     methods = ("newton", "ac-sa", "sgd")
     rng: Entropy | SeededEntropy
     params: VectorSum
-    """The sum of the next batch."""
 
     def __init__(
         self,
@@ -181,7 +173,6 @@ class ShuffleBatches(Batches):
         return state if self.columns is None else state | {"_ones": np.zeros_like(self._ones)}
 
     def go(self, place: tuple[int, int, int]) -> None:
-        """See `Batches.go`. Raises `ConfigError` after the last round of a cohort, too."""
         self.batch_steps.go(place)
         if self.finished:
             raise ConfigError("all rounds are done")
@@ -197,10 +188,7 @@ class ShuffleBatches(Batches):
     def taken(self, shuffled: Shuffled) -> tuple[Budget, Callable[[], None]]:
         """Check the mixed bits of the next batch; return their spend, and what takes them in when it is counted.
 
-        `shuffled`: the bits of all who answered, mixed by the shuffler.
-
-        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bits that are not of the agreed sum, `BudgetError`
-        if too few answered for any guarantee, and `ConfigError` after the last round of a cohort.
+        Raises as `absorb` does.
         """
         self.need_boundary()
         if self.finished:
@@ -218,11 +206,7 @@ class ShuffleBatches(Batches):
         return spent, take
 
     def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None, count: Callable[[], None]) -> None:
-        """Learn from people who keep their records and answer in every round; see the estimator's `learn_cohort`.
-
-        `X`, `y`: (n, p) and (n,), clean. `rounds`: T >= 1; None: planned. `count`: counts the spend of a group before
-        it is learned.
-        """
+        """See the estimator's `learn_cohort`: clean X, y and rounds; `count` counts the spend of a group before it."""
         convexity, lipschitz = self.region.convexity, self.problem.loss.bound
         groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if convexity else 1
         distance = self.cohort_steps.problem.distance
@@ -252,7 +236,6 @@ class ShuffleBatches(Batches):
         return noises
 
     def _descend(self, X: np.ndarray, y: np.ndarray, run: Phase) -> None:
-        """Learn one group, whose spend is counted."""
         from streamdp.optim.loops import ENVELOPE
 
         steps, params = self.cohort_steps, self.cohort_sum(len(X), run.steps)

@@ -15,16 +15,12 @@ from streamdp.scaling.search import Question
 from streamdp.scaling.units import Bounds
 
 MOST_ITEMS = 2**20
-"""The largest number of records in one report."""
 
 
 def sensitivity_of_average(loss: Loss, items: int) -> float:
-    """Return the largest distance of two averages of gradients.
+    """Return the largest distance of two averages of at most so many gradients, `items`.
 
-    It is the largest distance of two gradients, because averages stay within their convex hull, times what rounding
-    may add to a sum.
-
-    `items`: the most gradients of an average.
+    It is that of two gradients, because averages stay within their convex hull, times what rounding may add to a sum.
     """
     return min(loss.sensitivity * (1 + items * 2.0**-52), 2 * loss.bound)
 
@@ -37,9 +33,9 @@ def averages(
 
 
 def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds | None) -> bool:
-    """Return the true answer of a user: whether a value of one of its records, in turn, is in the interval.
+    """Return the true answer of a user with records X (k, p) and y (k,): whether a value of one, in turn, is within.
 
-    `X`, `y`: (k, p) features and (k,) targets. `bounds`: to which targets are clipped; None: to none.
+    Targets are clipped to the bounds.
     """
     record = question.turn % len(y)
     if question.column < X.shape[1]:

@@ -44,23 +44,14 @@ from streamdp.scaling.units import SCALINGS, Units, free_units, rebase, scaling_
 
 ITEMS = 16
 WINDOW = 10_000
-"""Defaults of `items_per_user` and `window`."""
 MOST_WINDOW = 2**31
-"""The largest `window`."""
 _LARGEST_REPORT = 1e75
 _CELLS = 2**22  # the largest size of an array with one row for each user who answers
 
 
 @dataclass(frozen=True)
 class UserWindow:
-    """How records are collected by user, and other parameters that learners of users share.
-
-    `items_per_user`: the most records of a user in one report or window. `window`: the records of the stream after
-    which all users report, or the window may end. `spread`: the root mean square distance of a user's average gradient
-    from the mean; None: not known. For the others see the estimators.
-
-    Raises `ConfigError` for parameters out of range.
-    """
+    """How records are collected by user, and other parameters that learners of users share: see the estimators."""
 
     items_per_user: int
     window: int
@@ -84,10 +75,7 @@ class UserWindow:
 
 @dataclass(frozen=True)
 class UserPlan(UserWindow):
-    """The parameters of user-level reports; see the estimators.
-
-    Raises `ConfigError` for parameters out of range.
-    """
+    """The parameters of user-level reports; see the estimators."""
 
     method: str
     centre: str
@@ -112,10 +100,6 @@ class UserReports(Collector):
     """Collects the records of users, lets complete users answer, and learns from the answers.
 
     The raw records of open users are in `people` and nowhere else.
-
-    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters.
-
-    Raises `ConfigError` and `BudgetError` for parameters out of range.
     """
 
     trust = (
@@ -137,8 +121,7 @@ class UserReports(Collector):
     mean: UserMean
     """How the answers of the next batch are made and averaged."""
     spec: np.ndarray
-    middle: np.ndarray
-    """(d,) where gradients are taken."""
+    middle: np.ndarray  # (d,) where gradients are taken
 
     def __init__(
         self,
@@ -203,7 +186,6 @@ class UserReports(Collector):
         return Planned(bounds, start, region.project, plan.horizon, plan.batch_size)
 
     def _reports(self) -> Reports:
-        """What the steps of `Asgd` know of the reports."""
         from streamdp.privacy.samplers import INFORMATION
 
         loss, bounded, classes = self.problem.loss, self.search.bounds is not None, self.problem.classes > 0
@@ -260,7 +242,6 @@ class UserReports(Collector):
 
     @property
     def to_boundary(self) -> int:
-        """How many rows to learn until the window ends and no user is open, at most; 0 if no user is open."""
         return self.people.room if self.people.held else 0
 
     def boundary_within(self, records: int) -> int:
@@ -294,7 +275,6 @@ class UserReports(Collector):
         return admitted
 
     def close(self) -> None:
-        """Close all users, and the window."""
         self._report(self.people.close())
 
     def close_user(self, subject: bytes | None) -> None:
@@ -302,7 +282,6 @@ class UserReports(Collector):
         self._report(self.people.close_user(subject))
 
     def discard(self) -> None:
-        """Discard the records of open users."""
         self.people.close()
         self.people.wipe()
 
@@ -371,7 +350,6 @@ class UserReports(Collector):
             self._scale_columns()
 
     def _scale_columns(self) -> None:
-        """Scale columns anew if it is time, between two batches."""
         steps = self.batch_steps
         if not isinstance(steps, Asgd) or (found := self.search.rescaled(steps.information)) is None:
             return
@@ -406,12 +384,7 @@ class UserReports(Collector):
         return self.answered % self.mean.padded if self.answered < self.mean.coarse else None
 
     def taken(self, report: UserReport) -> Callable[[], None]:
-        """Check a report, and return what takes it in, for when its spend is counted.
-
-        `report`: the answer to the open question.
-
-        Raises `SchemaError` if it answers another question, or is no answer to it.
-        """
+        """Check a report, and return what takes it in, for when its spend is counted. Raises as `absorb` does."""
         coarse, asked = self.answered < self.mean.coarse, report.question
         if asked is not None and asked.column != self.p:  # of any batch: a bit about a column has no units
             stale = self.search.asking_target
@@ -468,11 +441,6 @@ class UserReports(Collector):
         return units.centre, 0.0 if self.search.asking_target else units.scale, half
 
     @property
-    def n_users(self) -> int:
-        """Reports learned."""
-        return self.counts["n_users"]
-
-    @property
     def n_asked(self) -> int:
         """Reports that were one bit about the centre and the spread of target or columns, and not a gradient."""
         return 0 if self.columns is None else self.search.asked
@@ -488,7 +456,7 @@ class UserReports(Collector):
         return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        begun, scale, domain = self.columns is not None, [], []
+        begun, reports, scale, domain = self.columns is not None, self.counts["n_users"], [], []
         if begun and any(self.search.searched):
             scale = [
                 f"of the reports, {self.n_asked:,} spent their budget on one bit about the centre and the spread of "
@@ -498,7 +466,7 @@ class UserReports(Collector):
             named = ", in units of the target's bounds," * (self.search.bounds is not None)
             domain = self.region.caveats(self.batch_steps.estimate, named)
         caveats = [
-            f"there are {self.n_users:,} reports, each on up to {self.plan.items_per_user} records of one user",
+            f"there are {reports:,} reports, each on up to {self.plan.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
             *scale,
             *domain,
@@ -564,6 +532,5 @@ class UserReports(Collector):
         self._begin_phase()
 
     def _mapped_to(self, units: Units) -> BatchSteps:
-        """The steps, in other units."""
         steps, own = self.batch_steps, self.units
         return steps.mapped(lambda theta: rebase(theta, own, units)) if isinstance(steps, Asgd) else steps

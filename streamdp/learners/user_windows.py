@@ -57,10 +57,7 @@ def _plan(method: Method, task: Task) -> Any:
 
 @dataclass(frozen=True)
 class WindowPlan(UserWindow):
-    """The parameters of windows; see the estimators.
-
-    Raises `ConfigError` for parameters out of range.
-    """
+    """The parameters of windows; see the estimators."""
 
     method: str | Method
 
@@ -71,12 +68,7 @@ class WindowPlan(UserWindow):
 
 
 class Windows(Collector):
-    """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else.
-
-    `problem`, `budget`, `rng`: as for every learner. `plan`: its further parameters.
-
-    Raises `ConfigError` and `BudgetError` for parameters out of range.
-    """
+    """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else."""
 
     trust = (
         "the operator, whose process holds the records of a window in memory until its release, and then overwrites "
@@ -192,7 +184,6 @@ class Windows(Collector):
         return self._units_at(self._unit_table)
 
     def _units_at(self, table: np.ndarray) -> Units:
-        """The units for these centres and scales (2, k)."""
         return self.scales.units(self._declared, table)
 
     @property
@@ -242,11 +233,9 @@ class Windows(Collector):
 
     @property
     def to_boundary(self) -> int:
-        """How many rows to learn until the window may end; 0 if no window is open."""
         return self.gathered.room if self.pending else 0
 
     def boundary_within(self, records: int) -> int:
-        """See `Learner.boundary_within`: here at most the rows until the window may end."""
         return min(records, self.gathered.room)
 
     def gather(
@@ -336,14 +325,7 @@ class Windows(Collector):
         return users
 
     def learn_users(self, users: WindowUsers, n: int, records: int, count: Callable[[], None]) -> None:
-        """Release a window whose records are in other processes: its proof does not ask where the users are.
-
-        `users`: all users of the window, with at most `items` records each. Their sums are exact. `n`, `records`: how
-        many users there are, and how many records they have. `count`: counts their spend.
-
-        Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
-        `ConfigError` without `sums_only`.
-        """
+        """See the estimators' `learn_users`: a window of n users with so many `records`; `count` counts their spend."""
         if self.pending:
             raise NotAtBoundaryError("a window is open: call close_batch() first")
         if not self.sums_only:
@@ -374,21 +356,6 @@ class Windows(Collector):
             middle, spread = self.units.centre, self.units.scale / 2
         return middle, spread, half
 
-    @property
-    def n_users(self) -> int:
-        """Users that were learned from; a user counts once for each window."""
-        return self.counts["n_users"]
-
-    @property
-    def n_windows(self) -> int:
-        """Windows released."""
-        return self.counts["n_windows"]
-
-    @property
-    def n_stopped(self) -> int:
-        """Windows whose method stopped early because its private test of the users' agreement failed."""
-        return self.counts["n_stopped"]
-
     def answer(self) -> Steps | None:
         """As `Batches.answer`, from one window on."""
         if (steps := self.batch_steps) is None:
@@ -401,7 +368,7 @@ class Windows(Collector):
         """See `Method.steps`: a copy, for reading."""
         if self.columns is None:
             return None
-        return self.method.steps(self._task(self.n_users), self._state[: self._kept])
+        return self.method.steps(self._task(self.counts["n_users"]), self._state[: self._kept])
 
     def keep_latest(self, share: float) -> None:
         if (steps := self.batch_steps) is not None:
@@ -410,7 +377,6 @@ class Windows(Collector):
 
     @property
     def least_records(self) -> int | None:
-        """See `Learner.least_records`: the users that a release needs."""
         return None if self.columns is None else self.least_users
 
     @property
@@ -422,7 +388,7 @@ class Windows(Collector):
         if begun := self.columns is not None:
             named = ", in units of the target's bounds," * (self.bounds is not None)
             domain = self.region.caveats(self._inner, named)
-        n_users, n_windows, n_stopped = (self.counts[name] for name in ("n_users", "n_windows", "n_stopped"))
+        n_users, n_windows, n_stopped = self.counts.values()
         return [
             f"{n_windows:,} windows of {n_users:,} users with up to {self.plan.items_per_user} records each were "
             f"released by {self.method.name}; {n_stopped:,} stopped early",
@@ -435,7 +401,6 @@ class Windows(Collector):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def discard(self) -> None:
-        """Discard the open window."""
         self.gathered.discard()
 
     def model(self) -> dict[str, Any]:
@@ -466,8 +431,7 @@ class Windows(Collector):
 
     @property
     def weight(self) -> float:
-        """Its users that count."""
-        return float(self.n_users) * self.latest
+        return self.counts["n_users"] * self.latest
 
     def merge(self, parts: Sequence[Windows], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]

@@ -21,10 +21,7 @@ _NEW, _REFUSED = -1, -2
 
 
 class Gathering:
-    """The records of the open window.
-
-    `items`: the most records of one user. `window`: the number of records of the stream after which the window may end.
-    """
+    """The records of the open window: at most so many `items` of a user; after `window` records it may end."""
 
     def __init__(self, items: int, window: int) -> None:
         self.items, self.window = int(items), int(window)
@@ -104,10 +101,7 @@ class Gathering:
         return users, taken
 
     def take(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
-        """Take records.
-
-        `X`, `y`: (n, p) features and (n,) targets. `users`, `taken`: what `choose` returned for them.
-        """
+        """Take records X (n, p), y (n,), for which `choose` returned users and taken."""
         np.add.at(self._counts, users[taken], 1)  # first, so that no user gives too many records
         self._store(X, y, users, taken)
         if self.at:

@@ -42,12 +42,7 @@ class Scales:
         return np.repeat([0.0, 1.0, 0.0], len(self))
 
     def read(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Return (3 k,), as `start`, of a stored state.
-
-        `state`: with `scales` (2, k) and `final` (k,).
-
-        Raises `ConfigError` if they are out of range.
-        """
+        """Return (3 k,), as `start`, of a stored state. Raises `ConfigError` for numbers out of range."""
         plain, k = self.start.reshape(3, -1), len(self)
         table = finite_array({"scales": plain[:2], **state}, "scales", (2, k))
         final = finite_array({"final": plain[2], **state}, "final", (k,))
@@ -56,10 +51,7 @@ class Scales:
         return np.concatenate([table.ravel(), final != 0])
 
     def units(self, plain: Units, table: np.ndarray) -> Units:
-        """The units of columns with these centres and scales.
-
-        `plain`: those of columns as they are, and of the target in its bounds. `table`: (2, k).
-        """
+        """The units of columns with centres and scales `table` (2, k); `plain`: those with declared bounds alone."""
         columns, (centre, scale), inputs = plain.columns.copy(), table, self._inputs
         columns[:, self.columns[:inputs]] = centre[:inputs], 1 / scale[:inputs]
         if inputs == len(self):
@@ -68,10 +60,7 @@ class Scales:
         return plain._replace(columns=columns, centre=target[0], scale=target[1])
 
     def caveats(self, final: np.ndarray) -> list[str]:
-        """What the statement says of them.
-
-        `final`: (k,), which of them are final.
-        """
+        """What the statement says of them; `final` (k,) are some of them."""
         if not len(self):
             return []
         state = "are final" if final.all() else "may still change"
@@ -89,13 +78,11 @@ class Scales:
         plan: Callable[[Task], Any],
         rng: Rng,
     ) -> tuple[Any, np.ndarray, np.ndarray] | None:
-        """Find new centres and scales with a share of the window's budget.
+        """Find new centres and scales with a share of the window's budget, from the last `table` (2, k).
 
-        `table`: (2, k), the last ones. `final`: (k,), which of them are final; not all are. `plan`: plans the method
-        for a task.
-
-        Returns the plan for the rest of the budget, the new table, and which are final. None, and nothing is asked of
-        the users, if the noise would be too large or the rest of the budget too small for the method.
+        Not all columns are `final` (k,). `plan` plans the method for a task. Returns the plan for the rest of the
+        budget, the new table, and which are final. None, and nothing is asked of the users, if the noise would be too
+        large or the rest of the budget too small for the method.
         """
         mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
         asked = np.flatnonzero(final == 0)

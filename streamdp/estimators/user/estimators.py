@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators import batch_methods
-from streamdp.estimators.estimator import of_learner
+from streamdp.estimators.estimator import counted, of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user.randomizer import UserRandomizer
@@ -112,7 +112,7 @@ class UserLevelLDPRegressor(Regressor):
 
     learns = UserReports
     _make_learner = _reports
-    n_users = of_learner(UserReports, "n_users")
+    n_users = counted("n_users", "Reports learned.")
     n_asked = of_learner(UserReports, "n_asked")
     batch = property(batch_methods.batch)
     phase = property(batch_methods.phase)
@@ -218,7 +218,7 @@ class UserLevelLDPClassifier(Classifier):
 
     learns = UserReports
     _make_learner = _reports
-    n_users = of_learner(UserReports, "n_users")
+    n_users = UserLevelLDPRegressor.n_users
     n_asked = of_learner(UserReports, "n_asked")
     batch = property(batch_methods.batch)
     phase = property(batch_methods.phase)
