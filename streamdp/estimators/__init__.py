@@ -10,30 +10,20 @@ if TYPE_CHECKING:
         LDPSGDClassifier,
         LDPSGDRegressor,
     )
-    from streamdp.estimators.ldp.randomizer import Randomizer
     from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
     from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
-    from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
     from streamdp.estimators.statistics import Statistics
     from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
-    from streamdp.estimators.user.randomizer import UserRandomizer
     from streamdp.estimators.windowed import WindowedClassifier, WindowedRegressor
-    from streamdp.learners.local_reports import Report
-    from streamdp.learners.user_answers import UserReport
 
 # Imported on first use: a job has one estimator.
 _HOMES = {
     "LDPASGD": "estimators.ldp.estimators",
     "LDPSGD": "estimators.ldp.estimators",
     "PanPrivate": "estimators.pan",
-    "Randomizer": "estimators.ldp.randomizer",
-    "Report": "learners.local_reports",
     "Shuffle": "estimators.shuffle.estimators",
-    "ShuffleRandomizer": "estimators.shuffle.randomizer",
     "Statistics": "estimators.statistics",
     "UserLevelLDP": "estimators.user.estimators",
-    "UserRandomizer": "estimators.user.randomizer",
-    "UserReport": "learners.user_answers",
     "Windowed": "estimators.windowed",
 }
 
@@ -52,16 +42,11 @@ __all__ = [
     "LDPSGDRegressor",
     "PanPrivateClassifier",
     "PanPrivateRegressor",
-    "Randomizer",
-    "Report",
     "ShuffleClassifier",
-    "ShuffleRandomizer",
     "ShuffleRegressor",
     "Statistics",
     "UserLevelLDPClassifier",
     "UserLevelLDPRegressor",
-    "UserRandomizer",
-    "UserReport",
     "WindowedClassifier",
     "WindowedRegressor",
 ]

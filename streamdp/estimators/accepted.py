@@ -35,28 +35,21 @@ def takes_classes(loss: Loss) -> bool:
 
 
 def check_point(name: str, point: np.ndarray) -> None:
-    """Raise `ConfigError` for a point with a number that is not finite or is too large.
-
-    `name`: what the point is, for messages. `point`: any shape.
-    """
+    """Raise `ConfigError` for a point, of this name, with a number that is not finite or is too large."""
     if not np.all(np.abs(point) <= FURTHEST):
         raise ConfigError(f"{name}: expected finite numbers of at most {FURTHEST:g}")
 
 
 def check_half(what: str, middle: float, half: float) -> None:
-    """Raise `ConfigError` for bounds that are too large or too close.
-
-    `what`: what has the bounds, for messages. `middle`, `half`: the middle of the bounds, and half their distance.
-    """
+    """Raise `ConfigError` if `what` has bounds, of this middle and half distance, that are too large or too close."""
     if not (abs(middle) <= MOST and LEAST <= half <= MOST):
         raise ConfigError(f"{what}: expected bounds within {MOST:g}, at a distance of at least {2 * LEAST:g}")
 
 
 def check_units(what: str, centre: Any, scale: Any, middle: float = 0.0, half: float = 1.0) -> None:
-    """Raise `ConfigError` for units that are too far from the bounds, too fine or too coarse.
+    """Raise `ConfigError` if `what` has units that are too far from its bounds, too fine or too coarse.
 
-    `what`: what has the units, for messages. `centre`, `scale`: numbers, or arrays of one shape. `middle`, `half`: the
-    middle of the bounds, and half their distance.
+    `centre`, `scale`: numbers, or arrays of one shape. `middle`, `half`: as for `check_half`.
     """
     near = np.abs(np.asarray(centre) - middle) <= 2 * half
     scale = np.asarray(scale)
@@ -72,8 +65,7 @@ def check_target_units(loss: Loss, centre: float, scale: float, middle: float, h
 
     A target without bounds, or with classes, is learned as it is: with centre 0 and scale 1.
 
-    `centre`, `scale`: the units. `middle`, `half`: the middle of the target's bounds and half their distance; infinite
-    if there are none.
+    `centre`, `scale`, `middle`, `half`: as for `check_units`; half is infinite if there are no bounds.
     """
     if half < np.inf:
         check_half("target", middle, half)
@@ -85,10 +77,9 @@ def check_target_units(loss: Loss, centre: float, scale: float, middle: float, h
 
 
 def check_question(what: str, low: float, high: float, middle: float = 0.0, half: float = 1.0) -> None:
-    """Raise `ConfigError` for a question about no interval near the bounds.
+    """Raise `ConfigError` if `what` asks about no interval [low, high) near the bounds; low may be minus infinity.
 
-    `what`: what asks, for messages. `low`, `high`: the interval [low, high); `low` may be minus infinity. `middle`,
-    `half`: as for `check_units`.
+    `middle`, `half`: as for `check_units`.
     """
     most = MOST_QUESTION * half
     if not (low < high and abs(high - middle) <= most and (low == -np.inf or abs(low - middle) <= most)):
@@ -96,8 +87,5 @@ def check_question(what: str, low: float, high: float, middle: float = 0.0, half
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return values, clipped to `FURTHEST`, as a new array.
-
-    `values`: any shape; infinities are allowed, and NaN is not.
-    """
+    """Return values, maybe infinite, clipped to `FURTHEST`, as a new array."""
     return np.asarray(np.clip(values, -FURTHEST, FURTHEST))

@@ -32,36 +32,21 @@ _CLONES = (
 )
 
 Learn = Callable[[np.ndarray, np.ndarray, np.ndarray | None], None]
-"""Learns rows X, y with their amounts, whose spends are counted."""
 
 
 class Admission:
-    """Budgets, caps and counts of one estimator. A copy has no clones.
-
-    Attributes
-    ----------
-    ledger
-        The caps; None: there are none.
-    budget, spend
-        What a record spends on what is learned, and, with its answer, in all.
-    refused
-        Records that were refused because their subject's cap was reached, or for their budget.
-    spent
-        The widest budgets that were spent.
-    tainted
-        Whether something was learned without privacy, elsewhere or before.
-    """
+    """Budgets, caps and counts of one estimator. A copy has no clones."""
 
     ledger: Ledger | None = None
-    budget: Budget
-    spend: Budget
+    budget: Budget  # what a record spends on what is learned
+    spend: Budget  # and with its answer, in all
     _clones: list[int] | None = None
     """How many of the clones and the estimator itself learn, shared by them. None: it was not cloned."""
 
     def __init__(self) -> None:
-        self.refused = 0
-        self.spent: tuple[Budget, ...] = ()
-        self.tainted = False
+        self.refused = 0  # records, for the cap of their subject or for their budget
+        self.spent: tuple[Budget, ...] = ()  # the widest
+        self.tainted = False  # whether something was learned without privacy, elsewhere or before
         self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
         self._counted: Budget | None = None
 
@@ -163,7 +148,6 @@ class Admission:
     def _learn_counted(
         self, learner: Learner, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None, learn: Learn
     ) -> None:
-        """Count and learn admitted rows."""
         if len(X):
             spend = self._default(amounts)
             self.count(learner, spend if amounts is None else with_amount(spend, float(amounts.max())))

@@ -25,10 +25,9 @@ _STATE = "statistics of records"
 
 
 def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
-    """Return what a record spends on the model, and what on the statistics.
+    """Return what of a record's budget is spent on the model, with this `share` in (0, 1), and what on statistics.
 
-    `budget`: what it spends in all. `share`: the share of the model, in (0, 1). `trust`: who sees raw records, as for
-    `Statistics`.
+    `trust` is as for `Statistics`.
 
     >>> divided(GaussianDP(1.0), 0.36, "process")
     (GaussianDP(mu=0.6), GaussianDP(mu=0.8))
@@ -49,13 +48,6 @@ class Beside(SecondUse):
     `statistics`: a `Statistics`, with a budget that is divided between them and the model; they learn nothing by
     themselves. `share`: the share of the model, relative to those of the statistics. `target`: how a target becomes
     further columns of the statistics: (middle, half) of its bounds, or the number of its classes; None: it does not.
-
-    Attributes
-    ----------
-    statistics
-        The statistics, with their part of the budget.
-    of_model
-        What a record spends on the model.
     """
 
     learns_only, takes_records = False, True
@@ -148,7 +140,6 @@ class Beside(SecondUse):
         self.learner.discard()
 
     def caveats(self, learner: Learner) -> list[str]:
-        """See `SecondUse.caveats`: how the budget is shared."""
         if learner.open is None:
             return [
                 f"each record was drawn to the model, with a probability of {self._share:.3g}, or to the statistics, "

@@ -33,9 +33,7 @@ class SchemaWarning(UserWarning):
 class Features:
     """The names of the features in the order of the columns, and a buffer for one record.
 
-    Copies and pickles have an empty buffer.
-
-    `names`: at least one name, and no name twice. `owner`: the name of the estimator, for warnings.
+    Copies and pickles have an empty buffer. The `owner`, an estimator's name, is for warnings.
 
     Raises `ConfigError` if there is no name, or if a name occurs twice.
     """
@@ -49,9 +47,7 @@ class Features:
             raise ConfigError("features: expected a list of names, at least one and none twice")
         self.names = tuple(names)
         self.columns = Columns(np.zeros(len(names)), np.ones(len(names)), np.zeros(len(names), dtype=bool))
-        """What is declared of the columns."""
         self.schema: Schema | None = None
-        """The declared public schema; None if there is none."""
         self._owner = owner
         self._warned: set[str] = set()
         get = itemgetter(*names)
@@ -73,10 +69,9 @@ class Features:
         return Packer(self.names, range(len(self.names)), none, none, [None] * len(self.names), len(self.names))
 
     def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
-        """Write a record into the buffer.
+        """Write a record x and its encoded target y into the buffer, or into a `view` of p + 1 doubles as bytes.
 
-        `x`: features by name. Undeclared names are ignored, and missing features count as 0; each warns once. `y`: the
-        encoded target. `view`: the p + 1 doubles to write to, as bytes; the buffer if None.
+        Undeclared names are ignored, and missing features count as 0; each warns once.
 
         Raises `SchemaError` if a feature is not a finite number, or if x is no mapping.
         """
@@ -109,18 +104,13 @@ class Features:
         self._view[:] = self._blank
 
     def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
-        """Return x as a new (1, p) array. The buffer is not used, so this needs no lock.
-
-        `x`: features by name, as for `pack`.
-        """
+        """Return x as a new (1, p) array. The buffer is not used, so this needs no lock."""
         row = np.zeros(len(self.names) + 1)
         self.pack(x, 0.0, row.data.cast("B"))
         return row[None, :-1]
 
     def frame(self, X: Any) -> np.ndarray:
-        """Return the declared columns of a frame as an (n, p) array. NaN stays NaN.
-
-        `X`: one record a row; a missing column counts as 0. A frame, or an array with the declared columns.
+        """Return the declared columns of a frame or array X as an (n, p) array. NaN stays NaN; a missing one is 0.
 
         Raises `SchemaError` if a column does not hold numbers.
         """
@@ -156,10 +146,7 @@ class SchemaFeatures(Features):
     """Features that come raw, and a declared public schema that says how to make columns of them.
 
     A number is clipped to its bounds and scaled to [-1, 1]; a category becomes a column of 0 and 1 for each level but
-    the first; declared transforms make other columns (see `data.schema.Schema`).
-
-    `declared`: bounds (low, high), a list of categories, or a mapping as for `data.schema.Schema`, by feature. `owner`:
-    the name of the estimator, for warnings.
+    the first; declared transforms make other columns (see `data.schema.Schema`). The `owner` is for warnings.
 
     Raises `SchemaError` for a declaration that contradicts itself.
     """
@@ -171,7 +158,6 @@ class SchemaFeatures(Features):
         self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
         self.declarations = self._schema.declarations
-        """The declarations of the features, by name."""
         pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner)
         self.schema = self._schema
@@ -220,10 +206,7 @@ class SchemaFeatures(Features):
         return SchemaFeatures, (self._declared, self._owner), {"_warned": self._warned}
 
     def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
-        """Write a raw record into the buffer.
-
-        `x`: raw values by feature: numbers, or text as in a CSV file. Undeclared names are ignored, which warns once.
-        `y`: the encoded target. `view`: as for `Features.pack`.
+        """See `Features.pack`; values of x are raw: numbers, or text as in a CSV file.
 
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
@@ -256,9 +239,7 @@ class SchemaFeatures(Features):
         return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
 
     def frame(self, X: Any) -> np.ndarray:
-        """Return the columns (n, p) of the raw rows of a frame.
-
-        `X`: one raw record a row. A frame, or an array with the declared features as columns.
+        """See `Features.frame`; values of X are raw.
 
         Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
         """
@@ -312,7 +293,6 @@ def _is_missing(value: Any) -> bool:
 
 
 def _level(name: Any, feature: Declaration, value: Any) -> int:
-    """The index of a category or bucket."""
     if _is_missing(value) or (feature.hashed and value == ""):
         raise SchemaError(f"feature {name!r}: missing")
     level = feature.code(_text(name, value))
@@ -322,7 +302,6 @@ def _level(name: Any, feature: Declaration, value: Any) -> int:
 
 
 def _bytes(name: Any, text: str, length: int) -> list[float]:
-    """The first bytes of a text as columns."""
     if not text:
         raise SchemaError(f"feature {name!r}: missing")
     whole = text.encode("utf-8", "replace")[:length].decode(errors="ignore")
@@ -339,10 +318,7 @@ def _text(name: Any, value: Any) -> str:
 
 
 def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:
-    """Return the features of a declaration: a list of names, or a public schema.
-
-    `declared`: names of columns, or a mapping as for `SchemaFeatures`. `owner`: the name of the estimator, for
-    warnings.
+    """Return the features that are `declared`: a list of names, or a public schema; the `owner` is for warnings.
 
     Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
     """

@@ -12,10 +12,7 @@ from streamdp.errors import SchemaError
 
 
 def as_frame(X: Any) -> Any:
-    """Arrow's tables and record batches as frames of polars; anything else as it is.
-
-    `X`: rows or a column in any form.
-    """
+    """Arrow's tables and record batches as frames of polars; any other X as it is."""
     if type(X).__module__.partition(".")[0] == "pyarrow":
         import polars as pl
 
@@ -24,12 +21,7 @@ def as_frame(X: Any) -> Any:
 
 
 def names_of(X: Any) -> list[Any] | None:
-    """The names of the columns; None for an array, which has none.
-
-    `X`: a frame or an array.
-
-    Raises `SchemaError` for anything else.
-    """
+    """The names of the columns of a frame; None for an array. Raises `SchemaError` for any other X."""
     if not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
         raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")
     columns = getattr(X, "columns", None)
@@ -37,9 +29,7 @@ def names_of(X: Any) -> list[Any] | None:
 
 
 def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
-    """A column as pandas or polars series, or as array.
-
-    `X`: a frame with the column, or an array (n, p).
+    """A column of a frame X, or of an array (n, p) with these names.
 
     Raises `SchemaError` for an array of another shape, and for a frame that has the column twice.
     """
@@ -55,10 +45,7 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
 
 
 def series_like(X: Any, values: Any) -> Any:
-    """Predictions in the form of the rows: a series of the same library, or an array.
-
-    `X`: the rows. `values`: one value a row.
-    """
+    """Predictions, values (n,), in the form of the rows X: a series of the same library, or an array."""
     if names_of(X) is None:
         return np.asarray(values)
     if hasattr(X, "get_column"):
@@ -71,10 +58,7 @@ def series_like(X: Any, values: Any) -> Any:
 
 
 def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> Any:
-    """As `series_like`, for one column for each label.
-
-    `X`: the rows. `values`: (n, K).
-    """
+    """As `series_like`, for values (n, K) of rows X: one column for each label."""
     if names_of(X) is None:
         return values
     if hasattr(X, "get_column"):

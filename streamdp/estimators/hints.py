@@ -50,10 +50,7 @@ def _known(kind: type) -> frozenset[str]:
 
 
 def check_parameters(kind: type, given: dict[str, Any]) -> None:
-    """Raise `ConfigError` for keywords that a constructor does not have, with what is meant.
-
-    `kind`: a public estimator. `given`: the keywords.
-    """
+    """Raise `ConfigError` for given keywords that a kind of estimator does not have, with what is meant."""
     for name in given.keys() - _known(kind):
         if name in _NEEDLESS:
             raise ConfigError(f"{kind.__name__} has no parameter {name!r}: {_NEEDLESS[name]}")
@@ -64,10 +61,7 @@ def check_parameters(kind: type, given: dict[str, Any]) -> None:
 
 
 def missing(owner: Any, name: str) -> AttributeError:
-    """Return the error for an attribute that an estimator does not have, with what is meant.
-
-    `owner`: the estimator. `name`: the attribute.
-    """
+    """Return the error for an attribute, name, that its owner does not have, with what is meant."""
     meant = _ATTRIBUTES.get(name)
     hint = "" if meant is None else f": use {meant}"
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner)

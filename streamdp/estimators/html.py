@@ -7,15 +7,11 @@ from typing import Any
 
 from streamdp.reading.doubts import unknown
 
-_MOST = 100
-"""The most statistics that are shown: the last ones, so of windows of time the latest."""
+_MOST = 100  # statistics that are shown: the last ones, so of windows of time the latest
 
 
 def page(model: Any) -> str:
-    """Return a fragment of HTML. It holds only what `weights`, `rows`, `guarantee` and `n_seen` give.
-
-    `model`: the estimator.
-    """
+    """Return HTML of a model. It holds only what `weights`, `rows`, `guarantee` and `n_seen` give."""
     found = []
     for name, value in model.weights.items():
         inner = value.items() if isinstance(value, dict) else [(name, value)]

@@ -29,10 +29,7 @@ def _parts(item: Any) -> Iterator[Any]:
 
 
 def is_private(item: Any) -> bool:
-    """Return whether a part of a model is a private estimator of this package.
-
-    `item`: any object.
-    """
+    """Return whether an item, a part of a model, is a private estimator of this package."""
     kind = getattr(type(item), "learns", None)  # by its type, because a Pipeline poses as its last step
     return isinstance(kind, type) and issubclass(kind, Learner)
 
@@ -42,10 +39,7 @@ def _of_river(item: Any) -> bool:
 
 
 def contents(model: Any) -> Iterator[Any]:
-    """Yield every object of a model, once, in the order in which it holds them.
-
-    `model`: a River model, or several in a list or a mapping.
-    """
+    """Yield every object of a River model, or of several, once, in the order in which it holds them."""
     seen: set[int] = set()
     left = [model]
     while left:

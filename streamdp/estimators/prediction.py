@@ -14,20 +14,11 @@ from streamdp.optim.losses import without_shift
 
 
 class Prediction:
-    """What predicts.
-
-    `features`: the columns of a record. `learner`: whose point predicts. `intercept`: whether the point has intercepts.
-
-    Attributes
-    ----------
-    predictor
-        Predicts at compiled speed, if the array of the learner's point stays; None: not made yet, or it does not stay.
-        A copy or pickle of this makes its own.
-    """
+    """What predicts: the point of a learner, with an intercept or not, and the features of a record."""
 
     predictor: Predictor | None = None
+    """Predicts at compiled speed, if the array of the learner's point stays. A copy or pickle of this makes its own."""
     _latest: Predictor | None = None
-    """Predicts by the learner's last point, if it does not stay."""
 
     def __init__(self, features: Features, learner: Learner, intercept: bool) -> None:
         self._features, self._learner, self._intercept = features, learner, intercept

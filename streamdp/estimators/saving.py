@@ -28,18 +28,12 @@ DOMAINS = {kind.__name__: kind for kind in (Box, L2Ball, RealSpace)}
 
 
 def checksum(text: str) -> str:
-    """The checksum of the part of a file that describes the model.
-
-    `text`: the part.
-    """
+    """The checksum of the text that describes the model."""
     return blake2b(text.encode(), digest_size=32, person=b"streamdp-model").hexdigest()
 
 
 def save(path: str, kind: str, parameters: Mapping[str, Any], state: dict[str, Any]) -> None:
-    """Write a model. The file appears whole or not at all, and only its owner may read it.
-
-    `path`: the file. An existing one is replaced. `kind`: the name of the estimator. `parameters`: the arguments of its
-    constructor. `state`: what `state_dict` returned.
+    """See `Estimator.save`: path, and of the estimator its kind, parameters and state.
 
     Raises `ConfigError` for parameters that cannot be written, and `StoreError` if the file cannot be.
     """

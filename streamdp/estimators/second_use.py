@@ -17,10 +17,7 @@ from streamdp.validation.quality import Quality
 
 
 class SecondUse:
-    """No second use: each record is learned.
-
-    `spend`: all that a record spends.
-    """
+    """No second use: each record is learned. `spend` is all that a record spends."""
 
     learns_only = True
     """Whether each record is learned and nothing else, so that the compiled fast path may learn it."""
@@ -37,11 +34,7 @@ class SecondUse:
         self.spend = spend
 
     def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
-        """Begin without records.
-
-        `learner`, `prediction`: what learns the rows, whose columns are known, and what predicts by it. `seed`: that of
-        the noise.
-        """
+        """Begin without records, with the seed of the noise, if there is one."""
 
     def check(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless rows X, y may be used here."""

@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 Trust = Literal["nobody", "process", "window", "shuffler"]
-BINS = 1024
-"""The bins of a quantile between the declared bounds."""
+BINS = 1024  # of a quantile between the declared bounds
 MOST_CELLS = 1 << 16
 KINDS = {
     "mean": ("by", "share"),
@@ -77,35 +76,17 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Declared:
-    """One declared statistic.
-
-    Parameters
-    ----------
-    name, kind
-        Its name, and one of `KINDS`.
-    of, by
-        The features that it is about, and by whose categories; None: by none.
-    groups
-        The names of the groups; (None,) without `by`.
-    items
-        The categories, the bins as (low, high), or the levels of quantiles.
-    block
-        What a record adds.
-    place
-        (middle, half): a number is middle + half * its column.
-    share
-        Its share of the budget, relative to the others.
-    """
+    """One declared statistic."""
 
     name: str
-    kind: str
+    kind: str  # one of `KINDS`
     of: str
     by: str | None
-    groups: tuple[str | None, ...]
-    items: tuple[Any, ...]
-    block: Any
-    place: tuple[float, float]
-    share: float
+    groups: tuple[str | None, ...]  # (None,) without `by`
+    items: tuple[Any, ...]  # the categories, the bins as (low, high), or the levels of quantiles
+    block: Any  # what a record adds
+    place: tuple[float, float]  # (middle, half): a number is middle + half * its column
+    share: float  # of the budget, relative to the others
 
     @property
     def keys(self) -> tuple[Any, ...]:
@@ -413,13 +394,7 @@ class Statistics(Estimator):
         self.check_columns(X)
 
     def check_columns(self, X: np.ndarray) -> None:
-        """Raise `SchemaError` unless columns are such as records give.
-
-        Parameters
-        ----------
-        X
-            (n, p) finite numbers.
-        """
+        """Raise `SchemaError` unless columns `X` (n, p), finite, are such as records give."""
         assert isinstance(self._features, SchemaFeatures), "features are declared by a mapping"
         if not self._features.makes(X):
             raise SchemaError(

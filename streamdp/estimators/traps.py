@@ -38,9 +38,7 @@ def _warn(message: str, category: type[Warning] = PrivacyWarning) -> None:
 def warn_if_repeated(model: Any, *given: Any) -> None:
     """Warn once if a model gets rows again that it has learned from.
 
-    They are compared by identity, or by their place in memory, and held by weak references: no value of a record stays.
-
-    `model`: what learns. `given`: its rows and targets: frames, arrays and others.
+    What is given is compared by identity, or by its place in memory, and held by weak references: no value stays.
     """
     if model in _quiet["repeats"]:
         return
@@ -61,20 +59,14 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
 def say_nothing(model: Any, of: str) -> None:
     """Let nothing be said any more about a model: it was said, or what uses the model says it or has reasons.
 
-    `model`: what learns. `of`: "repeats" of its rows, or "hints" about its noise and the scale of its numbers.
+    `of`: "repeats" of its rows, or "hints" about its noise and the scale of its numbers.
     """
     _quiet[of].add(model)
     _given.pop(model, None)
 
 
 def warn_if_dear(model: Any) -> None:
-    """Warn once a process and class if a model makes noise of raw records that this process holds (LDP).
-
-    Parameters
-    ----------
-    model
-        What learns rows whose budget is its own.
-    """
+    """Warn once a process and class if a model makes noise of raw records that this process holds (LDP)."""
     kind, learner = type(model), model.learner
     if kind in _dear or not isinstance(learner, LocalReports) or model in _quiet["hints"] or not model.private:
         return
@@ -91,19 +83,10 @@ def warn_if_dear(model: Any) -> None:
 
 
 def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:
-    """Warn if an array looks like the output of a scaler that was fitted to its rows.
+    """Warn if rows X (n, p) with these bounds look like the output of a scaler that was fitted to them.
 
     Columns of one or two values, such as indicators, identify no scaler. The caller, who gave the rows, gets the
     warning; the model and its statement do not depend on it.
-
-    Parameters
-    ----------
-    model
-        What learns.
-    X
-        (n, p) numbers.
-    bounds
-        The declared bounds of the columns.
     """
     low, high = X.min(axis=0), X.max(axis=0)
     two_valued = (np.equal(X, low) | np.equal(X, high)).all(axis=0)
@@ -129,17 +112,8 @@ def warn_if_far(model: Any, X: np.ndarray, y: np.ndarray | None) -> None:
     """Warn if encoded numbers are far from a scale of about 1, which what has no declared bounds must have.
 
     The caller, who gave the numbers, gets the warning, which shows none; the model and its statement do not depend
-    on it. Features with declared bounds are between -1 and 1 here. The log of a job never depends on records so: see
-    `say_nothing`.
-
-    Parameters
-    ----------
-    model
-        What learns.
-    X
-        (n, p) encoded features.
-    y
-        (n,) targets; None for classes, and with declared bounds.
+    on it. Features X with declared bounds are between -1 and 1 here; y is None for classes, and with declared bounds.
+    The log of a job never depends on records so: see `say_nothing`.
     """
     if model in _quiet["hints"]:
         return
@@ -166,10 +140,7 @@ def _places(item: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def warn_if_large(budget: Budget) -> None:
-    """Warn that a budget protects little, if it does.
-
-    `budget`: what a record spends.
-    """
+    """Warn that a budget protects little, if it does."""
     match budget:
         case PureDP(amount) | ApproxDP(amount, _) if amount > _LARGE_EPSILON:
             usual = "usual are eps=1 to eps=10"
@@ -181,8 +152,7 @@ def warn_if_large(budget: Budget) -> None:
             )
         case _:
             return
-    message = f"a budget of {budget} protects a record very little: {usual}"
-    _warn(message)
+    _warn(f"a budget of {budget} protects a record very little: {usual}")
 
 
 def warn_of_pipeline() -> None:
@@ -191,18 +161,16 @@ def warn_of_pipeline() -> None:
     while frame is not None:
         place = frame.f_globals.get("__name__", "")
         if place == "river.evaluate.progressive_validation":
-            message = (
+            _warn(
                 "the measure of progressive validation is computed from raw records, and no guarantee covers it: do not"
                 " show it, and use validation={...} of the model, or a public holdout"
             )
-            _warn(message)
             return
         if place.startswith(_PARTS) and (parts := check_pipeline(frame.f_locals.get("self"))):
-            message = (
+            _warn(
                 f"{', '.join(parts)} in this pipeline may keep values of records without noise, which every"
                 " prediction shows, and no guarantee covers it: declare bounds or categories in features={...}"
                 " in its place, and bounds of the target"
             )
-            _warn(message)
             return
         frame = frame.f_back

@@ -32,15 +32,13 @@ from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import Validator
 
-_OWN_WORDS = 2**64
-"""What is added to a seed: answers have random words of their own."""
+_OWN_WORDS = 2**64  # is added to a seed: answers have random words of their own
 
 
 class Validation(SecondUse):
-    """The answers of records about a model.
+    """The answers of records about a model, with a budget for what is learned.
 
-    `declared`: the parameter `validation` of the estimator. `task`: what is predicted. `budget`: what a record spends
-    on what is learned. `bounded`: whether the target has declared bounds. `learns`: the kind of the learner.
+    `declared`: the parameter `validation` of the estimator. `bounded`: whether the target has declared bounds.
 
     Raises `ConfigError` for a declaration that does not fit the task.
     """
@@ -64,7 +62,6 @@ class Validation(SecondUse):
             raise ConfigError("validation.bound: it is for numbers; leave it out")
 
     def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
-        """See `SecondUse.begin`. Answers have the same kind of noise as the learner."""
         self._prediction = prediction
         d, seeded = len(learner.point[0]), None if seed is None else int(seed) + _OWN_WORDS
         if isinstance(learner, Windows):
@@ -97,20 +94,14 @@ class Validation(SecondUse):
         return self.validator
 
     def held_out(self, first: int, people: int) -> np.ndarray:
-        """The mask (n,) of the people of a window who are held out.
-
-        `first`: how many people were in earlier windows. `people`: n.
-        """
+        """The mask (n,) of the n people of a window who are held out, after so many `first` people of earlier ones."""
         if self._plan.share is None or not self.sums.enough(people * self._plan.share):
             return np.zeros(people, dtype=bool)
         held: np.ndarray = questions(first, people, self._plan.share, False) != NOTHING
         return held
 
     def keep(self, budget: Budget, amounts: np.ndarray | None) -> np.ndarray:
-        """The probabilities of a true bit: of each record, or one for all.
-
-        `budget`, `amounts`: what the records spend: one budget, or amounts (n,) of its kind.
-        """
+        """The probabilities of a true bit: of each record, by amounts (n,) of a kind of budget, or one for all."""
         spent = self._plan.budget or budget
         return truth(spent, np.array([amount(spent)]) if amounts is None or self.own else amounts)
 
@@ -237,7 +228,6 @@ class Validation(SecondUse):
         return self.validator.quality()
 
     def caveats(self, learner: Learner) -> list[str]:
-        """See `SecondUse.caveats`: what was spent on answers."""
         answers = self.validator.quality().total.answers
         if self.own:
             paid = f"each spent {self._plan.budget} on it beside its gradient or bit, and the spend above has both"

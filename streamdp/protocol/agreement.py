@@ -16,7 +16,8 @@ import numpy as np
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.records import Batch
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
-from streamdp.estimators import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
+from streamdp.estimators import ShuffleClassifier, ShuffleRegressor
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.privacy.guarantees import ApproxDP, amount
 from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement, write_announcement
 

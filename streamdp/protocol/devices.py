@@ -19,7 +19,7 @@ from streamdp.data.records import Source
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
-from streamdp.estimators import ShuffleRandomizer
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, place_text

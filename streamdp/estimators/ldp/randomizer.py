@@ -32,21 +32,10 @@ class Randomizer:
     A call with a record gives a `Report` or an `Answer`. What was made at an older theta may still be absorbed: it
     protects as well, and only its direction is out of date. Threads may share a randomizer.
 
-    Parameters
-    ----------
-    theta
-        (d,), where the gradient is taken; a copy is kept. It may come from an untrusted source.
-    loss, budget, mechanism
-        What the client agrees to: a `Loss`, the budget of a record without one, and the name or class of a mechanism.
-    features, intercept
-        The names of the features or the public schema, and whether a constant 1 follows them.
-    question
-        What is asked; None: a gradient, for columns as they are. It may come from an untrusted source, too: the answer
-        protects the record whatever is asked.
-    rng
-        The source of the noise; cryptographic by default.
-    classes
-        The number of classes that the client agrees to, for a loss of classes.
+    The client agrees to the `loss`, the `budget` of a record without one, the `mechanism`, the `features`, the
+    `intercept` and the number of `classes`. `theta` (d,), where the gradient is taken, and the `question`, None: a
+    gradient for columns as they are, may come from an untrusted source: the answer protects the record whatever is
+    asked.
 
     Raises `ConfigError` for a theta of the wrong shape, outside the domain that the loss's sensitivity assumes, or too
     large, for a mechanism that cannot be calibrated, and for scales or a question outside the limits of `accepted`;

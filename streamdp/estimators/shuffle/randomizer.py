@@ -23,25 +23,12 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy
 class ShuffleRandomizer:
     """A person's half for one batch: where to take the gradient, and how to make bits of it. It holds no records.
 
-    Parameters
-    ----------
-    point
-        (d,), where the gradient is taken, for Newton's method maybe with the units of the columns (see
-        `column_units`); it may come from an untrusted source.
-    spec
-        Numbers for the compiled loops (`loops`). Only the envelope is taken from them, because the bound and the
-        sensitivity follow from the others: these are those of `loss`.
-    loss, features, intercept
-        As the learner has them.
-    params
-        The agreed sum. A `VectorSum` that does not keep its budget cannot be constructed, and one with another bound or
-        a smaller sensitivity than the loss is refused. The caller compares its `budget` with what was promised.
-    batch
-        The batch that the bits are for, as the learner names it. They go into no other batch.
-    rng
-        The source of the noise; cryptographic by default.
-    curvature
-        The vectors of gradient and curvature that Newton's method sums; None: gradients are summed.
+    The `point` (d,), where the gradient is taken, for Newton's method maybe with the units of the columns (see
+    `column_units`), may come from an untrusted source. Of `spec`, numbers for the compiled loops, only the envelope is
+    taken, because the bound and the sensitivity follow from the others: these are those of `loss`. `params` is the
+    agreed sum. A `VectorSum` that does not keep its budget cannot be constructed, and one with another bound or a
+    smaller sensitivity than the loss is refused; the caller compares its `budget` with what was promised. `batch` is
+    that of the bits, which go into no other. `curvature`: the vectors that Newton's method sums; None: gradients are.
 
     Raises `ConfigError` for a point that is no parameter vector of this loss, and for a sum of other gradients.
     """
@@ -91,11 +78,9 @@ class ShuffleRandomizer:
         return point if self.curvature is None else point[: self.curvature.parameters]
 
     def record(self, x: Mapping[Any, Any], y: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return one record as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
+        """Return one record x, y as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
 
-        `x`, `y`: as for `messages`.
-
-        Raises `SchemaError` as `messages` does.
+        Raises `SchemaError` if a value is not a finite number or y is no class.
         """
         row, target = floats("x", [[x.get(name, 0.0) for name in self.features]]), floats("y", [y])
         if (row.shape, target.shape) != ((1, len(self.features)), (1,)):
@@ -110,19 +95,15 @@ class ShuffleRandomizer:
         self.loss.check_targets(y, max(2, len(theta) // (len(self.features) + bool(self.intercept))))
 
     def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
-        """Return the packed bits (d, w) of one record.
+        """Return the packed bits (d, w) of one record, with the errors of `record`.
 
         `x`: features by name; missing ones count as 0. `y`: the target; for classifiers the index of the class.
-
-        Raises `SchemaError` if a value is not a finite number or y is no class.
         """
         bits: np.ndarray = self.messages_of(*self.record(x, y))[0]
         return bits
 
     def messages_of(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the packed bits (n, d, w) of n people.
-
-        `X`, `y`: (n, p) features and (n,) encoded targets, one record for each person.
+        """Return the packed bits (n, d, w) of n people, each with one record of X (n, p) and encoded targets y (n,).
 
         Raises `SchemaError` for targets that are no class.
         """

@@ -38,32 +38,14 @@ class UserRandomizer:
 
     A call with records gives a `UserReport`.
 
-    Parameters
-    ----------
-    point
-        (d,), where gradients are taken; it may come from an untrusted source.
-    envelope
-        1/beta of the Moreau envelope whose gradient is taken, for non-smooth losses; 0: that of the loss itself.
-    loss, features, intercept
-        As the learner has them. A user checks that the loss is the agreed one, because the bound follows from it.
-    mean
-        The agreed mean: its budget is what the report spends.
-    batch
-        The batch that the report is for, (epoch, phase, step) of the learner; it fixes the signs of the rotation.
-    coordinate
-        The coordinate of the rotation that the coarse question asks about, or None for the fine question.
-    centre
-        (d,) of the fine question; it may come from an untrusted source.
-    items
-        The most records of one report, from 1 to 2^20.
-    rng
-        The source of the noise; cryptographic by default.
-    units
-        The bounds of the target, and the units in which the gradient is taken; they may come from an untrusted source.
-        None: columns and target are taken as they are.
-    question
-        What is asked about the target or a column in place of a gradient; it may come from an untrusted source. None: a
-        gradient is asked for.
+    A user checks that `loss` is the agreed one, because the bound follows from it. `mean` is the agreed mean: its
+    budget is what the report spends; a report has at most so many `items` as records. `envelope` is 1/beta of the
+    Moreau envelope whose gradient is taken, for non-smooth losses; 0: that of the loss itself. `batch`, (epoch, phase,
+    step) of the learner, fixes the signs of the rotation, and `coordinate` is the one that the coarse question asks
+    about; None: the fine question.
+
+    The `point` (d,), where gradients are taken, the `centre` (d,) of the fine question, the `units`, with the bounds of
+    the target, and the `question` about the target or a column, None: a gradient, may come from an untrusted source.
 
     Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
@@ -154,10 +136,7 @@ class UserRandomizer:
         return spec
 
     def __call__(self, records: Sequence[tuple[Mapping[Any, Any], float]]) -> UserReport:
-        """Make one report on all of a user's records.
-
-        `records`: from 1 to `items` pairs (x, y): features by name, and the target (for classifiers the index of the
-        class).
+        """Make one report on all of a user's records, pairs (x, y) as for `ShuffleRandomizer.messages`.
 
         Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
         """

@@ -16,7 +16,7 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.errors import StreamDPError
 from streamdp.estimators.ldp.randomizer import Report
-from streamdp.estimators.user.randomizer import UserReport
+from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Device
 from tests.support.shuffle_model import announced
@@ -74,7 +74,7 @@ def with_feature(model: Any, good: Any, y: Any, name: str) -> Iterator[tuple[str
     yield f"learn_many {name}", lambda v: model.learn_many(framed(v), pd.Series([y, y]))
     yield f"predict_many {name}", lambda v: model.predict_many(framed(v))
     if one is not None:
-        if isinstance(one, streamdp.estimators.UserRandomizer):
+        if isinstance(one, UserRandomizer):
             yield f"randomizer {name}", lambda v: one([(good | {name: v}, 1.0)])
         elif callable(one):
             yield f"randomizer {name}", lambda v: one(good | {name: v}, 1.0)
@@ -102,7 +102,7 @@ def actions(model: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         yield "predict_proba_one", lambda v: model.predict_proba_one(good | {"a": v})
     if hasattr(model, "randomizer"):
         one = model.randomizer
-        if isinstance(one, streamdp.estimators.UserRandomizer):
+        if isinstance(one, UserRandomizer):
             yield "randomizer y", lambda v: one([(good, v)])
             yield "absorb", lambda v: model.absorb(UserReport(v, None, model.batch, model.learner.budget))
         elif callable(one):
