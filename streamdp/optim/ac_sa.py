@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-NEAR = 1.1
-"""Of runs whose bounds differ by less than this, the one with the fewest steps is taken."""
+NEAR = 1.1  # of runs whose bounds differ by less, the one with the fewest steps is taken
 
 
 @dataclass(frozen=True)

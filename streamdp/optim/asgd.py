@@ -51,8 +51,7 @@ class Reports:
 class Asgd(Growing):
     """The iterate, its average and the sequence of batches.
 
-    It begins at `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. If `batch` is None,
-    batches grow.
+    It begins at `start` (d,); `project` maps to the domain. If `batch` is None, batches grow.
     """
 
     def __init__(
@@ -60,10 +59,8 @@ class Asgd(Growing):
     ) -> None:
         super().__init__(np.concatenate([start, start, np.zeros(2)]), batch)
         """Theta (d,), its average (d,), T and the weight of the average."""
-        self.since = np.zeros(len(start))
-        """(d,) the T_j."""
-        self.blocks = np.zeros((follow.ROWS, 5 * len(start) + 2))
-        """Those of `follow`."""
+        self.since = np.zeros(len(start))  # the T_j
+        self.blocks = np.zeros((follow.ROWS, 5 * len(start) + 2))  # those of `follow`
         self._project, self._reports = project, reports
         self._d = d = len(start)
         numbers = reports.distance, reports.bound, d * reports.bound / reports.largest
@@ -75,12 +72,10 @@ class Asgd(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        """See `BatchSteps.middle`: a copy of theta."""
         return self.state[: self._d].copy()
 
     @property
     def estimate(self) -> np.ndarray:
-        """See `BatchSteps.estimate`: the average."""
         average: np.ndarray = self.state[self._d : -2]
         return average
 
@@ -130,12 +125,11 @@ class Asgd(Growing):
 
     @property
     def information(self) -> float:
-        """T."""
+        """T, that of all reports."""
         return float(self.state[-2])
 
     @property
     def least(self) -> int:
-        """See `BatchSteps.least`: the reports that hold the information I_0."""
         return math.ceil(self._least / self._reports.information)
 
     def forget(self) -> None:

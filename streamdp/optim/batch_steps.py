@@ -22,27 +22,17 @@ class Probes:
 
     `point`: where the gradients (d,) are taken. `each`: the records of a probe. `louder`: the factor by which the noise
     of the whole batch is larger for them. `scale`: the deviation of one noise of a probe, in cells of 1 / `cells`.
-
-    Attributes
-    ----------
-    open
-        (d,) what the open probe adds to the sum of the batch, to be the noisy sum of its own records, in cells.
-    end
-        The records of the batch at the end of the open probe; 0: it is not open.
-    sums
-        The noisy sums (d,) of the probes, the newest last.
-    blocks
-        Those that were looked at more closely, all but the last `waiting` of them, as the blocks of `change`.
-    found
-        The change of the stream that they show, and where.
     """
 
     def __init__(self, point: np.ndarray, each: int, louder: float, scale: float, cells: float) -> None:
         self.point, self.each, self.louder, self.scale, d = point, each, louder, scale, len(point)
         self.deviation = math.sqrt(2) * scale / cells
         self.open, self.end = np.zeros(d, dtype=np.int64), 0
-        self.sums: list[np.ndarray] = []
+        """(d,) what the open probe adds to the sum of the batch, to be the noisy sum of its own records, in cells; the
+        records of the batch at its end, 0: it is not open."""
+        self.sums: list[np.ndarray] = []  # of the probes, noisy (d,), the newest last
         self.blocks, self.waiting = np.zeros((change.BLOCKS, change.width(d))), 0
+        """Those that were looked at more closely, all but the last `waiting` of them, as the blocks of `change`."""
         self.found: change.Change | None = None
 
 
@@ -127,10 +117,9 @@ class BatchSteps(ABC):
 
     @abstractmethod
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
-        """Make a step with `total`, the noisy sum of the vectors at `middle`, or their mean and 1 as the size.
+        """Make a step with `total`, the noisy sum of the vectors at `middle`; `size` is what it is divided by.
 
-        `size` is what it is divided by, and `advance` the number of records by which the sequence of batches goes on;
-        it is not used by a plan. `probes` are those of this batch.
+        `advance` is the number of records by which the sequence of batches goes on, which a plan does not use.
         """
 
     @property

@@ -87,10 +87,7 @@ class Curvature:
         return 2 * self.loss.c**2 if isinstance(self.loss, Huber) else 2.0
 
     def vectors(self, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the vectors (n, size) at theta (d,) of n records, features X (n, p) and encoded targets y (n,).
-
-        `spec` are the loss and the model as numbers for the compiled loops.
-        """
+        """Return the vectors (n, size) at theta (d,) of records X (n, p), y (n,); spec is that of `loops.gradient`."""
         from streamdp.optim.curvature_loops import joint_of_rows
 
         out = np.empty((len(X), self.size))

@@ -14,13 +14,7 @@ class RealSpace:
     """All of R^d: no projection."""
 
     def project(self, theta: np.ndarray) -> np.ndarray:
-        """The nearest point of the domain, as a new array (d,).
-
-        Parameters
-        ----------
-        theta
-            (d,) float.
-        """
+        """The point of the domain that is nearest to `theta`, as a new array (d,)."""
         return np.asarray(theta, dtype=float).copy()
 
 

@@ -19,8 +19,7 @@ class Growing(BatchSteps):
 
     def __init__(self, state: np.ndarray, batch: int | None) -> None:
         self.state = state
-        self.records = 0
-        """n, the records of all batches before."""
+        self.records = 0  # n, of all batches before
         self._fixed = batch
 
     def _size_after(self, records: int) -> int:
@@ -60,5 +59,4 @@ class Growing(BatchSteps):
         self.records += self.batch
 
     def closed(self, records: int) -> int:
-        """See `BatchSteps.closed`: here its records."""
         return records

@@ -126,11 +126,9 @@ cdef int records_of(spec, theta, X, y, Records* out) except -1:
 
 
 def gradient(spec, theta, X, y, Py_ssize_t i, cnp.ndarray g not None):
-    """Write the bounded gradient at theta (d,) of record i of X (n, p) and y (n,) into g.
+    """Write the bounded gradient at theta (d,) of record i of X (n, p) and y (n,) into g, as `gradient_of` does.
 
-    For all X and y, ||g|| is at most the bound of the loss: by its weight, or by clipping to spec[CLIP]. If the
-    arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0. `spec` (`SPEC`,)
-    is the loss; X has no column for the intercept; g is (d,) or (q + 1,), q = p plus the intercept.
+    `spec` (`SPEC`,) is the loss; X has no column for the intercept; g is (d,) or (q + 1,), q = p plus the intercept.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)

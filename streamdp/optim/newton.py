@@ -79,13 +79,12 @@ class Round(NamedTuple):
 class Newton(Growing):
     """The sums, the query point and the sequence of batches.
 
-    The first query point is `start` (d,); `project` maps a vector (d,) to the nearest point of the domain. `deviation`
-    is z >= 0, the standard deviation of the noise of a sum, on each coordinate. If `batch` is None, batches grow.
-    If `wide`, Huber's sigma may begin far too large, at half the width of the target's bounds. `scaled` (p,) says
-    which columns may be centred and scaled; if there is any, or `wide`, the model has an intercept. With `follow` a
-    change of the stream is looked for, and with `replans` the sizes of batches begin anew at a change. They cannot if
-    devices know them from the job alone. `shrinks`: whether columns have units of about their spread and the model an
-    intercept; so it is, too, if any are `scaled`. `own` are the columns of what a group has of its own.
+    The first query point is `start` (d,); `project` maps to the domain. `deviation` is z >= 0, the standard deviation
+    of the noise of a sum, on each coordinate. If `batch` is None, batches grow. If `wide`, Huber's sigma may begin far
+    too large, at half the width of the target's bounds. `scaled` (p,) says which columns may be centred and scaled; if
+    there is any, or `wide`, the model has an intercept. With `follow` a change of the stream is looked for, and with
+    `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `shrinks`:
+    whether columns have units of about their spread and the model an intercept; so it is, too, if any are `scaled`.
     """
 
     def __init__(
@@ -157,7 +156,6 @@ class Newton(Growing):
 
     @property
     def estimate(self) -> np.ndarray:
-        """See `BatchSteps.estimate`: the query point."""
         point: np.ndarray = self.state[: self.curvature.parameters]
         return point
 
@@ -177,21 +175,17 @@ class Newton(Growing):
         return self._sums_of(self.state)
 
     def _sums_of(self, state: np.ndarray) -> np.ndarray:
-        """The sums in an array like `state`: a view."""
         return state[self.curvature.size : self.curvature.size + _SUMS]
 
     @property
     def _blocks(self) -> np.ndarray:
-        """The blocks of `change`: a view."""
         return self._blocks_of(self.state)
 
     def _blocks_of(self, state: np.ndarray) -> np.ndarray:
-        """The blocks in an array like `state`: a view."""
         return state[self.curvature.size + _SUMS : self._size].reshape(change.BLOCKS, -1)
 
     @property
     def changes(self) -> int:
-        """How many changes of the stream were noticed."""
         return int(self._sums[_CHANGES])
 
     @property
@@ -203,12 +197,10 @@ class Newton(Growing):
         return int(self._sums[_NOTICED]) or None
 
     def answer(self, least: int = BATCHES) -> Steps | None:
-        """The answer (d,) without shrinkage, with its covariance; None if it is not known. NaN: not that of the scale.
+        """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
 
-        It needs the `least` number of blocks.
-
-        The Hessian that vectors have is above Huber's in the linear part of the loss, by a factor that is known for
-        normal residuals.
+        NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
+        loss, by a factor that is known for normal residuals.
         """
         curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
         weight, noise = self._sums[:_NOTICED].tolist()
@@ -243,7 +235,6 @@ class Newton(Growing):
 
     @property
     def _seen_units(self) -> np.ndarray:
-        """The first units in which columns are seen."""
         return np.array([np.zeros(len(self._scaled)), np.where(self._scaled, 1 / START, 1.0)])
 
     @property

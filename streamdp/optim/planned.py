@@ -13,8 +13,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.ac_sa import Accelerated, Averaged, Phase, Problem, plan
 from streamdp.optim.batch_steps import BatchSteps, Place, Probes
 
-FIRST_EPOCH = 1024
-"""Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
+FIRST_EPOCH = 1024  # records, of a stream of unknown length; each later epoch has twice as many
 
 _MOST_EPOCHS = 50  # the last one has more records than any stream
 
@@ -38,8 +37,7 @@ class Planned(BatchSteps):
         self.sequence = (Accelerated if problem.accelerated else Averaged)(start, project)
         self._records = horizon or FIRST_EPOCH
         self._fixed = batch
-        self.epoch = self.number = 0
-        """The epoch, and the number of its phase."""
+        self.epoch = self.number = 0  # and the number of its phase
         self.plan = self.plan_of(0)
 
     def plan_of(self, epoch: int) -> list[Phase]:
@@ -108,7 +106,6 @@ class Planned(BatchSteps):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def closed(self, records: int) -> int:
-        """See `BatchSteps.closed`: here as many as were planned."""
         return self.batch
 
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
@@ -135,8 +132,7 @@ class Planned(BatchSteps):
 class Rounds(Planned):
     """Steps with the same people in every step: they end after the planned number of steps.
 
-    `run` is the plan: the number of people as batch size, and the number of rounds as steps. The start and `project`
-    are those of `Planned`.
+    `run` is the plan, with the people as batch and the rounds as steps; start and project are those of `Planned`.
     """
 
     def __init__(
@@ -146,7 +142,6 @@ class Rounds(Planned):
         super().__init__(problem, start, project, None, None)
 
     def plan_of(self, epoch: int) -> list[Phase]:
-        """See `Planned.plan_of`: the only epoch has one phase."""
         return [self._run]
 
     @property

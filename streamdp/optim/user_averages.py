@@ -8,10 +8,7 @@ from streamdp.optim.losses import Loss
 
 
 def gradients(spec: np.ndarray, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the gradients (n, d) at one point (d,) of n records: features X (n, p) and encoded targets y (n,).
-
-    `spec` are the loss and the model as numbers for the compiled loops.
-    """
+    """Return the gradients (n, d) at a point (d,) of records X (n, p), y (n,); spec is that of `loops.gradient`."""
     from streamdp.optim import loops
 
     out = np.empty((len(X), len(point)))

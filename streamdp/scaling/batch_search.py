@@ -16,7 +16,6 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 SPREADS = 44
-"""The number of spreads."""
 LEAST_SPREAD = 2 ** ((1 - SPREADS) / 2)
 """The least of them, in units of half the width of the bounds: about 3e-7."""
 _CLEAR = 0.35

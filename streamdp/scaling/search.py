@@ -6,9 +6,7 @@ scaled anew between batches only, and the steps convert their numbers.
 
 Bits see spreads from 1/64 of the range that is searched. So a search for the target that ends with a spread below 1/16
 of its range begins anew, in a range of six spreads to either side of the centre that it found, until the spread is
-large enough or the range is 2^-30 of the bounds. Bounds that fit cost 60 to 240 bits without noise: 281 or more at
-epsilon = 1, and 65 or more at epsilon = 4; bounds ten times as wide cost about one more search. The spread is the unit
-of the target, as in LDP-SGD: the first steps are made for a target of spread 1.
+large enough or the range is 2^-30 of the bounds. Bounds ten times as wide cost about one more search.
 
 Everything here follows from noisy bits and public numbers. It is about accuracy only.
 """
@@ -53,8 +51,7 @@ class UnitSearch:
     - `typical`: the declared centres and spreads to begin with, by column.
     - `bounds`: the bounds in whose units targets are learned; None: they are learned as they come.
     - `private`: whether the centre and the spread of the target are searched.
-    - `keep`: the probability that a bit is the true one.
-    - `intercept`, `outputs`: those of `Units`.
+    - `keep`: the probability that a bit is the true one. `intercept`, `outputs`: those of `Units`.
     """
 
     def __init__(
@@ -79,8 +76,7 @@ class UnitSearch:
         self.bounds, self._intercept, self._outputs = bounds, intercept, outputs
         self.keep, self._information = keep, (2 * keep - 1) ** 2
         self.arrays = begin(table, np.flatnonzero(np.append(scaled, private and bounds is not None)).tolist())
-        self.asked_target = 0
-        """The number of bits about the target."""
+        self.asked_target = 0  # bits about the target
 
     # -- units -------------------------------------------------------------------------------------------------------
 

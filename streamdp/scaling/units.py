@@ -28,14 +28,10 @@ TARGET = """
 class Units(NamedTuple):
     """Centres and slopes of columns, centre and scale of the target, and what targets are clipped to.
 
-    - `columns`: (2, p) centres and slopes.
-    - `centre`, `scale`: those of the target.
-    - `bounds`: the bounds (low, high) of the target; None: there are none.
-    - `intercept`, `outputs`: whether theta has an intercept after the p coefficients of each output, and how many
-      outputs. Huber's scale may follow.
+    Theta has p coefficients, and an intercept or not, for each output; Huber's scale may follow.
     """
 
-    columns: np.ndarray
+    columns: np.ndarray  # (2, p) centres and slopes
     centre: float = 0.0
     scale: float = 1.0
     bounds: Bounds | None = None
@@ -109,8 +105,7 @@ def free_units(
 ) -> dict[str, bool]:
     """What must hold so that theta may be learned in other units, by its name, and whether it does.
 
-    `intercept` and `given_domain` say that there is one, and that a domain is a parameter. A domain, the smoothness and
-    the strong convexity are in units of theta.
+    A given_domain, the smoothness and the strong convexity are in units of theta; an intercept takes in centres.
     """
     return {
         "intercept=True": intercept,

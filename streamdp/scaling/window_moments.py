@@ -20,8 +20,7 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 
-SHARE = 0.1
-"""Of mu^2 of a window, for scaling."""
+SHARE = 0.1  # of mu^2 of a window, for scaling
 ROUNDS = 4
 _WIDTH, _FULL, _LEAST, _KNOWN = 2.0, 0.5, 2.0**-20, 3.5
 
@@ -30,10 +29,9 @@ class Columns(Protocol):
     """The users of a window, as far as scaling asks them."""
 
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
-        """The sums over users of the averages of a (k,), then of a^2 (k,), each user's rounded to a grid; shape (2 k,).
+        """The sums (2 k,) over users of the averages of a, then of a^2, each rounded to a grid, a power of two.
 
-        `columns` (k,) are indices, `table` (2, k) has centres m and scales s, and the grid is a power of two. The sums
-        are not private: overwrite them after use.
+        `columns` (k,) are indices, `table` (2, k) has m and s. The sums are not private: overwrite them after use.
         """
 
 

@@ -13,10 +13,8 @@ import numpy as np
 from streamdp.validation.plan import ERROR
 
 _GAIN, _DECAY = 0.15, 0.6
-PARTS = 16
-"""The intervals in which held-out numbers are counted, to find the constant."""
-REACH = 1.5
-"""The largest distance of the log-odds of a prediction from those of the constant that counts."""
+PARTS = 16  # the intervals in which held-out numbers are counted, to find the constant
+REACH = 1.5  # the largest distance of the log-odds of a prediction from those of the constant that counts
 _NEAR, _SURE = 0.1, 0.02  # of the level of a quantile; of the expected excess of the constant's log loss
 
 

@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
-"""All losses by name."""
 
 
 def loss_for(choice: str | Loss) -> Loss:

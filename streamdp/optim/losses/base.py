@@ -65,9 +65,7 @@ class Loss:
 
     name: ClassVar[str]
     code: ClassVar[int]
-    """Its number among the compiled losses."""
     of_classes: ClassVar[bool] = False
-    """Whether targets are class indices, and not numbers."""
     has_envelope: ClassVar[bool] = False
     """Whether the compiled loops compute the gradient of the Moreau envelope; True for the non-smooth losses."""
     expected_curvature: ClassVar[float] = 1.0
