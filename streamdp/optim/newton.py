@@ -85,6 +85,7 @@ class Newton(Growing):
     there is any, or `wide`, the model has an intercept. With `follow` a change of the stream is looked for, and with
     `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `shrinks`:
     whether columns have units of about their spread and the model an intercept; so it is, too, if any are `scaled`.
+    `own` are the columns of what a group has of its own.
     """
 
     def __init__(
