@@ -66,21 +66,14 @@ class Definition(Settings):
 
     A definition holds no paths and no secrets.
 
-    Parameters
-    ----------
-    schema
-        The declared public schema.
-    model
-        The estimator and its parameters. With `statistics` and no target, only `trust`, `budget`, `batch_size`
-        and `every`.
-    statistics
-        What to estimate, by name, such as `{quantile: 0.5, of: charges, by: region}`; see `Statistics`. If the schema
-        has a target, a model is learned from the same records in the same budget.
-    cap
-        What a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days, late 7
-        days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
-    validation
-        How records answer about the model's error. None: they do not.
+    - `schema`: the declared public schema.
+    - `model`: the estimator and its parameters. With `statistics` and no target, only `trust`, `budget`, `batch_size`
+      and `every`.
+    - `statistics`: what to estimate, by name, such as `{quantile: 0.5, of: charges, by: region}`; see `Statistics`. If
+      the schema has a target, a model is learned from the same records in the same budget.
+    - `cap`: what a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days,
+      late 7 days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
+    - `validation`: how records answer about the model's error. None: they do not.
     """
 
     schema_: SchemaConfig = Field(alias="schema")
@@ -264,7 +257,6 @@ class Definition(Settings):
         return estimator
 
     def _build_model(self, ledger: Ledger | None, budget: Budget | str) -> Estimator:
-        """The model, whose records spend a budget on it."""
         model = self.model
         build: Any = model.kind
         known = signature(build).parameters.keys()
@@ -316,7 +308,6 @@ class StoredDefinition(Definition):
     losses: int | None = None  # how often a loss of commits was accepted; None: never
 
     def text(self) -> str:
-        """See `Definition.text`."""
         changed = self.earlier or self.losses or self.former
         return self.model_dump_json(by_alias=True, exclude_none=True) if changed else super().text()
 

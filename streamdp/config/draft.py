@@ -250,7 +250,6 @@ def _line(name: str, declared: str, key: str, missing: str | None) -> str:
 
 
 def _bounds(column: DraftColumn) -> str:
-    """The least and the largest value, rounded outward to three digits of their distance."""
     values = column.present.str.strip_chars().cast(pl.Float64).to_numpy()
     low, high = float(values.min()), float(values.max())
     step = 10.0 ** (math.floor(math.log10((high - low) or abs(low) or 1.0)) - 2)

@@ -81,30 +81,19 @@ def _names(value: Any) -> Any:
 class FileSourceConfig(BadRecordsConfig):
     r"""Files, one after another, or standard input. See `connectors.files` and `connectors.tables`.
 
-    Parameters
-    ----------
-    type
-        The format of the files; CSV and JSONL files may be packed by gzip, Zstandard, bzip2 or xz.
-    path
-        The file, or `-` for standard input; a list of files; or a folder: its files with an ending of the type, in the
-        order of their names. Files may be added at the end. For `type: parquet`, an address in an object store, such as
-        `s3://BUCKET/FOLDER/` or `gs://BUCKET/FILE.parquet`, whose credentials come from the environment.
-    follow
-        Whether to wait for more records at the end of the file.
-    delimiter
-        The character between the fields of a CSV file. None: a tab if its name ends in `.tsv`, else a comma. The text
-        `\t` means a tab.
-    encoding
-        The encoding of CSV and JSONL files, such as `latin-1`, `cp1252` or `utf-16`. None: UTF-8.
-    skip_lines
-        How many lines to pass over before the header, or before the first object.
-    comment
-        Lines that begin with this text are passed over. No quoted field may have such a line.
-    decimal, thousands
-        How numbers are written in a CSV file: the decimal mark, and what is between groups of three digits, if
-        anything.
-    max_bad_share, dead_letters, keep_payload
-        See `BadRecordsConfig`.
+    - `type`: the format of the files; CSV and JSONL files may be packed by gzip, Zstandard, bzip2 or xz.
+    - `path`: the file, or `-` for standard input; a list of files; or a folder: its files with an ending of the type,
+      in the order of their names. Files may be added at the end. For `type: parquet`, an address in an object store,
+      such as `s3://BUCKET/FOLDER/` or `gs://BUCKET/FILE.parquet`, whose credentials come from the environment.
+    - `follow`: whether to wait for more records at the end of the file.
+    - `delimiter`: the character between the fields of a CSV file. None: a tab if its name ends in `.tsv`, else a comma.
+      The text `\t` means a tab.
+    - `encoding`: the encoding of CSV and JSONL files, such as `latin-1`, `cp1252` or `utf-16`. None: UTF-8.
+    - `skip_lines`: how many lines to pass over before the header, or before the first object.
+    - `comment`: lines that begin with this text are passed over. No quoted field may have such a line.
+    - `decimal`, `thousands`: how numbers are written in a CSV file: the decimal mark, and what is between groups of
+      three digits, if anything.
+    - `max_bad_share`, `dead_letters`, `keep_payload`: see `BadRecordsConfig`.
     """
 
     type: FileType = "csv"

@@ -45,18 +45,14 @@ class CallsConfig(DeadLettersConfig):
     @property
     def most_shards(self) -> int:
         """How many services may learn the job at the same time."""
-        found: int = getattr(self, "shards", 1)
-        return found
+        return getattr(self, "shards", 1)
 
 
 class HTTPSourceConfig(CallsConfig):
     """Records and reports that come by requests to `streamdp serve`. See `CallsConfig` for the other settings.
 
-    Parameters
-    ----------
-    shards
-        How many services may learn the job at the same time, if its store is on a server. Each has a shard of its own,
-        and the model is their average. Further services wait for a shard.
+    - `shards`: how many services may learn the job at the same time, if its store is on a server. Each has a shard of
+      its own, and the model is their average. Further services wait for a shard.
     """
 
     type: Literal["http"]
@@ -87,12 +83,7 @@ class ReportsSourceConfig(CallsConfig, KafkaClientConfig):
 class TokenConfig(Settings):
     """A bearer token of the service, as its digest.
 
-    Parameters
-    ----------
-    sha256
-        The SHA-256 of the token, in hexadecimal.
-    scopes
-        What the token allows.
+    - `sha256`: the SHA-256 of the token, in hexadecimal.
     """
 
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -102,12 +93,9 @@ class TokenConfig(Settings):
 class ServiceConfig(Settings):
     """Who may use a job over HTTP.
 
-    Parameters
-    ----------
-    tokens
-        The tokens of this job. Without tokens, here or in STREAMDP_TOKENS, the service listens on loopback only.
-    origins
-        The origins of web pages that may use the job (CORS), such as `https://example.org`.
+    - `tokens`: the tokens of this job. Without tokens, here or in STREAMDP_TOKENS, the service listens on loopback
+      only.
+    - `origins`: the origins of web pages that may use the job (CORS), such as `https://example.org`.
     """
 
     tokens: tuple[TokenConfig, ...] = ()

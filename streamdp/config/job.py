@@ -61,10 +61,8 @@ NOTHING = Accepted()
 class CommitConfig(Settings):
     """How often the job commits.
 
-    Parameters
-    ----------
-    records, seconds
-        Commit after this many records, or after this many seconds with at least one record, whichever is first.
+    - `records`, `seconds`: commit after this many records, or after this many seconds with at least one record,
+      whichever is first.
     """
 
     records: int = Field(default=COMMIT_RECORDS, ge=1)
@@ -112,29 +110,15 @@ SourceConfig = Annotated[
 class JobConfig(Definition):
     """A complete job configuration, the content of a `job.yaml`.
 
-    Parameters
-    ----------
-    schema, model, cap, validation
-        See `Definition`.
-    job
-        The name of the job.
-    expected_records
-        About how many records there will be, a public number; delta is below its inverse.
-    source
-        Where the records come from.
-    store
-        The path of the store's file, or the URL of a PostgreSQL database. Jobs that share people share it, so that the
-        cap holds over all of them. Default: `<job>.db`.
-    commit
-        How often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins as soon
-        as no request waits to be learned; for trust process or shuffler it is 2, and ends the open batch.
-    publish
-        Where the committed model or its statistics are published: a JSON file that is replaced after every commit, a
-        sink, or a list of them. None: nowhere.
-    holdout
-        A public file with records to measure the model on. None: no measures.
-    service
-        Who may use the job over HTTP (`streamdp serve`).
+    - `schema`, `model`, `cap`, `validation`: see `Definition`.
+    - `expected_records`: about how many records there will be, a public number; delta is below its inverse.
+    - `store`: the path of the store's file, or the URL of a PostgreSQL database. Jobs that share people share it, so
+      that the cap holds over all of them. Default: `<job>.db`.
+    - `commit`: how often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins
+      as soon as no request waits to be learned; for trust process or shuffler it is 2, and ends the open batch.
+    - `publish`: where the committed model or its statistics are published: a JSON file that is replaced after every
+      commit, a sink, or a list of them. None: nowhere.
+    - `holdout`: a public file with records to measure the model on. None: no measures.
     """
 
     job: str = Field(min_length=1)

@@ -30,13 +30,9 @@ _AT_ONCE = 500  # messages in memory, which may be large
 class KafkaClientConfig(SourceOptions):
     """How to connect to the brokers.
 
-    Parameters
-    ----------
-    brokers
-        `host:port[,host:port]`. None: the value of the environment variable STREAMDP_KAFKA.
-    options
-        Options of `kafka.KafkaConsumer`, also for `client: confluent`. A value may be `{env: NAME}` or `{file: PATH}`;
-        a password must be.
+    - `brokers`: `host:port[,host:port]`. None: the value of the environment variable STREAMDP_KAFKA.
+    - `options`: options of `kafka.KafkaConsumer`, also for `client: confluent`. A value may be `{env: NAME}` or `{file:
+      PATH}`; a password must be.
     """
 
     brokers: str | None = None
@@ -58,14 +54,9 @@ class KafkaClientConfig(SourceOptions):
 class SchemaRegistryConfig(Settings):
     """A schema registry that has the HTTP API of Confluent's, and a user of it. See `connectors.schemaregistry`.
 
-    Parameters
-    ----------
-    url
-        The address under which it has `/schemas/ids/{id}`.
-    user
-        The name for basic authentication. None: no authentication.
-    password
-        `{env: NAME}` or `{file: PATH}`.
+    - `url`: the address under which it has `/schemas/ids/{id}`.
+    - `user`: the name for basic authentication. None: no authentication.
+    - `password`: `{env: NAME}` or `{file: PATH}`.
     """
 
     url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@?#]*)?$")
@@ -76,44 +67,29 @@ class SchemaRegistryConfig(Settings):
 class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
     """A topic of JSON or Avro messages that a group of workers reads. See `connectors.kafka`.
 
-    Parameters
-    ----------
-    brokers, options
-        See `KafkaClientConfig`.
-    topic
-        The topic.
-    client
-        What reads the messages: `kafka-python`, or `confluent`, which is several times as fast (extra `kafka-fast`).
-    group
-        The consumer group. None: `streamdp-<job>`.
-    subject_from
-        Where the subject is: in the message's `key`, or in the `value`, in the field that `schema.subject` names.
-    start
-        Where a partition without a commit begins.
-    on_missing
-        What to do if the broker no longer has the next offset: `stop`, or continue at the `earliest` or `latest` one.
-    max_bad_share, dead_letters, keep_payload
-        See `BadRecordsConfig`. The messages before the first commit decide.
-    max_bad_in_a_row
-        Stop if more consecutive messages of one partition are bad. None: no limit.
-    dead_letter_topic
-        A topic for dead letters, in place of a file.
-    publish_topic
-        A compacted topic for the committed snapshots. None: they are not published.
-    format
-        How values are encoded.
-    json_framing
-        What precedes a JSON value: nothing, or the 5 bytes that Confluent's serializers write. See
-        `connectors.jsonrows`.
-    schemas
-        The .avsc files of the schemas that framed Avro values and keys were written with: a mapping of schema ids to
-        paths, or a folder with `<id>.avsc` files. They are read at the start.
-    schema_registry
-        The registry that has these schemas: its URL, or a mapping as `SchemaRegistryConfig` describes.
-    avro_schema
-        The .avsc file of the schema that the job expects. Framed values of other schemas are resolved to it; None: each
-        is read by its own. Without `schemas` and `schema_registry`, values have no frame, and all have this schema. See
-        `connectors.avrorows`.
+    - `brokers`, `options`: see `KafkaClientConfig`.
+    - `client`: what reads the messages: `kafka-python`, or `confluent`, which is several times as fast (extra
+      `kafka-fast`).
+    - `group`: the consumer group. None: `streamdp-<job>`.
+    - `subject_from`: where the subject is: in the message's `key`, or in the `value`, in the field that
+      `schema.subject` names.
+    - `start`: where a partition without a commit begins.
+    - `on_missing`: what to do if the broker no longer has the next offset: `stop`, or continue at the `earliest` or
+      `latest` one.
+    - `max_bad_share`, `dead_letters`, `keep_payload`: see `BadRecordsConfig`. The messages before the first commit
+      decide.
+    - `max_bad_in_a_row`: stop if more consecutive messages of one partition are bad. None: no limit.
+    - `dead_letter_topic`: a topic for dead letters, in place of a file.
+    - `publish_topic`: a compacted topic for the committed snapshots. None: they are not published.
+    - `format`: how values are encoded.
+    - `json_framing`: what precedes a JSON value: nothing, or the 5 bytes that Confluent's serializers write. See
+      `connectors.jsonrows`.
+    - `schemas`: the .avsc files of the schemas that framed Avro values and keys were written with: a mapping of schema
+      ids to paths, or a folder with `<id>.avsc` files. They are read at the start.
+    - `schema_registry`: the registry that has these schemas: its URL, or a mapping as `SchemaRegistryConfig` describes.
+    - `avro_schema`: the .avsc file of the schema that the job expects. Framed values of other schemas are resolved to
+      it; None: each is read by its own. Without `schemas` and `schema_registry`, values have no frame, and all have
+      this schema. See `connectors.avrorows`.
     """
 
     type: Literal["kafka"]

@@ -28,12 +28,8 @@ BudgetText = Annotated[str, BeforeValidator(lambda value: str(parse_budget(value
 class DomainConfig(Settings):
     """The set of allowed parameters theta. Exactly one of the two fields is set.
 
-    Parameters
-    ----------
-    ball
-        The radius of an L2 ball around 0.
-    box
-        The bounds (low, high) of every coordinate.
+    - `ball`: the radius of an L2 ball around 0.
+    - `box`: the bounds (low, high) of every coordinate.
     """
 
     ball: float | None = None
@@ -56,31 +52,20 @@ class DomainConfig(Settings):
 class ModelConfig(Settings):
     """The estimator and its parameters.
 
-    Parameters
-    ----------
-    trust
-        Who may see the raw records while they are processed: `nobody`, `process` (this process, and nothing stays),
-        `window` (this process, for a window of people) or `shuffler`. It chooses the estimator. Default, without an
-        estimator: `window` for files and tables, `process` for Kafka, `nobody` for requests and devices.
-    estimator
-        The name of a public estimator class, in place of `trust`. The parameters that are not listed here have the name
-        and the meaning that they have in its constructor. Parameters that are not set take the defaults of the
-        constructor.
-    loss
-        The name of a loss, or a mapping with `name` and the parameters of the loss.
-    budget
-        What a record may spend. Default: `eps=1`. If the estimator needs a delta, and none is given, it is 1e-8, or
-        below 1 / n if the job declares `expected_records`.
-    domain
-        The set of allowed parameters theta.
-    share
-        With `statistics` beside the model, its share of the budget relative to theirs; default 1.
-    seed
-        For tests only: a model with a seed is not private. A job with a seed is refused unless the environment has
-        `STREAMDP_TEST_SEEDS=1`.
-    cohort
-        `{people: n, rounds: T}`, with a source of type: shuffle: the same n people answer in each of T rounds. Without
-        `rounds`, T is planned.
+    - `trust`: who may see the raw records while they are processed: `nobody`, `process` (this process, and nothing
+      stays), `window` (this process, for a window of people) or `shuffler`. It chooses the estimator. Default, without
+      an estimator: `window` for files and tables, `process` for Kafka, `nobody` for requests and devices.
+    - `estimator`: the name of a public estimator class, in place of `trust`. The parameters that are not listed here
+      have the name and the meaning that they have in its constructor. Parameters that are not set take the defaults of
+      the constructor.
+    - `loss`: the name of a loss, or a mapping with `name` and the parameters of the loss.
+    - `budget`: what a record may spend. Default: `eps=1`. If the estimator needs a delta, and none is given, it is
+      1e-8, or below 1 / n if the job declares `expected_records`.
+    - `share`: with `statistics` beside the model, its share of the budget relative to theirs; default 1.
+    - `seed`: for tests only: a model with a seed is not private. A job with a seed is refused unless the environment
+      has `STREAMDP_TEST_SEEDS=1`.
+    - `cohort`: `{people: n, rounds: T}`, with a source of type: shuffle: the same n people answer in each of T rounds.
+      Without `rounds`, T is planned.
     """
 
     trust: Trust | None = None
@@ -149,15 +134,10 @@ class ModelConfig(Settings):
 class ValidationConfig(Settings):
     """How records answer about the model's error before they are learned. One of `share` and `budget` is set.
 
-    Parameters
-    ----------
-    share
-        The share of the records that answer in place of a gradient, with their whole budget; at most 0.5.
-    budget
-        What each record spends on its answer beside `model.budget`, such as `eps=0.5`. A cap counts both.
-    bound
-        For numbers: the largest distance of target and prediction that counts, in the unit of the target column.
-        Default: 2.5 times the scale of the target if that is learned privately; at most half the width of its bounds.
+    - `share`: the share of the records that answer in place of a gradient, with their whole budget; at most 0.5.
+    - `budget`: what each record spends on its answer beside `model.budget`, such as `eps=0.5`. A cap counts both.
+    - `bound`: for numbers: the largest distance of target and prediction that counts, in the unit of the target column.
+      Default: 2.5 times the scale of the target if that is learned privately; at most half the width of its bounds.
     """
 
     share: float | None = None

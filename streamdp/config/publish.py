@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 class TableConfig(Settings):
     """A table of a PostgreSQL database, with each commit once. See `connectors.sinks.TableSink`.
 
-    Parameters
-    ----------
-    url
-        The database, `postgresql://USER@HOST/DATABASE`, as PostgreSQL's own clients write it.
-    table
-        The name of the table, with its schema and a dot in front or without. It is created if it does not exist.
-    password
-        `{env: NAME}` or `{file: PATH}`. None: as PostgreSQL's own clients find it.
+    - `url`: the database, `postgresql://USER@HOST/DATABASE`, as PostgreSQL's own clients write it.
+    - `table`: the name of the table, with its schema and a dot in front or without. It is created if it does not exist.
+    - `password`: `{env: NAME}` or `{file: PATH}`. None: as PostgreSQL's own clients find it.
     """
 
     type: Literal["postgresql"]
@@ -50,12 +45,7 @@ class TableConfig(Settings):
 class TopicConfig(KafkaClientConfig):
     """A topic of Kafka, which may be compacted: the key is the job. See `connectors.sinks.TopicSink`.
 
-    Parameters
-    ----------
-    brokers, options
-        See `KafkaClientConfig`.
-    topic
-        The topic.
+    - `brokers`, `options`: see `KafkaClientConfig`.
     """
 
     type: Literal["kafka"]
@@ -76,12 +66,8 @@ class TopicConfig(KafkaClientConfig):
 class WebhookConfig(Settings):
     """An address that gets each published commit by POST. See `connectors.sinks.WebhookSink`.
 
-    Parameters
-    ----------
-    url
-        The address. Nothing follows its redirections.
-    token
-        `{env: NAME}` or `{file: PATH}` of a bearer token. None: no authentication.
+    - `url`: the address. Nothing follows its redirections.
+    - `token`: `{env: NAME}` or `{file: PATH}` of a bearer token. None: no authentication.
     """
 
     type: Literal["webhook"]

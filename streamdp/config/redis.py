@@ -16,20 +16,12 @@ if TYPE_CHECKING:
 class RedisSourceConfig(BadRecordsConfig):
     """A stream of Redis 7 or later, of which one run learns. Needs the extra `redis`. See `connectors.redis`.
 
-    Parameters
-    ----------
-    url
-        `redis://HOST:PORT/DATABASE`, or `rediss://` for TLS.
-    stream
-        The name of the stream.
-    user
-        The user of the server. None: its default user.
-    password
-        `{env: NAME}` or `{file: PATH}`. None: no authentication.
-    follow
-        Whether to wait for more entries at the end of the stream.
-    max_bad_share, dead_letters, keep_payload
-        See `BadRecordsConfig`. The position of an entry in `dead_letters` is its number in the stream.
+    - `url`: `redis://HOST:PORT/DATABASE`, or `rediss://` for TLS.
+    - `user`: the user of the server. None: its default user.
+    - `password`: `{env: NAME}` or `{file: PATH}`. None: no authentication.
+    - `follow`: whether to wait for more entries at the end of the stream.
+    - `max_bad_share`, `dead_letters`, `keep_payload`: see `BadRecordsConfig`. The position of an entry in
+      `dead_letters` is its number in the stream.
     """
 
     type: Literal["redis"]

@@ -53,21 +53,12 @@ class DescribedConfig(Settings):
 class TargetConfig(DescribedConfig):
     """The column to predict: one of `classes`, or a number. It may have `label`, `unit` and `help`.
 
-    Parameters
-    ----------
-    column
-        The name of the column.
-    classes
-        The labels, at least two. None: the target is a number.
-    bounds
-        The public bounds (low, high) of a number. Values outside are clipped to them.
-    scale
-        A public constant. A number is divided by it before learning. With `bounds`, an estimator that scales privately
-        needs none.
-    decimal
-        As for a feature.
-    transform
-        `log`: the natural log of a number with bounds above 0 is learned. A prediction is then a median.
+    - `classes`: the labels, at least two. None: the target is a number.
+    - `bounds`: the public bounds (low, high) of a number. Values outside are clipped to them.
+    - `scale`: a public constant. A number is divided by it before learning. With `bounds`, an estimator that scales
+      privately needs none.
+    - `decimal`: as for a feature.
+    - `transform`: `log`: the natural log of a number with bounds above 0 is learned. A prediction is then a median.
     """
 
     column: str
@@ -94,47 +85,28 @@ class FeatureConfig(DescribedConfig):
 
     It has one of bounds, categories, bins, cyclic, hash, text and product. It may have `label`, `unit` and `help`.
 
-    Parameters
-    ----------
-    bounds
-        The public bounds (low, high) of a number. Values outside are clipped to them.
-    categories
-        The public categories of a text.
-    transform
-        What is learned of a number with bounds: `log`, `asinh`, or a mapping: `asinh: SCALE` is asinh(value / SCALE),
-        `power: EXPONENT` is value^EXPONENT.
-    knots
-        Between its bounds, the effect of a number is linear between these knots, and bends at them.
-    bins
-        The edges of the bins of a number, increasing. Each bin but the lowest has a weight of its own.
-    cyclic
-        For a number on a circle: its period, or the part of a date that it is. Sine and cosine are learned.
-    hash
-        Into how many buckets a text is hashed, by FNV-1a of 32 bits.
-    text
-        How many bytes are kept of a text of an open domain, 1 to 64: for heavy hitters in a job without a target.
-    product
-        The names of other features; the products of their columns are learned. Nothing else is declared of it.
-    per
-        For categories: each is a group with effects of its own, beside those that all share, of all other features
-        (true), or of those that are named. Gaps and other values with a category have the shared effects.
-    typical
-        The centre and the spread of most values, from public knowledge: where scaling begins. None: not known.
-    column
-        The raw column, or a path with dots in nested JSON. None: the name of the feature.
-    part
-        The part of a date or time that is the value, as a number or as one of the categories.
-    format
-        How dates are written, in the notation of `strftime`; or `days` (as Avro's dates), `seconds`, `milliseconds` or
-        `microseconds`, a number since 1970 (UTC). None: ISO 8601.
-    decimal
-        For decimals as Kafka Connect and Debezium write them in JSON, in base64: the number of decimal places, which is
-        the scale of the database's column. Other values are dead letters.
-    missing
-        What a missing value means. `drop`, the default: the record is left out, which is public. `zero`: the number 0,
-        or the first category. `typical`: the typical centre. `category`: a category of its own.
-    other
-        Whether texts that are not declared are one category of their own. Otherwise their records are left out.
+    - `bounds`: the public bounds (low, high) of a number. Values outside are clipped to them.
+    - `categories`: the public categories of a text.
+    - `transform`: what is learned of a number with bounds: `log`, `asinh`, or a mapping: `asinh: SCALE` is asinh(value
+      / SCALE), `power: EXPONENT` is value^EXPONENT.
+    - `knots`: between its bounds, the effect of a number is linear between these knots, and bends at them.
+    - `bins`: the edges of the bins of a number, increasing. Each bin but the lowest has a weight of its own.
+    - `cyclic`: for a number on a circle: its period, or the part of a date that it is. Sine and cosine are learned.
+    - `hash`: into how many buckets a text is hashed, by FNV-1a of 32 bits.
+    - `text`: how many bytes are kept of a text of an open domain, 1 to 64: for heavy hitters in a job without a target.
+    - `product`: the names of other features; the products of their columns are learned. Nothing else is declared of it.
+    - `per`: for categories: each is a group with effects of its own, beside those that all share, of all other features
+      (true), or of those that are named. Gaps and other values with a category have the shared effects.
+    - `typical`: the centre and the spread of most values, from public knowledge: where scaling begins. None: not known.
+    - `column`: the raw column, or a path with dots in nested JSON. None: the name of the feature.
+    - `part`: the part of a date or time that is the value, as a number or as one of the categories.
+    - `format`: how dates are written, in the notation of `strftime`; or `days` (as Avro's dates), `seconds`,
+      `milliseconds` or `microseconds`, a number since 1970 (UTC). None: ISO 8601.
+    - `decimal`: for decimals as Kafka Connect and Debezium write them in JSON, in base64: the number of decimal places,
+      which is the scale of the database's column. Other values are dead letters.
+    - `missing`: what a missing value means. `drop`, the default: the record is left out, which is public. `zero`: the
+      number 0, or the first category. `typical`: the typical centre. `category`: a category of its own.
+    - `other`: whether texts that are not declared are one category of their own. Otherwise their records are left out.
     """
 
     bounds: tuple[float, float] | None = None
@@ -181,13 +153,8 @@ class SubjectConfig(DescribedConfig):
 
     It may have `label`, `unit` and `help`.
 
-    Parameters
-    ----------
-    column
-        The name of the column.
-    type
-        `text`: each text in Unicode's form NFC is a person. `integer`: a whole number is a person; 7, +7 and 007 are
-        one, and other values are dead letters.
+    - `type`: `text`: each text in Unicode's form NFC is a person. `integer`: a whole number is a person; 7, +7 and 007
+      are one, and other values are dead letters.
     """
 
     column: str
@@ -197,13 +164,8 @@ class SubjectConfig(DescribedConfig):
 class TimeConfig(Settings):
     """The column with the time of a record, for a cap that renews.
 
-    Parameters
-    ----------
-    column
-        The name of the column.
-    unit
-        `iso`: text in ISO 8601, as 2026-11-22T16:05:00+01:00; without an offset it is UTC. `seconds`,
-        `milliseconds`, `microseconds`: a number since 1970 (UTC). Other values are dead letters.
+    - `unit`: `iso`: text in ISO 8601, as 2026-11-22T16:05:00+01:00; without an offset it is UTC. `seconds`,
+      `milliseconds`, `microseconds`: a number since 1970 (UTC). Other values are dead letters.
     """
 
     column: str
@@ -213,24 +175,16 @@ class TimeConfig(Settings):
 class SchemaConfig(Settings):
     """The declared public schema.
 
-    Parameters
-    ----------
-    features
-        For each feature, its bounds [low, high], the list of its categories, or a mapping as `FeatureConfig` describes.
-        A category that is absent from the stream for a long time loses its weight, because noise is added
-        to each weight at each record.
-    target
-        The column to predict. Statistics have none.
-    subject
-        The column that identifies the person of a record, of type text; or a mapping with `column` and `type`. None:
-        records have no subject.
-    budget
-        The column with the amount that a record may spend. None: every record spends `model.budget`.
-    time
-        The column with the time of a record, by which a cap that renews counts it. None: the moment at which it is
-        learned.
-    missing_values
-        Texts that mean a missing value in features and target, beside the empty text, such as NA.
+    - `features`: for each feature, its bounds [low, high], the list of its categories, or a mapping as `FeatureConfig`
+      describes. A category that is absent from the stream for a long time loses its weight, because noise is added to
+      each weight at each record.
+    - `target`: the column to predict. Statistics have none.
+    - `subject`: the column that identifies the person of a record, of type text; or a mapping with `column` and `type`.
+      None: records have no subject.
+    - `budget`: the column with the amount that a record may spend. None: every record spends `model.budget`.
+    - `time`: the column with the time of a record, by which a cap that renews counts it. None: the moment at which it
+      is learned.
+    - `missing_values`: texts that mean a missing value in features and target, beside the empty text, such as NA.
     """
 
     features: dict[str, Declared] = Field(min_length=1)

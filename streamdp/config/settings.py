@@ -46,13 +46,9 @@ class DeadLettersConfig(Settings):
 class BadRecordsConfig(DeadLettersConfig):
     """Bad records: the share that stops a run, and what is kept of them. See `DeadLettersConfig`.
 
-    Parameters
-    ----------
-    max_bad_share
-        Stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first records decide before
-        anything is spent. None: no limit.
-    keep_payload
-        Whether dead letters hold the raw bad records, which are personal data.
+    - `max_bad_share`: stop if the share of records that do not fit the schema, from 0 to 1, is larger. The first
+      records decide before anything is spent. None: no limit.
+    - `keep_payload`: whether dead letters hold the raw bad records, which are personal data.
     """
 
     max_bad_share: float | None = Field(default=BAD_SHARE, ge=0, le=1)

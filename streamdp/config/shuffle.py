@@ -17,22 +17,13 @@ class ShuffleSourceConfig(KafkaClientConfig):
     a batch `wait_seconds` after the first answer, if at least this share of the devices has answered. The share is
     part of the promise to the devices: all parties must use the same value, and it cannot change later.
 
-    Parameters
-    ----------
-    brokers, options
-        See `KafkaClientConfig`.
-    points
-        The topic from the learner to the devices.
-    messages
-        The topic from the devices to the shuffler.
-    shuffled
-        The topic from the shuffler to the learner.
-    minimum_share
-        See above; above 0 and at most 1.
-    wait_seconds
-        See above; set if and only if `minimum_share` is below 1.
-    shuffler_store
-        The file of the shuffler's store. None: `<job>-shuffler.db`.
+    - `brokers`, `options`: see `KafkaClientConfig`.
+    - `points`: the topic from the learner to the devices.
+    - `messages`: the topic from the devices to the shuffler.
+    - `shuffled`: the topic from the shuffler to the learner.
+    - `minimum_share`: see above; above 0 and at most 1.
+    - `wait_seconds`: see above; set if and only if `minimum_share` is below 1.
+    - `shuffler_store`: the file of the shuffler's store. None: `<job>-shuffler.db`.
     """
 
     type: Literal["shuffle"]

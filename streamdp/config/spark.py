@@ -13,12 +13,8 @@ from streamdp.runtime.defaults import BAD_SHARE
 class TriggerConfig(Settings):
     """When a stream takes its next batch; a trigger of Spark. At most one of them.
 
-    Parameters
-    ----------
-    processing_time
-        As often as this, such as `10 seconds`. By default as soon as the last batch is committed.
-    available_now
-        Take all that is there now, in several batches, and stop.
+    - `processing_time`: as often as this, such as `10 seconds`. By default as soon as the last batch is committed.
+    - `available_now`: take all that is there now, in several batches, and stop.
     """
 
     processing_time: str | None = None
@@ -39,29 +35,18 @@ class TriggerConfig(Settings):
 class SparkSourceConfig(SourceOptions):
     """What Spark reads. A program that has a DataFrame needs `shards` only.
 
-    Parameters
-    ----------
-    max_bad_share
-        Stop a job that has learned nothing, before anything is spent, if a larger share, from 0 to 1, of its first
-        batch does not fit the schema. None: no limit.
-    options
-        Options of Spark's reader. A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
-    format
-        The format of Spark's reader, such as `parquet`, `csv`, `json` or `kafka`. None: a program gives a DataFrame.
-    path
-        The file or folder to read. None if the format needs no path.
-    stream
-        Whether to read as a stream, in batches, until it is stopped.
-    checkpoint
-        The folder where Spark notes which batches it has read; for a stream.
-    trigger
-        When a stream takes its next batch.
-    shards
-        How many models are learned side by side; the model is their average. None: as many as the store has, and for a
-        new store the default parallelism of the cluster.
-    subject_from
-        With `format: kafka`: whether the subject is the message's `key`, or in the `value`, in the field that
-        `schema.subject` names.
+    - `max_bad_share`: stop a job that has learned nothing, before anything is spent, if a larger share, from 0 to 1, of
+      its first batch does not fit the schema. None: no limit.
+    - `options`: options of Spark's reader. A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
+    - `format`: the format of Spark's reader, such as `parquet`, `csv`, `json` or `kafka`. None: a program gives a
+      DataFrame.
+    - `path`: the file or folder to read. None if the format needs no path.
+    - `stream`: whether to read as a stream, in batches, until it is stopped.
+    - `checkpoint`: the folder where Spark notes which batches it has read; for a stream.
+    - `shards`: how many models are learned side by side; the model is their average. None: as many as the store has,
+      and for a new store the default parallelism of the cluster.
+    - `subject_from`: with `format: kafka`: whether the subject is the message's `key`, or in the `value`, in the field
+      that `schema.subject` names.
     """
 
     type: Literal["spark"]
