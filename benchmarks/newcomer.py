@@ -37,7 +37,7 @@ from examples.flights import fitted
 from streamdp.cli.main import run_command
 from streamdp.config.draft import text
 from streamdp.config.job import load_config
-from streamdp.data.datasets import LATE_MINUTES, _read_flights
+from streamdp.datasets import LATE_MINUTES, _read_flights
 from streamdp.serving.publish import committed
 
 PAGE = Path(__file__).with_name("newcomer.md")

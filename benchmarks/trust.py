@@ -27,8 +27,8 @@ from benchmarks.shared.flights import COLUMNS, fitted
 from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, table
 from benchmarks.shared.real_data import JOBS, read
 from benchmarks.shared.simulation import SIGMA, expected_huber
+from streamdp import datasets
 from streamdp.config.job import JobConfig, make_config
-from streamdp.data import datasets
 from streamdp.data.records import Position
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, TooFewUsersError

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.learning import judged
 from benchmarks.shared.pages import command, table
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.optim.planner import asymptotic_variance
 from studies.theory import PAPER, Case
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.shared.pages import command, rough, table
 from benchmarks.shared.pictures import sheet
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Softmax
 from studies.figures_ldp import ALPHAS, MU, STYLES, Measure, Study, lines, walk_name

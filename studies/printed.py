@@ -20,9 +20,9 @@ from scipy.special import expit
 
 from benchmarks.shared.pages import command, mean_and_error, scientific, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
+from streamdp import datasets
 from streamdp.aggregation.concentrated_mean import ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
-from streamdp.data import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier
 from streamdp.estimators.pan import PanPrivateClassifier
 from streamdp.optim.ac_sa import Accelerated, Averaged

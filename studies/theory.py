@@ -20,7 +20,7 @@ from scipy.stats import chi2, norm
 from benchmarks.shared.pages import NOISE, command, mean_and_error, pm, short, table
 from benchmarks.shared.pictures import COLOURS, MARKERS, sheet
 from benchmarks.shared.simulation import SIGMA
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.domains import Box, Domain
 from streamdp.optim.losses import Huber, Logistic, Loss

@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
 
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.optim.losses import Huber
 
 SIGMA = 2.0  # of the noise in y

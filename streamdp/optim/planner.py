@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtri
 
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.errors import ConfigError
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, loss_for
 from streamdp.privacy.guarantees import Budget, parse_budget

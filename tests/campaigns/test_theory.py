@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDRegressor
 from streamdp.optim.domains import Box
 from streamdp.optim.losses import Huber

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from streamdp.data import datasets
+from streamdp import datasets
 from streamdp.errors import ConfigError
 
 SIX_SIGMA = 6.0  # two-sided normal tail: 2e-9 a check
