@@ -45,13 +45,6 @@ class Format(Header):
         self.tables.create_all(connection, tables, checkfirst=False)
 
 
-class Lock(Protocol):
-    """The right to write, held until `release` or until the process dies."""
-
-    def release(self) -> None:
-        """Give the lock up."""
-
-
 class Database(Protocol):
     """The tables of any number of jobs, in a file or in a schema of a server; used by one of them."""
 
@@ -67,10 +60,11 @@ class Database(Protocol):
     key_file: str | None
     """The path of the subject key beside the database; None if the database is on a server."""
 
-    def lock(self, shared: bool) -> Lock:
+    def lock(self, shared: bool) -> Callable[[], None]:
         """Take the lock that a writer of the job needs, which other workers of the job may hold too if it is `shared`.
 
-        Raises `StoreBusyError` if another holder excludes this one.
+        Return what gives it up, as the end of the process does. Raises `StoreBusyError` if another holder excludes this
+        one.
         """
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:

@@ -11,8 +11,6 @@ class NoPool(NullPool):
     """As `NullPool`, but an interrupt while a connection is closed is not logged: it is no fault of the connection."""
 
 
-def _is_fault(record: logging.LogRecord) -> bool:
-    return record.exc_info is None or isinstance(record.exc_info[1], Exception)
-
-
-logging.getLogger(f"{NoPool.__module__}.{NoPool.__qualname__}").addFilter(_is_fault)
+logging.getLogger(f"{NoPool.__module__}.{NoPool.__qualname__}").addFilter(
+    lambda record: record.exc_info is None or isinstance(record.exc_info[1], Exception)
+)

@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.schema import CreateSchema
 
-from streamdp.database.interface import Database, Format, Lock
+from streamdp.database.interface import Database, Format
 from streamdp.database.pool import NoPool
 from streamdp.errors import (
     ConfigError,
@@ -65,8 +65,8 @@ _WHY = (
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
-class PostgresLock(Lock):
-    """An advisory lock of a database session: PostgreSQL releases it when the session ends.
+def take_lock(engine: Engine, job: str, name: str, shared: bool) -> Callable[[], None]:
+    """Take an advisory lock of a database session, and return what gives it up. The session's end releases it, too.
 
     A session can end before its process, so commits are fenced by epochs as well. PostgreSQL keeps advisory
     locks apart by database, and the lock is named after `job`, the schema and the name of the job: the names of the
@@ -74,24 +74,19 @@ class PostgresLock(Lock):
     allowed beside a shared one. Raises `StoreBusyError`, with the name of the database, if another holder still
     excludes this one after `LOCK_TIMEOUT_MS`.
     """
-
-    def __init__(self, engine: Engine, job: str, name: str, shared: bool) -> None:
-        self._connection = engine.connect()
-        function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
-        try:
-            self._connection.execute(text(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}"))
-            self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": job})
-            self._connection.commit()
-        except BaseException as error:
-            self.release()
-            if not isinstance(error, OperationalError) or getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
-                raise
-        else:
-            return
-        raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
-
-    def release(self) -> None:
-        self._connection.close()
+    connection = engine.connect()
+    function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
+    try:
+        connection.execute(text(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}"))
+        connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": job})
+        connection.commit()
+    except BaseException as error:
+        connection.close()
+        if not isinstance(error, OperationalError) or getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
+            raise
+    else:
+        return connection.close
+    raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
 
 
 class PostgresNamespace(Database):
@@ -158,10 +153,10 @@ class PostgresNamespace(Database):
         driver.execute("SET tcp_keepalives_count TO 3")
         driver.autocommit = False
 
-    def lock(self, shared: bool) -> PostgresLock:
+    def lock(self, shared: bool) -> Callable[[], None]:
         with self.errors():
             self._check_sessions()
-            return PostgresLock(self._engine, self._of_job, f"job {self._job!r} in {self.name}", shared)
+            return take_lock(self._engine, self._of_job, f"job {self._job!r} in {self.name}", shared)
 
     def _check_sessions(self) -> None:
         """Raise `StoreError` if one connection has several sessions, or several connections share one.

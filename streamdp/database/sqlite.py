@@ -6,13 +6,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Database, Format, Header, Lock
+from streamdp.database.interface import Database, Format, Header
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
@@ -49,7 +49,7 @@ class SQLiteFile(Database):
         self._known = LastCommit()
         self._lost = False
 
-    def lock(self, shared: bool) -> Lock:
+    def lock(self, shared: bool) -> Callable[[], None]:
         """See `Database.lock`. A file with two names is refused, because each name has locks of its own.
 
         A job has a lock of its own beside that of the file, which all jobs share. A process that finds no file takes
@@ -60,16 +60,14 @@ class SQLiteFile(Database):
             raise StoreError(f"{self.name} is a hard link: the file has another name, which has another lock; copy it")
         if self._job is None:
             self._lock = self._wait_for(lambda: FileLock(self.name, shared and not self._is_new()), shared)
-            return self._lock
+            return self._lock.release
         digest = blake2b(self._job.encode(), digest_size=8).hexdigest()
         what = f"job {self._job!r} in {self.name}"
-        of_job = self._wait_for(lambda: FileLock(f"{self.name}.{digest}", shared, what), shared)
-        try:
+        with ExitStack() as held:
+            held.callback(self._wait_for(lambda: FileLock(f"{self.name}.{digest}", shared, what), shared).release)
             self._lock = self._wait_for(lambda: FileLock(self.name, not self._is_new()), True)
-        except BaseException:
-            of_job.release()
-            raise
-        return _Locks(self._lock, of_job)
+            held.callback(self._lock.release)
+            return held.pop_all().close
 
     def _wait_for(self, take: Callable[[], FileLock], patient: bool) -> FileLock:
         deadline = time.monotonic() + (BUSY_TIMEOUT_S if patient else 0.0)
@@ -283,17 +281,6 @@ class SQLiteFile(Database):
         from streamdp.database.sqlite_connection import close
 
         close(connection)
-
-
-class _Locks(Lock):
-    """The lock of a job, and that of its file."""
-
-    def __init__(self, *locks: FileLock) -> None:
-        self._locks = locks
-
-    def release(self) -> None:
-        for lock in self._locks:
-            lock.release()
 
 
 def _at_rest(path: str) -> bool:

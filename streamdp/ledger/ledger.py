@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,7 +32,7 @@ PENDING_RECORDS = 50_000
 """A ledger that is not part of a store commits by itself after this many records."""
 
 
-class Ledger:
+class Ledger(AbstractContextManager["Ledger"]):
     """The spends of every subject under a cap: one cap for all, or a subject's own (`set_cap`).
 
     The cap bounds the sums of a `Spend` over the admitted records of a subject; a cap that renews, such as
@@ -61,23 +62,17 @@ class Ledger:
     `NotAvailableError`, and a fork of the process cannot use the ledger. Threads may share it: `lock` is held
     while spends change, and from `write_pending` to `mark_committed`.
 
-    Parameters
-    ----------
-    cap
-        A cap or its text, such as `"eps=3"` or `"eps=8 per 30 days, total eps=40"`.
-    path
-        A file for the spends, for one process at a time. Call `commit` before you show anything that was learned,
-        because a crash loses what is not committed. The ledger also commits by itself, every 50,000 records and on
-        `close`. It keeps old periods. None for a temporary database that is deleted with the ledger.
-    key
-        32 to 64 secret bytes; by default `STREAMDP_SUBJECT_KEY`, else the file `<path>.key`, else a new random key.
+    - `cap`: a cap or its text, such as `"eps=3"` or `"eps=8 per 30 days, total eps=40"`.
+    - `path`: a file for the spends, for one process at a time. Call `commit` before you show anything that was learned,
+      because a crash loses what is not committed. The ledger also commits by itself, every 50,000 records and on
+      `close`. It keeps old periods. None for a temporary database that is deleted with the ledger.
+    - `key`: 32 to 64 secret bytes; by default `STREAMDP_SUBJECT_KEY`, else the file `<path>.key`, else a new random
+      key.
 
-    Attributes
-    ----------
-    of_database
-        Whether this is the ledger of a database of jobs (`Store`), so that the cap holds over all of them.
-    moments
-        The clock by which a cap renews.
+    Its attributes:
+
+    - `of_database`: whether this is the ledger of a database of jobs (`Store`), so that the cap holds over all of them.
+    - `moments`: the clock by which a cap renews.
 
     Raises `BudgetError` for a malformed cap, `ConfigError` for a malformed key, and the `StoreError`s of `Store`.
 
@@ -355,9 +350,6 @@ class Ledger:
             self.commit()
         finally:
             self._own.close()
-
-    def __enter__(self) -> Ledger:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from functools import partial
 
 from sqlalchemy import Connection
 
-from streamdp.database.interface import Lock
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.database.sqlite_connection import close, connect
 from streamdp.database.sqlite_driver import store_errors
@@ -26,27 +26,27 @@ class LedgerFile:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, key: bytes | None) -> None:
-        self._lock: Lock | None = None
+        self._unlock: Callable[[], None] | None = None
         if path is None:
             self.key = secrets.token_bytes(32) if key is None else check_key(key)
             self.errors = partial(store_errors, "the ledger")
             self.connection = _temporary()
             return
         file = SQLiteFile(path)
-        self._lock = lock = file.lock(shared=False)
+        self._unlock = unlock = file.lock(shared=False)
         try:
             self.key = _key_of(file, key)
             self.errors = partial(store_errors, file.name)
             self.connection = file.open_for_writing(LEDGER_FORMAT)
         except BaseException:
-            lock.release()
+            unlock()
             raise
 
     def close(self) -> None:
         """Close the database and release its lock."""
         close(self.connection)
-        if self._lock is not None:
-            self._lock.release()
+        if self._unlock is not None:
+            self._unlock()
 
 
 def _temporary() -> Connection:

@@ -78,8 +78,7 @@ class RenewingCap:
 
     def timely(self, times: np.ndarray, now: float) -> np.ndarray:
         """Return which times are within the limits at the present, `now`, (n,) bool; all in seconds since 1970."""
-        found: np.ndarray = (times >= max(0.0, now - self.late)) & (times <= now + self.ahead)
-        return found
+        return (times >= max(0.0, now - self.late)) & (times <= now + self.ahead)
 
     def oldest(self, now: float) -> int:
         """Return the number of the oldest period to keep at the present, `now`, in seconds since 1970 (UTC)."""

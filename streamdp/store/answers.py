@@ -52,7 +52,7 @@ _REMEMBER = text(
 
 
 class Answers:
-    """The answers of one store, which are remembered for some hours; `connectors.httpcall.Memory`.
+    """The answers of one store, which are remembered for some hours.
 
     `connection` and `errors` are those of the store, which holds its lock; `key` is the subject key, `job` a name. The
     table is created if it is missing.
@@ -83,7 +83,10 @@ class Answers:
         return blake2b(text, digest_size=16, key=self._key, person=b"answers-" + kind).digest()
 
     def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
-        """Return the answers under some keys that are not too old. Raises `StoreError` and its kinds."""
+        """Return the digest of the body and the answer under each of some keys, unless it is too old.
+
+        Raises `StoreError` and its kinds.
+        """
         found: dict[bytes, tuple[bytes, Any]] = {}
         since = self.clock() - self._seconds
         with self._errors(), self._connection.begin():

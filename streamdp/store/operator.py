@@ -57,7 +57,7 @@ def _open(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Ledger, PagedRo
         raise StoreMismatchError(f"no job in {database.name} has a cap")
     key = matching_key(database.name, database.key_file, given_key(database.key_file, None), fingerprint)
     with contextlib.ExitStack() as stack:
-        stack.callback(database.lock(shared=True).release)
+        stack.callback(database.lock(shared=True))
         connection = database.open_for_writing(STORE_FORMAT)
         stack.callback(database.close, connection)
         rows = PagedRows(connection, database.errors, cap, alone=False)

@@ -104,7 +104,6 @@ def _job(connection: Connection, job: Row[Any]) -> JobStatus:
 
 
 def _classes(rows: np.ndarray, cap: Cap) -> np.ndarray:
-    """How many rows there are in each class of `SHARES`."""
     place = np.searchsorted(SHARES, _shares(rows, budgets_of(cap)[0]) * (1 - 1e-9))
     return np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
 

@@ -72,49 +72,34 @@ class _Claim:
     seq: int
 
 
-class Store:
+class Store(contextlib.AbstractContextManager["Store"]):
     """One job in a database, held by one process, or by the workers of a group.
 
-    Parameters
-    ----------
-    url_or_path
-        A file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. Several hosts are a primary and its standbys:
-        `postgresql://A:5432,B:5432/DATABASE`. On a server the tables are in the schema `streamdp`, or that of the
-        parameter `schema`: `postgresql://HOST/DATABASE?schema=people`.
-    job
-        The name of the job.
-    fingerprint
-        Stands for everything that must not change between runs: model, schema, budget, source.
-    cap
-        The cap on the spends of each subject over all jobs of the database, which `ledger` counts, or its text. All
-        jobs with a cap have the same one; the only job may change it. A job that was created with a cap must be opened
-        with one, and the reverse.
-    key
-        The subject key: 32 to 64 secret bytes. If None: `STREAMDP_SUBJECT_KEY`; else the file `<path>.key`; else, for a
-        new file, a random key (see `subject_key`).
-    config
-        The job's text for readers, without secrets.
-    shared
-        Whether workers share the job. Then each claims the shards that it was assigned. Otherwise one process holds the
-        job, and its one shard is claimed when it is opened.
-    continued
-        For a store that exists: takes its text, the number of records learned and `losses`, and returns the
-        fingerprint and the text to go on with, or raises. None: `fingerprint` and `config`.
-    accept_loss
-        Whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The spends of the
-        lost commits are not counted, and their records are learned again.
+    - `url_or_path`: a file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. Several hosts are a primary and its
+      standbys: `postgresql://A:5432,B:5432/DATABASE`. On a server the tables are in the schema `streamdp`, or that of
+      the parameter `schema`: `postgresql://HOST/DATABASE?schema=people`.
+    - `job`: the name of the job.
+    - `fingerprint`: stands for everything that must not change between runs: model, schema, budget, source.
+    - `cap`: the cap on the spends of each subject over all jobs of the database, which `ledger` counts, or its text.
+      All jobs with a cap have the same one; the only job may change it. A job that was created with a cap must be
+      opened with one, and the reverse.
+    - `key`: the subject key: 32 to 64 secret bytes. If None: `STREAMDP_SUBJECT_KEY`; else the file `<path>.key`; else,
+      for a new file, a random key (see `subject_key`).
+    - `config`: the job's text for readers, without secrets.
+    - `shared`: whether workers share the job. Then each claims the shards that it was assigned. Otherwise one process
+      holds the job, and its one shard is claimed when it is opened.
+    - `continued`: for a store that exists: takes its text, the number of records learned and `losses`, and returns the
+      fingerprint and the text to go on with, or raises. None: `fingerprint` and `config`.
+    - `accept_loss`: whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The
+      spends of the lost commits are not counted, and their records are learned again.
 
-    Attributes
-    ----------
-    ledger
-        The spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
-    joined
-        If this job is new in its database and has a cap: the other jobs there that have one. It shares their people.
-        Else an empty list.
-    replaced_note
-        What is kept of a model that a new one replaces now, as a sentence; else "".
-    source_key
-        A secret from which a source makes keyed digests of its records; None without a cap.
+    Its attributes:
+
+    - `ledger`: the spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
+    - `joined`: if this job is new in its database and has a cap: the other jobs there that have one. It shares their
+      people. Else an empty list.
+    - `replaced_note`: what is kept of a model that a new one replaces now, as a sentence; else "".
+    - `source_key`: a secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
     holds the job; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another
@@ -151,7 +136,7 @@ class Store:
         self.ledger: Ledger | None = None
         self._abandoned = False
         with contextlib.ExitStack() as stack:
-            stack.callback(database.lock(shared).release)
+            stack.callback(database.lock(shared))
             terms = create_or_check(
                 database,
                 job,
@@ -465,13 +450,9 @@ class Store:
             raise StoreError("this store is closed")
         return self._connection
 
-    def __enter__(self) -> Store:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
 def _last_time(connection: Connection) -> float:
-    """The time of the last commit of any job, in seconds since 1970 (UTC); 0 before the first."""
     return float(connection.execute(select(func.max(SHARDS.c.committed_at))).scalar() or 0.0)

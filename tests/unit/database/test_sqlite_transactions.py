@@ -16,7 +16,7 @@ from streamdp.ledger.tables import CAPS, LEDGER_FORMAT
 def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
     """Nobody writes in between: the other one waits. SQLite would refuse the write after it, and no wait would help."""
     file = SQLiteFile(tmp_path / "shared.db")
-    lock = file.lock(shared=True)
+    unlock = file.lock(shared=True)
     file.create(LEDGER_FORMAT, create_ledger)
     one, other = file.open_for_writing(LEDGER_FORMAT), file.open_for_writing(LEDGER_FORMAT)
     other.execute(text("PRAGMA busy_timeout = 0"))
@@ -34,4 +34,4 @@ def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
         assert len(reader.execute(select(CAPS.c.cap)).all()) == 2
     for connection in (one, other):
         file.close(connection)
-    lock.release()
+    unlock()
