@@ -11,14 +11,14 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 
-from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Flaw, Memory, RowEncoder, Rows
+from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Flaw, Rows
 from streamdp.data.records import Batch, DeadLetter, Position, Source, by_position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
@@ -34,12 +34,19 @@ _ELSEWHERE = "the reports answer documents of another service of this job; repea
 class HTTPSource(Source):
     """Calls of a service. If more than `queue_records` records wait, a call is refused.
 
+    `encode` makes a batch, as `RecordReader.complete`; `recall` returns what was answered before, as `Answers.recall`.
+
     The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
     """
 
-    def __init__(self, encoder: RowEncoder, memory: Memory, queue_records: int) -> None:
-        self._encoder = encoder
-        self._memory = memory
+    def __init__(
+        self,
+        encode: Callable[[Rows, np.ndarray, Position], Batch],
+        recall: Callable[[Sequence[bytes]], Mapping[bytes, tuple[bytes, Any]]],
+        queue_records: int,
+    ) -> None:
+        self._encode = encode
+        self._answers = recall
         self._queue_records = queue_records
         self._queue: deque[Call] = deque()
         self.waiting = 0
@@ -240,7 +247,7 @@ class HTTPSource(Source):
     def _recall(self, keys: list[bytes]) -> dict[bytes, Answered]:
         if not keys:
             return {}
-        return {key: Answered(*found) for key, found in self._memory.recall(keys).items()}
+        return {key: Answered(*found) for key, found in self._answers(keys).items()}
 
     def _flaws(self, calls: list[Call], edges: list[int]) -> dict[int, Flaw]:
         """The flaws of the records of some calls, by place, with `_KNOWN` for those whose id is known.
@@ -266,15 +273,13 @@ class HTTPSource(Source):
         return flaws
 
     def _rows(self, calls: list[Call], kept: list[int], start: int) -> Batch:
-        """The records of some calls that are `kept`, by place."""
         rows = [call.rows for call in calls if call.rows is not None]
         columns = ([getattr(r, name) for r in rows] for name in ("targets", "subjects", "budgets"))
         values = (list(chain.from_iterable(column)) for column in columns)
         every = Rows(np.concatenate([r.X for r in rows])[kept], *([column[k] for k in kept] for column in values))
-        return self._encoder.complete(every, start + np.array(kept, dtype=np.int64), self.position)
+        return self._encode(every, start + np.array(kept, dtype=np.int64), self.position)
 
     def _reports(self, calls: list[Call], kept: list[int], start: int) -> Batch:
-        """The reports of some calls that are `kept`, by place."""
         every = [(call.reports or {}).get(i, (None, None)) for call in calls for i in range(call.size)]
         found = [every[k] for k in kept]
         n, places = len(kept), start + np.array(kept, dtype=np.int64)

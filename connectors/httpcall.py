@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from streamdp.data.records import Batch, Position
 
 LEARNED, REFUSED, DEAD = 1, 2, 3
 """What becomes of a record, in `Call.outcomes`; 0: nothing yet."""
@@ -38,28 +36,11 @@ class Rows:
     budgets: list[Any]
 
 
-class RowEncoder(Protocol):
-    """Makes a batch of records whose features are encoded already."""
-
-    def complete(self, rows: Rows, positions: np.ndarray, position: Position) -> Batch:
-        """Encode what goes with the features of n records. Records that cannot be encoded go to `Batch.dead`.
-
-        `positions` (n,) int64 are those of the records, and `position` is the source's after the last one.
-        """
-
-
 class Answered(NamedTuple):
-    """The answer to a call or to a record with an id, as a `Memory` keeps it."""
+    """The answer to a call or to a record with an id, as `streamdp.store.answers` keeps it."""
 
     digest: bytes  # of the body
     answer: Any  # of a call as JSON, of a record as `learned` or `refused`
-
-
-class Memory(Protocol):
-    """What was answered before. `streamdp.store.answers.Answers` implements it."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
-        """Return the digest of the body and the answer under each of some keys, which are digests."""
 
 
 @dataclass(eq=False, slots=True)

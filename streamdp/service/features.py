@@ -56,7 +56,10 @@ class RecordReader:
         return X, {letter.position: Flaw(letter.reason, letter.column) for letter in batch.dead}
 
     def complete(self, rows: Rows, positions: np.ndarray, position: Position) -> Batch:
-        """See `RowEncoder.complete`."""
+        """Encode what goes with the features of n records, `rows`. Those that cannot be encoded go to `Batch.dead`.
+
+        `positions` (n,) int64 are those of the records, and `position` is the source's after the last one.
+        """
         values = (rows.targets, rows.subjects, rows.budgets)
         columns = {
             name: pl.Series([text_of(value) for value in column], dtype=pl.String)

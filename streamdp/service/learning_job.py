@@ -100,16 +100,13 @@ class LearningJob(Job):
 
     @property
     def waiting(self) -> int:
-        """See `Job.waiting`."""
         return 0 if self._source is None else self._source.waiting
 
     @property
     def learning(self) -> bool:
-        """See `Job.learning`."""
         return self._refusal is None
 
     async def start(self) -> None:
-        """See `Job.start`."""
         self._in_loop = InLoop(asyncio.get_running_loop())
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
@@ -157,12 +154,10 @@ class LearningJob(Job):
 
     @property
     def unpublished(self) -> list[str]:
-        """See `Job.unpublished`."""
         return self._publisher.troubles
 
     @property
     def desk(self) -> ReportDesk | None:
-        """See `Job.desk`."""
         desk = self._desk
         if desk is None:
             return None
@@ -177,7 +172,6 @@ class LearningJob(Job):
         return desk
 
     def notes(self) -> list[str]:
-        """See `Job.notes`."""
         kept = f"keyed digests of calls and ids are kept for {self._settings.remember_hours:g} hours"
         hours = f"{kept}, so that a retry counts once"
         if not self._settings.label_wait_records:
@@ -257,7 +251,7 @@ class LearningJob(Job):
                         break
                     self._answers = answers = store.answers(self._settings.remember_hours)
                     self._show_first(shard)
-                    self._source = HTTPSource(self.features, answers, self._settings.queue_records)
+                    self._source = HTTPSource(self.features.complete, answers.recall, self._settings.queue_records)
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
