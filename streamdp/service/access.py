@@ -95,6 +95,5 @@ class Access:
 
 
 def _digest(authorization: str | None) -> str:
-    """The SHA-256 of the token of a header, in hexadecimal."""
     token = (authorization or "").partition(" ")[2].strip()
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

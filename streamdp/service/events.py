@@ -21,14 +21,10 @@ KEEP_ALIVE_S = 15.0
 """The time after which an empty comment shows that the connection still holds."""
 _MOST_WAITING = 256
 
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 
-@router.get(
-    "/{job}/events",
-    responses={200: {"content": {"text/event-stream": {}}}, **responses(401, 403, 404)},
-    response_class=Response,
-)
+@router.get("/{job}/events", responses={200: {"content": {"text/event-stream": {}}}, **responses(401, 403, 404)})
 async def events(request: Request, job: JobName) -> Response:
     """The present version at once, then one event for each commit. A reader that is too slow misses the oldest ones."""
     found = job_for(request, job, "read")

@@ -8,10 +8,10 @@ from streamdp.service import documents, schemas
 from streamdp.service.problems import busy, responses
 from streamdp.service.requests import Route, allowed, no_such_job
 
-router = APIRouter(tags=["operation"], route_class=Route)
+router = APIRouter(tags=["operation"], route_class=Route, default_response_class=Response)
 
 
-@router.get("/healthz", responses={200: {"model": schemas.Health}}, response_class=Response)
+@router.get("/healthz", responses={200: {"model": schemas.Health}})
 async def healthz(request: Request) -> Response:
     """The process is up."""
     return documents.answer({"status": "up"})
@@ -20,7 +20,6 @@ async def healthz(request: Request) -> Response:
 @router.get(
     "/readyz",
     responses={200: {"model": schemas.Health}, **responses(404, 503)},
-    response_class=Response,
     openapi_extra=schemas.ONE_JOB,
 )
 async def readyz(request: Request) -> Response:
@@ -35,11 +34,7 @@ async def readyz(request: Request) -> Response:
     return documents.answer({"status": "ready"})
 
 
-@router.get(
-    "/metrics",
-    responses={200: {"content": {"text/plain": {}}}, **responses(401, 403)},
-    response_class=Response,
-)
+@router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **responses(401, 403)})
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     allowed(request, None, "metrics")

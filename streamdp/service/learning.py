@@ -20,13 +20,12 @@ OUTCOMES: dict[int | str, dict[str, Any]] = {
 }
 """What a route that learns answers, for its description."""
 
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 
 @router.post(
     "/{job}/learn",
     responses=OUTCOMES,
-    response_class=Response,
     openapi_extra=schemas.body(schemas.LearnCall) | schemas.IDEMPOTENT,
 )
 async def learn(request: Request, job: JobName) -> Response:

@@ -10,12 +10,12 @@ from streamdp.service import documents, schemas
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import Route, job_for, readable
 
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 JobName = Annotated[str, Path(description="The name of the job.")]
 
 
-@router.get("", responses={200: {"model": schemas.Models}, **responses(401, 403)}, response_class=Response)
+@router.get("", responses={200: {"model": schemas.Models}, **responses(401, 403)})
 async def models(request: Request) -> Response:
     """The jobs of the service, and what they have learned."""
     jobs = readable(request)
@@ -23,15 +23,13 @@ async def models(request: Request) -> Response:
     return documents.answer({"models": [documents.summary(job) for job in jobs], "unusable": unusable})
 
 
-@router.get("/{job}", responses={200: {"model": schemas.Model}, **responses(401, 403, 404)}, response_class=Response)
+@router.get("/{job}", responses={200: {"model": schemas.Model}, **responses(401, 403, 404)})
 async def model(request: Request, job: JobName) -> Response:
     """One model: its schema, its guarantee and its privacy statement."""
     return documents.answer(documents.description(job_for(request, job, "read")))
 
 
-@router.get(
-    "/{job}/weights", responses={200: {"model": schemas.Weights}, **responses(401, 403, 404)}, response_class=Response
-)
+@router.get("/{job}/weights", responses={200: {"model": schemas.Weights}, **responses(401, 403, 404)})
 async def weights(request: Request, job: JobName) -> Response:
     """The weights in original units, with 95 % intervals where the estimator has them."""
     found = job_for(request, job, "read").model
@@ -40,11 +38,7 @@ async def weights(request: Request, job: JobName) -> Response:
     return documents.answer({"version": found.snapshot.seq, "weights": documents.weight_rows(found)})
 
 
-@router.get(
-    "/{job}/statistics",
-    responses={200: {"model": schemas.Statistics}, **responses(401, 403, 404)},
-    response_class=Response,
-)
+@router.get("/{job}/statistics", responses={200: {"model": schemas.Statistics}, **responses(401, 403, 404)})
 async def statistics(request: Request, job: JobName) -> Response:
     """The statistics, with 95 % intervals."""
     found = job_for(request, job, "read").model

@@ -21,13 +21,12 @@ from streamdp.serving.predictor import predictions
 FEW_RECORDS = 32
 """The probabilities of more records are written by columns."""
 
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route)
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 
 @router.post(
     "/{job}/predict",
     responses={200: {"model": schemas.Predictions}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
-    response_class=Response,
     openapi_extra=schemas.body(schemas.PredictCall),
 )
 async def predict(request: Request, job: JobName) -> Response:

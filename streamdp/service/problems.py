@@ -63,7 +63,6 @@ def problem_of(error: Exception) -> ProblemError:
 
 
 def _place(error: BaseException) -> str:
-    """The file and the line of an error."""
     frame: Any = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -16,7 +16,7 @@ from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import Route, caller_of, job_for, read_json, work_on
 
-router = APIRouter(prefix="/v1/models", tags=["reports"], route_class=Route)
+router = APIRouter(prefix="/v1/models", tags=["reports"], route_class=Route, default_response_class=Response)
 
 
 def _desk(job: Job) -> ReportDesk:
@@ -33,7 +33,6 @@ def _desk(job: Job) -> ReportDesk:
         304: {"description": "The document is the one of the ETag."},
         **responses(401, 403, 404, 409),
     },
-    response_class=Response,
 )
 async def randomizer(request: Request, job: JobName) -> Response:
     """All that a device needs for a report. It changes with the commits; see docs/reports.md."""
@@ -48,7 +47,6 @@ async def randomizer(request: Request, job: JobName) -> Response:
 @router.post(
     "/{job}/reports",
     responses=OUTCOMES,
-    response_class=Response,
     openapi_extra=schemas.body(schemas.ReportsCall) | schemas.IDEMPOTENT,
 )
 async def reports(request: Request, job: JobName) -> Response:
