@@ -7,9 +7,4 @@ from connectors.files import CSVSource, JSONLSource
 from connectors.jsonrows import encode_json
 from connectors.letterfile import DeadLetterFile
 
-__all__ = [
-    "CSVSource",
-    "DeadLetterFile",
-    "JSONLSource",
-    "encode_json",
-]
+__all__ = ["CSVSource", "DeadLetterFile", "JSONLSource", "encode_json"]

@@ -308,7 +308,6 @@ def _prepared(schema: Any, names: dict[str, Any], plain: dict[str, Any]) -> Any:
 
 
 def _carried(schema: dict[str, Any]) -> dict[str, Any]:
-    """What replaces the logical type of bytes or fixed."""
     if schema["type"] == "fixed" and not (isinstance(schema["size"], int) and schema["size"] >= 0):
         raise ValueError("expected a size of fixed of 0 or more")
     if schema.get("logicalType") != "decimal":

@@ -125,7 +125,10 @@ def _encode_exactly(raw: Sequence[bytes], positions: np.ndarray, position: Posit
         elif text.count(b":") != len(item) and has_duplicate_key(text, has_paths):
             dead.append(DeadLetter(place, "duplicate_key"))
         else:
-            objects.append(_exact(item, text, encoder.subject))
+            if encoder.subject is not None and type(lookup(item, encoder.subject)) is float:
+                # orjson makes a float of a whole number of 2^64 and more; here a float is text, which is refused
+                item[encoder.subject] = lookup(json.loads(text, parse_int=str, parse_float=str), encoder.subject)
+            objects.append(item)
             kept.append(i)
     return encode_objects(objects, positions[kept], position, encoder, dead)
 
@@ -139,14 +142,6 @@ def _with_constants(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return item if isinstance(item, dict) else None
-
-
-def _exact(item: dict[str, Any], text: bytes, subject: str | None) -> dict[str, Any]:
-    """The object of a text with an exact subject: orjson makes a float of a whole number of 2^64 and more."""
-    if subject is None or type(lookup(item, subject)) is not float:
-        return item
-    exact = lookup(json.loads(text, parse_int=str, parse_float=str), subject)  # a float is text, which is refused
-    return {**item, subject: exact}
 
 
 def encode_objects(
@@ -195,7 +190,6 @@ def _frame(objects: list[dict[str, Any]], encoder: Encoder) -> tuple[pl.DataFram
 
 
 def _not_json(text: bytes) -> str:
-    """The reason why a text is not JSON."""
     if not text.strip():
         return "empty_line"
     try:
@@ -220,7 +214,6 @@ def has_duplicate_key(text: bytes, inside: bool) -> bool:
 
 
 def _text(value: str | bool | int | float | None) -> str | None:
-    """The text of a JSON scalar; None for null."""
     if value is None or isinstance(value, str):
         return value
     return repr(value).lower() if isinstance(value, bool) else repr(value)

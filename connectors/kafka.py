@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ class KafkaSource(ShardedSource):
         self._on_missing = on_missing
         self._keep_payload = keep_payload
         self._decode = decode
-        self._listener: RebalanceListener | None = None
+        self._closed = False
         self._new: list[Shard] = []
         self._read: dict[int, int] = {}
         self._ends: dict[tuple[int, int | None], int] = {}
@@ -126,26 +127,19 @@ class KafkaSource(ShardedSource):
         partitions_of(self._consumer, self.topic)
         self._topic_id = self._watch.topic_id = topic_id(self._consumer, self.topic)
         self._watch.start()
-        self._listener = listener
-        self._group.subscribe(self.topic, self._hold, self._revoked, self._lost)
+        leave = partial(self._leave, listener.revoked), partial(self._leave, listener.lost)
+        self._group.subscribe(self.topic, self._hold, *leave)
 
     def _hold(self, partitions: set[int]) -> None:
         self._new += [Shard(self.topic, number) for number in sorted(partitions)]
 
-    def _revoked(self, partitions: set[int]) -> None:
-        if (shards := self._forget(partitions)) and self._listener is not None:
-            self._listener.revoked(shards)
-
-    def _lost(self, partitions: set[int]) -> None:
-        if (shards := self._forget(partitions)) and self._listener is not None:
-            self._listener.lost(shards)
-
-    def _forget(self, partitions: set[int]) -> set[Shard]:
+    def _leave(self, notify: Callable[[set[Shard]], None], partitions: set[int]) -> None:
         shards = {Shard(self.topic, number) for number in partitions}
         for number in partitions:
             self._read.pop(number, None)
         self._new = [shard for shard in self._new if shard not in shards]
-        return shards
+        if shards and not self._closed:
+            notify(shards)
 
     def assigned(self) -> list[Shard]:
         new, self._new = self._new, []
@@ -310,7 +304,7 @@ class KafkaSource(ShardedSource):
         self._group.commit({shard.partition: position["offset"] for shard, position in positions.items()})
 
     def close(self) -> None:
-        self._listener = None
+        self._closed = True
         self._watch.close()
         self._group.close()
         with contextlib.suppress(KafkaError):

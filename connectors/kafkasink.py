@@ -55,23 +55,22 @@ class TopicWriter:
         with contextlib.closing(connect(bootstrap_servers, None, shared)) as consumer:
             partitions_of(consumer, topic)
         self._made: KafkaProducer | None = None
-        with self._answers():
-            self._producer()
-
-    def _producer(self) -> KafkaProducer:
-        self._made = self._made or KafkaProducer(**self._settings)
-        return self._made
+        with self._producer():
+            pass
 
     @contextlib.contextmanager
-    def _answers(self) -> Iterator[None]:
-        """Leave a client that got no answer: after all brokers were away it may wait for one message for ever."""
+    def _producer(self) -> Iterator[KafkaProducer]:
+        """The client, made anew after one got no answer: it may wait for one message for ever."""
         try:
             with kafka_errors():
-                yield
+                self._made = self._made or KafkaProducer(**self._settings)
+                yield self._made
         except SourceUnavailableError:
             lost, self._made = self._made, None
             if lost is not None:
-                _end(lost)
+                with contextlib.suppress(KafkaError):  # do not wait for its messages, as `close` does
+                    lost._sender.force_close()  # noqa: SLF001
+                    lost.close(timeout=1)
             raise
 
     def send(
@@ -83,10 +82,8 @@ class TopicWriter:
         timestamp_ms: int | None = None,
     ) -> None:
         """Queue a message: a key, a value, and names and values as `headers`; `timestamp_ms` None is the present."""
-        with self._answers():
-            future = self._producer().send(
-                self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms
-            )
+        with self._producer() as producer:
+            future = producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
             self._futures.append(future)
 
     def flush(self) -> dict[int, int]:
@@ -95,8 +92,8 @@ class TopicWriter:
         Raises `SourceUnavailableError` if it does not acknowledge them; they are then no longer queued.
         """
         futures, self._futures = self._futures, []
-        with self._answers():
-            self._producer().flush(timeout=ANSWER_TIMEOUT_S)
+        with self._producer() as producer:
+            producer.flush(timeout=ANSWER_TIMEOUT_S)
             sent = [future.get(timeout=ANSWER_TIMEOUT_S) for future in futures]
         return {message.partition: message.offset + 1 for message in sorted(sent, key=attrgetter("offset"))}
 
@@ -105,13 +102,6 @@ class TopicWriter:
         with contextlib.suppress(KafkaError):
             if self._made is not None:
                 self._made.close(timeout=ANSWER_TIMEOUT_S)
-
-
-def _end(producer: KafkaProducer) -> None:
-    """Close a client without waiting for its messages, as `close` does."""
-    with contextlib.suppress(KafkaError):
-        producer._sender.force_close()  # noqa: SLF001
-        producer.close(timeout=1)
 
 
 class SnapshotTopic:

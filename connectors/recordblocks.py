@@ -74,9 +74,7 @@ class Blocks(Protocol):
     """A file as blocks of complete records."""
 
     header_rows: int
-    """See `Grammar`."""
     head: str
-    """See `Grammar`."""
     has_header: bool
     row: int
     """How many records were returned, and those of the header."""

@@ -153,7 +153,8 @@ class RecordFile(Source):
             if records is None:
                 break
             self._block = self._decoded(records)
-        if self._block is not None and self._ahead is None and not (self._growing or self._blocks.finished):
+        growing = self._follow or self.path == "-"  # more bytes may come later than the call that asks for them
+        if self._block is not None and self._ahead is None and not (growing or self._blocks.finished):
             self._ahead = self._thread.submit(self._read_on)
         return self._slice(max_records)
 
@@ -227,11 +228,6 @@ class RecordFile(Source):
         self._closed = True
         self._stop_reading()
         self._thread.shutdown(wait=False)
-
-    @property
-    def _growing(self) -> bool:
-        """Whether more bytes may come later than the call that asks for them."""
-        return self._follow or self.path == "-"
 
     @property
     def _records(self) -> int:

@@ -181,5 +181,4 @@ class RedisSource(Source):
 
 
 def _order(entry: str | bytes) -> tuple[int, ...]:
-    """The two numbers of an entry's id."""
     return tuple(int(part) for part in (entry.decode() if isinstance(entry, bytes) else entry).split("-"))

@@ -32,22 +32,20 @@ class TableSink:
 
     It is created if it does not exist. A commit that the table has is left as it is, unless the new one is later: then
     the job has begun again. `url` is PostgreSQL's, without the `password` or with it; `table` may have a schema and a
-    dot in front. Raises `SinkError` if
-    the server cannot be reached.
+    dot in front. Raises `SinkError` if the server cannot be reached.
     """
 
     def __init__(self, url: str, table: str, password: str | None = None) -> None:
         import psycopg
         from psycopg import conninfo, sql
 
-        self._errors, self._statement = (
-            psycopg.Error,
-            sql.SQL(
-                "INSERT INTO {0} AS old VALUES (%s, %s, to_timestamp(%s), %s) ON CONFLICT (job, commit) DO UPDATE SET"
-                " committed_at = excluded.committed_at, document = excluded.document"
-                " WHERE old.committed_at < excluded.committed_at"
-            ).format(name := sql.Identifier(*table.split("."))),
-        )
+        name = sql.Identifier(*table.split("."))
+        self._errors = psycopg.Error
+        self._statement = sql.SQL(
+            "INSERT INTO {0} AS old VALUES (%s, %s, to_timestamp(%s), %s) ON CONFLICT (job, commit) DO UPDATE SET"
+            " committed_at = excluded.committed_at, document = excluded.document"
+            " WHERE old.committed_at < excluded.committed_at"
+        ).format(name)
         create = sql.SQL(
             "CREATE TABLE {0} (job text, commit bigint, committed_at timestamptz NOT NULL, document jsonb NOT NULL,"
             " PRIMARY KEY (job, commit))"
@@ -86,8 +84,7 @@ def _of_database(error: Any) -> SinkError:
 class TopicSink:
     """A topic of Kafka, which may be compacted: the key is the job, and the header `commit` the number of the commit.
 
-    For `topic`, `bootstrap_servers`, `options` and errors see
-    `kafkasink.TopicWriter`.
+    For `topic`, `bootstrap_servers`, `options` and errors see `kafkasink.TopicWriter`.
     """
 
     def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, Any]) -> None:

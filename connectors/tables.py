@@ -51,8 +51,6 @@ class TableRows(Records):
 
 
 class _TableBlocks(Blocks):
-    """A table as blocks of rows."""
-
     header_rows = 0
     has_header = True
     unended = False
@@ -183,7 +181,6 @@ def _is_read(kind: Any) -> bool:
 
 
 def _read_columns(path: str, kind: str, names: list[str]) -> pl.DataFrame:
-    """Columns of a table, read by pyarrow."""
     import pyarrow
     from pyarrow import parquet
 

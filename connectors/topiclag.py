@@ -99,8 +99,14 @@ def unread(
     of `kafkaclient.connect`, and `SourceError` if there is no such topic.
     """
     named = sorted({shard.topic for shard in positions} | set(topics))
+    surveys: dict[str, tuple[str | None, dict[int, Bounds | str]]] = {}
     with contextlib.closing(connect_asking(bootstrap_servers, options, OFFSETS_TIMEOUT_S)) as admin:
-        surveys = {topic: _surveyed(admin, topic) for topic in named}
+        for topic in named:
+            with kafka_errors(topic):
+                try:
+                    surveys[topic] = survey(admin, topic)
+                except UnknownTopicOrPartitionError:
+                    raise SourceError(NO_TOPIC.format(topic)) from None
 
     def count(shard: Shard, id_: str | None, answer: Bounds | str) -> int | None:
         position = positions.get(shard, {})
@@ -114,11 +120,3 @@ def unread(
         for partition, answer in sorted(answers.items())
         for shard in (Shard(topic, partition),)
     }
-
-
-def _surveyed(admin: KafkaAdminClient, topic: str) -> tuple[str | None, dict[int, Bounds | str]]:
-    with kafka_errors(topic):
-        try:
-            return survey(admin, topic)
-        except UnknownTopicOrPartitionError:
-            raise SourceError(NO_TOPIC.format(topic)) from None

@@ -6,6 +6,7 @@ Needs the extra `kafka`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -189,8 +190,6 @@ class TopicWatch:
 
 
 def _close(admin: KafkaAdminClient | None) -> None:
-    if admin is not None:
-        try:
+    with contextlib.suppress(Exception):  # there is nothing more to be done with it
+        if admin is not None:
             admin.close()
-        except Exception as error:  # noqa: BLE001 - there is nothing more to be done with it
-            log.debug("closing: %s", type(error).__name__)

@@ -115,7 +115,7 @@ def test_a_worker_that_dies_between_letters_and_commit_leaves_each_letter_once(
 def test_a_broker_is_tried_again_before_messages_expire(broker: Broker, make_topic: Callable[..., str]) -> None:
     """If not, each message expires while the client waits, and it never sends again (found by the kill matrix)."""
     with closing(TopicWriter(make_topic(1), broker.bootstrap)) as writer:
-        config = writer._producer().config
+        config = writer._made.config
     assert 4 * config["reconnect_backoff_max_ms"] < config["delivery_timeout_ms"]
 
 
