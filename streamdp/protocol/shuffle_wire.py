@@ -5,19 +5,21 @@ Every reader checks what it reads.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, ValidationError
 
 from streamdp.aggregation.shuffled_sum import Shuffled
 from streamdp.aggregation.vector_sum import VectorSum
-from streamdp.errors import SchemaError, raise_alone
+from streamdp.errors import BudgetError, SchemaError
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
+from streamdp.protocol.local_agreement import Wire
 
 Place = tuple[int, int, int]
 """A batch: (epoch, phase, step) of a plan, or (0, 0, records before it) of Newton's method."""
@@ -26,9 +28,7 @@ NONCE_BYTES = 16
 PART_BYTES = 512 * 1024
 """The most bytes of a mixed batch in one message: about half of what brokers allow by default."""
 
-_FORMAT = 1
 _MOST_BYTES = 64 << 20
-_SUM = ("bound", "users", "d", "g", "b", "sensitivity")
 _HEAD = struct.Struct(">4s16s3Q16s2IQ")  # magic, agreement, batch, name of the forwarding, part, parts, users
 _MAGIC = b"sdm1"
 
@@ -55,24 +55,45 @@ def write_announcement(announcement: Announcement) -> bytes:
     params = announcement.params
     return json.dumps(
         {
-            "format": _FORMAT,
+            "format": 1,
             "agreement": announcement.agreement,
             "batch": list(announcement.batch),
             "point": announcement.point.tolist(),
             "loss": announcement.loss,
             "features": list(announcement.features),
-            "sum": {"budget": str(params.budget)} | {name: getattr(params, name) for name in _SUM},
+            "sum": {name: getattr(params, name) for name in _Sum.model_fields} | {"budget": str(params.budget)},
         }
     ).encode()
 
 
-def _checked_sum(place: Place, budget: ApproxDP, given: dict[str, Any]) -> VectorSum:
-    return VectorSum(budget, **given)
+_Whole = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Sum(Wire):
+    budget: str
+    bound: float
+    users: _Whole
+    d: _Whole
+    g: _Whole
+    b: _Whole
+    sensitivity: float
+
+
+class _Announced(Wire):
+    format: Annotated[int, Field(ge=1, le=1)]
+    agreement: str
+    batch: tuple[_Whole, _Whole, _Whole]
+    point: list[float]
+    loss: str
+    features: list[str]
+    sum: _Sum
 
 
 def read_announcement(
     text: bytes,
-    sum_of: Callable[[Place, ApproxDP, dict[str, Any]], VectorSum] = _checked_sum,
+    sum_of: Callable[[Place, ApproxDP, dict[str, Any]], VectorSum] = lambda _, budget, given: VectorSum(
+        budget, **given
+    ),
     most_bytes: int = _MOST_BYTES,
 ) -> Announcement:
     """Read an announcement of at most `most_bytes` from JSON `text`.
@@ -81,49 +102,16 @@ def read_announcement(
     checks that they keep the budget. Raises `SchemaError` if the text is no announcement, `ConfigError` for impossible
     parameters of the sum, and `BudgetError` for parameters that do not keep the budget.
     """
-    try:
-        if len(text) > most_bytes:
-            raise SchemaError("an announcement is too long")
-        found = json.loads(text)
-        epoch, phase, step = map(_whole, _fields(found, "batch", list))
-        point = [_number(value) for value in _fields(found, "point", list)]
-        features = _fields(found, "features", list)
-        if _fields(found, "format", int) != _FORMAT or not all(isinstance(name, str) for name in features):
-            raise SchemaError("expected an announcement of another format")
-        agreed = _fields(found, "sum", dict)
-        budget = parse_budget(_fields(agreed, "budget", str))
-        if not isinstance(budget, ApproxDP):
-            raise SchemaError("an announcement has a budget of another kind")
-        given = {name: agreed[name] for name in _SUM}
-        for name in ("bound", "sensitivity"):
-            given[name] = _number(given[name])
-        for name in ("users", "d", "g", "b"):
-            given[name] = _whole(given[name])
-        agreement, loss = _fields(found, "agreement", str), _fields(found, "loss", str)
-    except (TypeError, KeyError, ValueError, OverflowError, RecursionError) as error:  # SchemaError is a ValueError
-        if isinstance(error, SchemaError):
-            raise
-        raise_alone(SchemaError("expected an announcement, got something else"))
-    params = sum_of((epoch, phase, step), budget, given)
-    return Announcement(agreement, (epoch, phase, step), np.array(point), loss, tuple(features), params)
-
-
-def _fields(found: Any, name: str, kind: type) -> Any:
-    if not isinstance(found, dict) or type(found[name]) is not kind:
-        raise SchemaError(f"an announcement lacks its {name}")
-    return found[name]
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise SchemaError("an announcement has another value where a whole number is expected")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise SchemaError("an announcement has another value where a number is expected")
-    return float(value)
+    if len(text) > most_bytes:
+        raise SchemaError("an announcement is too long")
+    found, budget = None, None
+    with contextlib.suppress(ValidationError, BudgetError):
+        found = _Announced.model_validate_json(text)
+        budget = parse_budget(found.sum.budget)
+    if found is None or not isinstance(budget, ApproxDP):  # here, so that no error with a value is its context
+        raise SchemaError("expected an announcement, got something else")
+    params = sum_of(found.batch, budget, found.sum.model_dump(exclude={"budget"}))
+    return Announcement(found.agreement, found.batch, np.array(found.point), found.loss, tuple(found.features), params)
 
 
 # -- one person's message --------------------------------------------------------------------------------------------
