@@ -21,6 +21,7 @@ from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
+from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_repeated, warn_if_scaled
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
@@ -56,17 +57,9 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, **unknown: Any) -> Self:
         """Learn rows in order, once, from the beginning.
 
-        Parameters
-        ----------
-        X
-            (n, p) numbers, or a frame with raw values if `features` declares them.
-        y
-            n targets.
-        unknown
-            Refused: records have no weights.
-
-        Raises `ConfigError` for anything else, such as `sample_weight`, `ValueError` for rows that are no finite
-        numbers, and `SchemaError`, which is one, for raw values that do not fit.
+        `X` has (n, p) numbers, or is a frame with raw values if `features` declares them; `y` has n targets. Raises
+        `ConfigError` for what is `unknown`, such as `sample_weight`, because records have no weights; `ValueError` for
+        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit.
         """
         if unknown:
             raise ConfigError(
@@ -128,6 +121,11 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
         raise NotImplementedError
 
+    def _keep(self, arguments: Mapping[str, Any]) -> None:
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+
     def _rows(self, X: Any, first: bool) -> Any:
         """The rows of a prediction or of a step: checked numbers, or a frame with raw values."""
         if self.features is None:
@@ -179,42 +177,44 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         self.model_.close_batch()
 
     def _frame(self, X: np.ndarray) -> Any:
-        """Numbers, raw for a model with bounds."""
         if self.bounds is None:
             return X
         import polars as pl
 
         return pl.DataFrame(X, schema=[f"x{j}" for j in range(X.shape[1])])
 
-    def _fitted(self, X: Any) -> Any:
+    def _predicted(self, X: Any, method: str = "predict_many") -> Any:
+        check_is_fitted(self, "model_")
         rows = self._rows(X, False)
-        return rows if self.features is not None else self._frame(rows)
+        return getattr(self.model_, method)(rows if self.features is not None else self._frame(rows))
 
 
+_GUARANTEE = """
+    Guarantee, source: those of the estimator that `trust` chooses, for each row."""
+_TEXTS = {
+    "features": """
+        The public schema of a frame with raw values, as `WindowedRegressor` and `WindowedClassifier` take it. None: X
+        has numbers.""",
+    "bounds": """
+        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
+        have a scale of about 1.""",
+    "target": "Public bounds (low, high) of the target. None: it has a scale of about 1.",
+    "classes": """
+        The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.""",
+    "trust": """
+        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
+        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).""",
+    "budget": """
+        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
+        and 1e-8 after `partial_fit` alone.""",
+    "fit_intercept": "Whether there is an intercept.",
+    "random_state": "For tests only: a model with a seed is not private.",
+}
+
+
+@documented(_GUARANTEE, _TEXTS, loss="`huber`, `quantile` or `squared`, or a loss.")
 class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     """A private linear model of numbers, as a regressor of scikit-learn.
-
-    Parameters
-    ----------
-    features
-        The public schema of a frame with raw values, as `WindowedRegressor` takes it. None: X has numbers.
-    bounds
-        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
-        have a scale of about 1.
-    target
-        Public bounds (low, high) of the target. None: it has a scale of about 1.
-    trust
-        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
-        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).
-    budget
-        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
-        and 1e-8 after `partial_fit` alone.
-    loss
-        `huber`, `quantile` or `squared`, or a loss.
-    fit_intercept
-        Whether there is an intercept.
-    random_state
-        For tests only: a model with a seed is not private.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(1).uniform(-1, 1, (1000, 3))
@@ -222,6 +222,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     >>> model.predict(X).shape
     (1000,)
     """
+
+    target: tuple[float, float] | None
 
     def __init__(
         self,
@@ -235,39 +237,19 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:
-        self.features = features
-        self.bounds = bounds
-        self.target = target
-        self.trust = trust
-        self.budget = budget
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
+        self._keep(locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         return self._tagged(tags, tags.regressor_tags)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn further rows, a window of their own; as `fit` if there is no model yet.
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-        """
+        """Learn further rows, a window of their own; as `fit`, also for `X` and `y`, if there is no model yet."""
         return self._learn(X, y, first=not hasattr(self, "model_"))
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the (n,) predictions.
-
-        Parameters
-        ----------
-        X
-            As for `fit`.
-        """
-        check_is_fitted(self, "model_")
-        return np.asarray(self.model_.predict_many(self._fitted(X)), dtype=float)
+        """Return the (n,) predictions of `X`, which is as for `fit`."""
+        return np.asarray(self._predicted(X), dtype=float)
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
         warn_if_repeated(self, X, y)
@@ -282,30 +264,9 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         return self
 
 
+@documented(_GUARANTEE, _TEXTS, loss="`logistic`, `softmax` or `hinge`, or a loss.")
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     """A private linear model of classes, as a classifier of scikit-learn.
-
-    Parameters
-    ----------
-    features
-        The public schema of a frame with raw values, as `WindowedClassifier` takes it. None: X has numbers.
-    bounds
-        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
-        have a scale of about 1.
-    classes
-        The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.
-    trust
-        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
-        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).
-    budget
-        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
-        and 1e-8 after `partial_fit` alone.
-    loss
-        `logistic`, `softmax` or `hinge`, or a loss.
-    fit_intercept
-        Whether there is an intercept.
-    random_state
-        For tests only: a model with a seed is not private.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(1).uniform(-1, 1, (1000, 3))
@@ -313,6 +274,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     >>> model.predict_proba(X).shape
     (1000, 2)
     """
+
+    classes: Sequence[Any] | None
 
     def __init__(
         self,
@@ -326,55 +289,34 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:
-        self.features = features
-        self.bounds = bounds
-        self.classes = classes
-        self.trust = trust
-        self.budget = budget
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
+        self._keep(locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         return self._tagged(tags, tags.classifier_tags)
 
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
-        """Learn further rows, a window of their own; as `fit` if there is no model yet.
+        """Learn further rows, a window of their own; as `fit`, also for `X` and `y`, if there is no model yet.
 
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-        classes
-            The public labels, if the constructor did not get them. Later calls ignore them.
+        `classes` are the public labels, if the constructor did not get them. Later calls ignore them.
         """
         return self._learn(X, y, first=not hasattr(self, "model_"), classes=classes)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the (n,) most probable labels.
-
-        Parameters
-        ----------
-        X
-            As for `fit`.
-        """
-        check_is_fitted(self, "model_")
-        labels: np.ndarray = self.classes_[np.asarray(self.model_.predict_many(self._fitted(X)), dtype=int)]
+        """Return the (n,) most probable labels of `X`, which is as for `fit`."""
+        best = np.asarray(self._predicted(X), dtype=int)
+        labels: np.ndarray = self.classes_[best]
         return labels
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the (n, K) probabilities of the labels. Raises `NotAvailableError` for the hinge loss.
+        """Return the (n, K) probabilities of the labels of `X`, which is as for `fit`.
 
-        Parameters
-        ----------
-        X
-            As for `fit`.
+        Raises `NotAvailableError` for the hinge loss.
         """
         check_is_fitted(self, "model_")
         if not self.model_.probabilistic:
             raise NotAvailableError("the hinge loss gives no probabilities; use logistic or softmax")
-        return np.asarray(self.model_.predict_proba_many(self._fitted(X)), dtype=float)
+        return np.asarray(self._predicted(X, "predict_proba_many"), dtype=float)
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
         warn_if_repeated(self, X, y)
