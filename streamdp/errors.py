@@ -13,15 +13,10 @@ from typing import Any, NoReturn
 
 
 def raise_alone(error: Exception) -> NoReturn:
-    """Raise an error that has no cause and no context.
+    """Raise an `error` that has no cause and no context.
 
-    `raise ... from None` hides the error that is being handled from tracebacks, and keeps it as `__context__`. Call
-    this in place of it where that error may show a record's values, also inside a `@contextmanager`.
-
-    Parameters
-    ----------
-    error
-        The new error.
+    `raise ... from None` hides the one that is being handled from tracebacks, and keeps it as `__context__`. Call
+    this in place of it where that one may show a record's values, also inside a `@contextmanager`.
     """
     try:
         raise error
@@ -35,15 +30,7 @@ BUDGETS = dict.fromkeys(("epsilon", "eps"), "eps=1") | {"delta": "eps=1,delta=1e
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" for the known name that is most like a wrong one, or "" if none is like it.
-
-    Parameters
-    ----------
-    name
-        What was given.
-    known
-        The public names that could have been given.
-    """
+    """Return "; did you mean 'x'?" for the `known` public name that is most like a wrong `name`, or "" if none is."""
     from difflib import get_close_matches
 
     by_case = {other.lower(): other for other in known}
@@ -52,18 +39,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: object, choices: Collection[str], others: str = "") -> None:
-    """Raise `ConfigError` unless a value is one of some texts.
+    """Raise `ConfigError` unless the `value` of the setting `name` is one of the texts `choices`.
 
-    Parameters
-    ----------
-    name
-        The name of the setting.
-    value
-        Its value.
-    choices
-        The texts.
-    others
-        What else is possible, for the message.
+    `others` says in the message what else is possible.
     """
     if not (isinstance(value, str) and value in choices):
         hint = suggestion(value, choices) if isinstance(value, str) else ""
@@ -71,43 +49,20 @@ def check_choice(name: str, value: object, choices: Collection[str], others: str
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a setting is a real number that fits a double, and not a truth value.
-
-    Parameters
-    ----------
-    value
-        Any value.
-    """
+    """Return whether any `value` is a real number that fits a double, and not a truth value."""
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1024
     return isinstance(value, Real)
 
 
 def check_whole(name: str, value: object, least: int, most: int) -> None:
-    """Raise `ConfigError` unless a setting is a whole number in a range.
-
-    Parameters
-    ----------
-    name
-        The name of the setting.
-    value
-        Its value.
-    least, most
-        The range; both ends belong to it.
-    """
+    """Raise `ConfigError` unless the `value` of the setting `name` is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
         raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {value!r}")
 
 
 def check_path(what: str, path: Any) -> str:
-    """Return the path of a file as text.
-
-    Parameters
-    ----------
-    what
-        What the path is of, for messages.
-    path
-        Text or a path object.
+    """Return the `path` of a file, text or a path object, as text. Messages say `what` it is of.
 
     Raises `ConfigError` for anything else, such as bytes, and for text that no file can have as its name.
     """
@@ -119,13 +74,7 @@ def check_path(what: str, path: Any) -> str:
 
 
 def check_texts(**texts: Any) -> None:
-    """Raise `ConfigError` unless all values are texts that a database can keep.
-
-    Parameters
-    ----------
-    texts
-        The values by name, for messages.
-    """
+    """Raise `ConfigError` unless all `texts`, by name, are texts that a database can keep."""
     for name, text in texts.items():
         with contextlib.suppress(UnicodeEncodeError):
             if isinstance(text, str) and b"\0" not in text.encode():
@@ -142,13 +91,7 @@ class CostWarning(UserWarning):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why something failed, without values: only our own errors never show any.
-
-    Parameters
-    ----------
-    error
-        What was raised.
-    """
+    """Return why something failed by what was raised, `error`, without values: only our own errors never show any."""
     return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"
 
 
@@ -167,10 +110,7 @@ class SchemaError(StreamDPError, ValueError):
 class RefusedReportError(SchemaError):
     """A report that the agreed randomizer could not have made now. Nothing was counted or learned.
 
-    Parameters
-    ----------
-    reason
-        The reason, as it is counted (see docs/reports.md).
+    The `reason` is as it is counted (see docs/reports.md).
     """
 
     def __init__(self, reason: str) -> None:
@@ -195,14 +135,9 @@ class NotAvailableError(StreamDPError):
 
 
 class TooFewUsersError(ConfigError):
-    """A window has fewer users than its method needs. No record was read.
+    """A window has fewer users than its method needs, as `message` says. No record was read.
 
-    Parameters
-    ----------
-    message
-        The message.
-    needed
-        The number of users that the method needs.
+    The attribute `needed` is the number of users that it needs.
     """
 
     def __init__(self, message: str, needed: int) -> None:
@@ -271,15 +206,7 @@ class StoreUnavailableError(StoreError):
 
 
 class ServiceError(StreamDPError):
-    """A service does not answer, or refuses a call.
-
-    Parameters
-    ----------
-    message
-        The message.
-    status
-        The HTTP status; 0 if there was no answer.
-    """
+    """A service does not answer, or refuses a call, as `message` says. The HTTP `status` is 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -297,12 +224,7 @@ class LedgerConflictError(ConflictError):
 class FencedError(StoreError):
     """Another worker has claimed this shard. What was learned from it here was never visible and must be dropped.
 
-    Parameters
-    ----------
-    message
-        The message.
-    shard
-        The shard; None if it is unknown.
+    The `message` says so; the attribute `shard` is None if it is unknown.
     """
 
     def __init__(self, message: str, shard: Any = None) -> None:

@@ -41,8 +41,6 @@ def _listed(name: str, given: Any) -> list[Any]:
 
 
 class _Single(river_stats.base.Univariate):
-    """One statistic, with `Statistics` inside."""
-
     by: Sequence[str] | None
     budget: Budget | str | None
     trust: Trust
@@ -60,18 +58,10 @@ class _Single(river_stats.base.Univariate):
         """The `Statistics` that holds the state: save, load and merge it."""
 
     def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
-        """Take one value.
+        """Take one value `x`: a number, which is clipped to the bounds, or one of the categories.
 
-        Parameters
-        ----------
-        x
-            A number, which is clipped to the bounds, or one of the categories.
-        by
-            The group of the value, one of `by`; None without groups.
-        subject
-            The person, if there is a ledger.
-
-        Raises `SchemaError` for a value or group that was not declared, before anything is spent.
+        `by` is the group of the value, None without groups, and `subject` the person, if there is a ledger. Raises
+        `SchemaError` for a value or group that was not declared, before anything is spent.
         """
         self.estimator.learn_one({_VALUE: x} | ({} if by is None else {_GROUP: by}), subject=subject)
 
@@ -80,15 +70,7 @@ class _Single(river_stats.base.Univariate):
         return self.estimator.get()[_NAME]
 
     def interval(self, level: float = 0.95) -> Any:
-        """Return its confidence limits, as `Statistics.interval`.
-
-        Parameters
-        ----------
-        level
-            The confidence, above 0 and below 1.
-
-        Raises `ConfigError` for another level.
-        """
+        """Return its confidence limits of a `level` above 0 and below 1, as `Statistics.interval`; or `ConfigError`."""
         return self.estimator.interval(level)[_NAME]
 
     def __repr__(self) -> str:
@@ -225,8 +207,6 @@ class Histogram(_Single):
 class HeavyHitters(_Single):
     """The most frequent texts of an open domain, and how many values are each, by reports that need no trust.
 
-    Examples
-    --------
     >>> words = HeavyHitters(length=4, budget="eps=4", seed=1)
     >>> for i in range(4_000):
     ...     words.update("tea" if i % 2 else f"x{i % 999}")
@@ -248,18 +228,10 @@ class HeavyHitters(_Single):
         self._begin(locals(), "heavy_hitters", {"text": length})
 
     def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
-        """Take one text.
+        """Take one text `x`, of which as many characters are reported as fit `length` bytes of UTF-8.
 
-        Parameters
-        ----------
-        x
-            The text, of which as many characters are reported as fit `length` bytes of UTF-8.
-        by
-            Not used.
-        subject
-            The person, if there is a ledger.
-
-        Raises `SchemaError` for anything but text that is not empty, before anything is spent.
+        `by` is not used; `subject` is the person, if there is a ledger. Raises `SchemaError` for anything but text that
+        is not empty, before anything is spent.
         """
         if not isinstance(x, str):
             raise SchemaError(f"expected text, got {type(x).__name__}")

@@ -33,31 +33,22 @@ def check_locks() -> None:
 
 
 def lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
-    """Lock an open file, until `unlock`, until it is closed, or until the process dies.
+    """Lock an open file, `descriptor`, until `unlock`, until it is closed, or until the process dies.
 
-    - `descriptor`: the file. A lock that it has is replaced.
-    - `shared`: whether other holders of shared locks are allowed.
-    - `wait`: whether to wait for other holders; if not, `BlockingIOError` is raised.
-
-    Raises `NotAvailableError` if the system has no such locks.
+    A lock that it has is replaced. A `shared` one allows other holders of shared locks. Unless it may `wait` for other
+    holders, `BlockingIOError` is raised. Raises `NotAvailableError` if the system has no such locks.
     """
     check_locks()
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
 
 
 def unlock(descriptor: int) -> None:
-    """Release a lock.
-
-    `descriptor`: the open file.
-    """
+    """Release the lock of the open file `descriptor`."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def sync(descriptor: int) -> None:
-    """Flush the content of a file to the disk. On macOS `os.fsync` would leave it in the cache of the drive.
-
-    `descriptor`: the open file.
-    """
+    """Flush the content of the open file `descriptor` to the disk. On macOS `os.fsync` would leave it in a cache."""
     if hasattr(fcntl, "F_FULLFSYNC"):
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
@@ -65,12 +56,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Flush the names in a folder to the disk, where a folder can be opened.
-
-    `path`: the folder.
-
-    Raises `OSError` if it cannot be opened or flushed.
-    """
+    """Flush the names in the folder `path` to the disk. Raises `OSError` if it cannot be opened or flushed."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -81,9 +67,9 @@ def sync_folder(path: str) -> None:
 
 
 def fill_random(buffer: memoryview) -> None:
-    """Fill a buffer with random bytes of the operating system. On Windows a copy stays in memory for a while.
+    """Fill a `buffer` with random bytes of the operating system. On Windows a copy stays in memory for a while.
 
-    `buffer`: bytes, which the caller overwrites after use.
+    The caller overwrites it after use.
     """
     if os.name == "nt":
         buffer[:] = os.urandom(buffer.nbytes)
@@ -94,17 +80,11 @@ def fill_random(buffer: memoryview) -> None:
 
 
 def is_trusted(owner: int) -> bool:
-    """Whether the owner of a file is this user or root. True on systems where files have no such owner.
-
-    `owner`: `st_uid` of the file.
-    """
+    """Whether the `owner` of a file, its `st_uid`, is this user or root. True where files have no such owner."""
     return not hasattr(os, "geteuid") or owner in (0, os.geteuid())
 
 
 def after_fork(function: Callable[[], None]) -> None:
-    """Call a function in every child that is forked from this process, where the system has forks.
-
-    `function`: it is called without arguments.
-    """
+    """Call a `function` without arguments in every child of a fork of this process, where the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

@@ -172,7 +172,6 @@ def _print(report: dict[str, Any], has_model: bool) -> None:
 
 
 def _most(seen: dict[str, int]) -> str:
-    """The most frequent classes or categories, and how many records have each."""
     most = sorted(seen.items(), key=lambda one: -one[1])
     more = f", and {len(most) - _SHOWN} more" if len(most) > _SHOWN else ""
     return ", ".join(f"{name} {count:,}" for name, count in most[:_SHOWN]) + more

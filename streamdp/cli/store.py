@@ -92,14 +92,11 @@ def _shown(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _printable(text: str) -> str:
-    """A text of another program, without what a terminal would act on."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def _delivered(sink: Sink) -> str:
     has = f"{sink.name} has commit {sink.commit}" if sink.commit else f"{sink.name} has no commit yet"
-    return has if not sink.reason else f"{has}; it fails since {_shown(sink.failing_since)}: {_printable(sink.reason)}"
+    # a text of another program, without what a terminal would act on
+    reason = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in sink.reason)
+    return f"{has}; it fails since {_shown(sink.failing_since)}: {reason}" if reason else has
 
 
 @app.command(epilog="Example: streamdp statement late.db")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -23,43 +24,21 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 Record = Mapping[str, Any]
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Calls a service. Threads may share it.
 
-    A call that gets no answer, or the answer to come back later, is repeated for `retry_s` seconds. A call of `learn`
-    is repeated with the same idempotency key, so that its records count once.
-
-    Parameters
-    ----------
-    url
-        The address of the service, such as `https://learn.example.org`.
-    token
-        The bearer token, if the service needs one.
-    retry_s
-        How long a call is repeated, in seconds; 0: never.
-    timeout_s
-        How long the service may take for an answer, in seconds.
-    sleep
-        Sleeps for a number of seconds.
+    `url` is the address of the service, such as `https://learn.example.org`, and `token` the bearer token, if it needs
+    one. It may take `timeout_s` seconds for an answer. A call that gets none, or the answer to come back later, is
+    repeated for `retry_s` seconds; 0: never. A call of `learn` is repeated with the same idempotency key, so that its
+    records count once.
 
     >>> client = Client("http://127.0.0.1:8000")
     >>> client.close()
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        retry_s: float = 60.0,
-        timeout_s: float = 30.0,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, url: str, token: str | None = None, *, retry_s: float = 60.0, timeout_s: float = 30.0) -> None:
         self._http = connect(url, token, timeout_s, retry_s=retry_s)
-        self._retry_s, self._sleep = retry_s, sleep
-
-    def __enter__(self) -> Self:
-        return self
+        self._retry_s = retry_s
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -71,35 +50,21 @@ class Client:
     def predict(
         self, job: str, records: Sequence[Record], ids: Sequence[str | int | None] | None = None
     ) -> dict[str, Any]:
-        """Predict records with the last committed model.
+        """Predict `records`, raw features by name, with the last committed model of a `job`.
 
-        Parameters
-        ----------
-        job
-            The name of the job.
-        records
-            Raw features by name.
-        ids
-            One for each record whose label comes later by this client's token, None for the others. None: no labels.
-
-        Returns `version`, `predictions`, and `probabilities` by class or None. Raises `ServiceError`.
+        `ids` has one for each record whose label comes later by this client's token, and None for the others. None: no
+        labels. Returns `version`, `predictions`, and `probabilities` by class or None. Raises `ServiceError`.
         """
         return self._json(
             "POST", job, "/predict", {"records": list(records)} | ({} if ids is None else {"ids": list(ids)})
         )
 
     def learn(self, job: str, records: Sequence[Record], key: str | None = None) -> dict[str, Any]:
-        """Learn records, and return after their commit.
+        """Learn `records` in a `job`, and return after their commit.
 
-        Parameters
-        ----------
-        job
-            The name of the job.
-        records
-            Each has `x` and `y`, and may have `subject`, `budget` and `id`; or `id` and `y` of an earlier prediction.
-            Those of a job with statistics have no `y`.
-        key
-            The idempotency key. Give one if this program may repeat the call after a crash. None: a new one.
+        Each record has `x` and `y`, and may have `subject`, `budget` and `id`; or `id` and `y` of an earlier
+        prediction. Those of a job with statistics have no `y`. `key` is the idempotency key: give one if this program
+        may repeat the call after a crash. None: a new one.
 
         Returns `version`, `learned`, `refused`, and `dead`: index and reason of each record that does not fit. Raises
         `ServiceError`.
@@ -107,39 +72,15 @@ class Client:
         return self._json("POST", job, "/learn", {"records": list(records)}, key or uuid.uuid4().hex)
 
     def weights(self, job: str) -> dict[str, Any]:
-        """The weights of the last committed model, in original units: `version` and `weights`.
-
-        Parameters
-        ----------
-        job
-            The name of the job.
-
-        Raises `ServiceError`.
-        """
+        """The `version` and `weights` of the last committed model of a `job`, in original units, or `ServiceError`."""
         return self._json("GET", job, "/weights")
 
     def statistics(self, job: str) -> dict[str, Any]:
-        """The committed statistics with their limits: `version` and `statistics`.
-
-        Parameters
-        ----------
-        job
-            The name of the job.
-
-        Raises `ServiceError`.
-        """
+        """The `version` and the committed `statistics` of a `job`, with their limits, or `ServiceError`."""
         return self._json("GET", job, "/statistics")
 
     def events(self, job: str) -> Iterator[dict[str, Any]]:
-        """The present version, then each commit as it comes, until the service stops.
-
-        Parameters
-        ----------
-        job
-            The name of the job.
-
-        Raises `ServiceError`.
-        """
+        """The present version of a `job`, then each commit as it comes, until the service stops, or `ServiceError`."""
         trouble = ""
         try:
             with self._http.stream("GET", _path(job, "/events"), timeout=httpx.Timeout(30.0)) as response:
@@ -172,7 +113,7 @@ class Client:
                 return found
             if left <= 0 or (response is not None and response.status_code not in _TRANSIENT):
                 raise _error(response, trouble)
-            self._sleep(pause)
+            time.sleep(pause)
             left, pause = left - pause, min(2 * pause, _LONGEST_PAUSE_S)
 
 

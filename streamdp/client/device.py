@@ -7,7 +7,7 @@ import threading
 import unicodedata
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
@@ -22,21 +22,16 @@ from streamdp.protocol.reports import MOST_BYTES
 
 
 class Outcome(NamedTuple):
-    """What became of a report.
+    """What became of a report: `outcome` is "learned", "refused" (the person's cap) or "dead".
 
-    Parameters
-    ----------
-    outcome
-        "learned", "refused" (the person's cap) or "dead".
-    reason
-        Why it is unusable (see docs/reports.md); empty otherwise.
+    `reason` says why it is unusable (see docs/reports.md), and is empty otherwise.
     """
 
     outcome: str
     reason: str = ""
 
 
-class Device:
+class Device(contextlib.AbstractContextManager["Device"]):
     """One person's device. Records and true gradients stay in it; only noise leaves. Threads may share it.
 
     A record answers once: whatever fails, the same report is sent again, and never a fresh draw. The notes know a job
@@ -47,23 +42,10 @@ class Device:
     Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
     nobody. Proof: docs/proofs/local_reports.md.
 
-    Parameters
-    ----------
-    url
-        The address of the service, such as `https://learn.example.org`.
-    job
-        The name of the job.
-    agreement
-        The digest of what the person agreed to. None: the first agreement that the service shows is kept in the notes.
-        Records that have answered under an earlier agreement keep their answers.
-    token
-        The bearer token, if the service needs one.
-    notes
-        The file for the notes of the device. None: memory only, so a report is not sent again after a crash.
-    timeout_s
-        How long the service may take for an answer, in seconds.
-
-    Raises the errors of `ReportNotes`.
+    `url`, `token` and `timeout_s` are as for `Client`, and `job` is the name of the job. `agreement` is the digest of
+    what the person agreed to; None: the first agreement that the service shows is kept in the notes. Records that have
+    answered under an earlier agreement keep their answers. `notes` is the file for the notes of the device; None:
+    memory only, so a report is not sent again after a crash. Raises the errors of `ReportNotes`.
 
     >>> device = Device("http://127.0.0.1:8000", "late")
     >>> device.agreement is None  # not asked yet
@@ -88,9 +70,6 @@ class Device:
         self._etag = ""
         self._notes = ReportNotes(notes)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -102,8 +81,7 @@ class Device:
     @property
     def agreement(self) -> str | None:
         """The digest of what the person agreed to; None before the first document."""
-        found: str | None = self._agreement or self._notes.get("agreements", self._name)
-        return found
+        return self._agreement or self._notes.get("agreements", self._name)
 
     def report(
         self,
@@ -114,21 +92,11 @@ class Device:
         subject: str | int | None = None,
         budget: Budget | str | None = None,
     ) -> Outcome:
-        """Report one record. x and y stay in the device.
+        """Report one record: its raw features `x` by name, and its target `y`, a number or a label. Both stay here.
 
-        Parameters
-        ----------
-        x
-            Raw features by name.
-        y
-            The target: a number or a label.
-        id
-            The name of the record on this device; it is not sent. If it has a report already, that one is sent again,
-            and x and y are not looked at. None: a new record.
-        subject
-            The person that the record is about, if the job needs it.
-        budget
-            What the report spends, at most the agreed budget; None: the agreed budget.
+        `id` is the name of the record on this device, which is not sent. If it has a report already, that one is sent
+        again, and x and y are not looked at; None: a new record. `subject` is the person that the record is about, if
+        the job needs it, and `budget` what the report spends, at most the agreed budget; None: the agreed budget.
 
         Raises `ServiceError` if the service does not answer or refuses the call: the report is kept, and the same
         `id` sends it again. Before a report is made, also `SchemaError` for a record that does not fit, `ConfigError`

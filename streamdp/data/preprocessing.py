@@ -27,13 +27,8 @@ def _by_name(what: str, declared: Mapping[str, Any]) -> Iterable[tuple[str, Any]
 class BoundsScaler(base.MiniBatchTransformer):
     """Scales features to [-1, 1] by declared public bounds; a River transformer that learns nothing.
 
-    Parameters
-    ----------
-    bounds
-        Public (low, high) by feature. Values outside are clipped. Features without bounds stay unchanged.
+    `bounds` are public (low, high) by feature. Values outside are clipped. Features without bounds stay unchanged.
 
-    Examples
-    --------
     >>> from streamdp.data.preprocessing import BoundsScaler
     >>> BoundsScaler({"age": (18, 90)}).transform_one({"age": 72, "city": "Rome"})
     {'age': 0.5, 'city': 'Rome'}
@@ -73,14 +68,9 @@ class CategoryEncoder(base.MiniBatchTransformer):
     The first category of a list is the base level and gets no feature, so that the intercept is identifiable. River's
     OneHotEncoder, in contrast, releases which values have occurred.
 
-    Parameters
-    ----------
-    categories
-        Public list of texts by feature. A value that is not in its list raises `SchemaError`. Features without a list
-        stay unchanged.
+    `categories` has a public list of texts by feature. A value that is not in its list raises `SchemaError`. Features
+    without a list stay unchanged.
 
-    Examples
-    --------
     >>> from streamdp.data.preprocessing import CategoryEncoder
     >>> CategoryEncoder({"size": ["s", "m", "l"]}).transform_one({"size": "m", "age": 7})
     {'age': 7, 'size=m': 1, 'size=l': 0}

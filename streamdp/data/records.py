@@ -87,20 +87,11 @@ def lookup(record: Mapping[str, Any], column: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One person's contribution.
+    """One person's contribution: `x`, all declared features by name, and the target `y`, all finite floats.
 
-    Parameters
-    ----------
-    x
-        Every declared feature as a finite float, by name.
-    y
-        The target as a finite float; a class index for classifiers.
-    subject
-        The person; None if the record names none.
-    budget
-        What the record may spend, as the number of the job's budget kind (epsilon or mu); None for the default.
-    position
-        The row or offset of the record in its source.
+    `y` is a class index for classifiers. `subject` is None if the record names no person. `budget` is what it may
+    spend, the number of the job's budget kind (epsilon or mu); None for the default. `position` is the row or offset of
+    the record in its source.
     """
 
     x: Mapping[str, float]
@@ -114,16 +105,8 @@ class Record:
 class DeadLetter:
     """A record that could not be decoded: its position and the reason, never its values.
 
-    Parameters
-    ----------
-    position
-        The row or offset of the record in its source.
-    reason
-        A short code, such as `missing`.
-    column
-        The column that could not be decoded; None if the record as a whole could not.
-    payload
-        The raw bytes of the record, only if the user opted in.
+    `position` is its row or offset in its source, and `reason` a short code, such as `missing`. `column` could not be
+    decoded; None: the record as a whole. `payload` has the raw bytes of the record, only if the user opted in.
     """
 
     position: int
@@ -141,30 +124,14 @@ def by_position(dead: Iterable[DeadLetter]) -> list[DeadLetter]:
 class Batch:
     """Decoded records as columns, with the position after the last of them. Iteration yields `Record` values.
 
-    Parameters
-    ----------
-    features
-        The names of the p features.
-    X, y
-        (n, p) and (n,) float64, finite.
-    positions
-        (n,) int64, the row or offset of each record.
-    position
-        The source's position after the last record.
-    subjects
-        n subjects; None if the schema has no subject.
-    budgets
-        (n,) float64, NaN for a record without its own budget; None if the schema has no budget.
-    dead
-        The records of the same stretch of the source that could not be decoded.
-    timestamps
-        (n,) int64, when the source got each record, in milliseconds since 1970 (UTC); None if it does not know.
-    reports
-        n reports of devices in place of the records: X is (n, 0) then. None for records.
-    on_learned
-        Called after the n records were learned, with the mask (n,) of those that were admitted, or None for all.
-    times
-        (n,) float64, the declared time of each record in seconds since 1970 (UTC); None if the schema has none.
+    `features` are the names of the p features. `X` (n, p) and `y` (n,) are float64, finite. `positions` (n,) int64 are
+    the rows or offsets of the records, and `position` is the source's after the last one. `subjects` are n subjects,
+    and `budgets` (n,) float64, NaN for a record without its own budget; None if the schema has none. `dead` are the
+    records of the same stretch of the source that could not be decoded. `timestamps` (n,) int64 say when the source got
+    each record, in milliseconds since 1970 (UTC); None if it does not know. `reports` are n reports of devices in place
+    of the records, with X (n, 0); None for records. `on_learned` is called after the n records were learned, with the
+    mask (n,) of those that were admitted, or None for all. `times` (n,) float64 are the declared times of the records
+    in seconds since 1970 (UTC); None if the schema has none.
     """
 
     features: tuple[str, ...]

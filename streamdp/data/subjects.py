@@ -27,16 +27,10 @@ Subject = str | bytes | int
 
 
 class Dated(bytes):
-    """A subject with the time of its record, for caps that renew. It equals the bytes of the subject alone.
+    """A `subject` with the `time` of its record, for caps that renew. It equals the bytes of the subject alone.
 
-    Parameters
-    ----------
-    subject
-        The person.
-    time
-        The time of the record, in seconds since 1970 (UTC). It is public.
-
-    Raises `SchemaError` for a subject that `subject_bytes` refuses, and for a time that is not a number.
+    The time is in seconds since 1970 (UTC), and public. Raises `SchemaError` for a subject that `subject_bytes`
+    refuses, and for a time that is not a number.
 
     >>> Dated("ann", 1.7e9) == Dated("ann", 1.8e9) == b"ann"
     True

@@ -83,5 +83,4 @@ def _iso(text: pl.Series) -> np.ndarray:
     )
     read = zoned.get_column("text").str.strptime(pl.Datetime("us", "UTC"), "%Y-%m-%dT%H:%M:%S%.f%z", strict=False)
     micros = read.dt.epoch("us").cast(pl.Float64).fill_null(np.nan).to_numpy()
-    seconds: np.ndarray = micros / 1e6
-    return seconds
+    return micros / 1e6

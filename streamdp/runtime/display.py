@@ -173,7 +173,6 @@ class RunnerDisplay(_Display):
         self._count("end", counts, {"reason": reason} | more | self._judged | ({"doubts": [*doubts]} if doubts else {}))
 
     def _speed(self, counts: Counts) -> float:
-        """Records per second of this run."""
         first = 0 if self._first is None else total(self._first.counts)
         return (total(counts) - first) / max(self._seconds, 1e-9)
 

@@ -55,44 +55,29 @@ def seek(source: Source, position: Position) -> None:
 class Runner:
     """Runs one job until its source ends, `stop` is called or a signal comes.
 
-    Parameters
-    ----------
-    source, estimator, store
-        Any `streamdp.data.records.Source`. The estimator's `ledger` must be the store's (None for both without a cap),
-        so that spends are committed with the state that was learned from them.
-    commit_records, commit_seconds
-        Commit after exactly this many records (with dead letters and refused ones), or after this many seconds with at
-        least one record. If the estimator is not at a boundary then, the commit waits for the next boundary. At the end
-        of a run the open batch is closed; after a crash an open batch is read again. An estimator that
-        `commits_at_every_boundary` is committed at every boundary.
-    commit_when_idle
-        Somebody waits for each commit: commit also as soon as the source has no more records at the moment, and end an
-        open batch when a commit is due.
-    max_bad_share
-        Stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the records before the
-        first commit of a job does not fit the schema. None: no limit.
-    name
-        What messages call the source.
-    dead_letters
-        Gets the dead letters before their records are committed. A new job commits its start, so that a later run
-        finds what was written after it; so does a job whose first window may not end in this run.
-    publish
-        Each function is called with the committed snapshot after every commit. When a job resumes, it is called with
-        the last snapshot, because a crash may have come between the commit and the call.
-    on_progress
-        Called after every batch and every commit.
-    resume
-        Takes the source to the position of the last snapshot.
-    shard, within
-        What the store commits of the job, and what it calls in the transaction; see `Store.commit_parts`.
-    on_waiting
-        Called with what the run waits for, every 30 seconds of a call of the store that does not return.
-    on_unfit
-        Called with a warning, a sentence, if none of the first records fits the schema.
-    clock
-        Returns the time in seconds; it never goes backward.
-    wait
-        Waits for calls of the store, as `concurrent.futures.wait` does, for at most a number of seconds.
+    - `source`, `estimator`, `store`: any `streamdp.data.records.Source`. The estimator's `ledger` must be the store's
+      (None for both without a cap), so that spends are committed with the state that was learned from them.
+    - `commit_records`, `commit_seconds`: commit after exactly this many records (with dead letters and refused ones),
+      or after this many seconds with at least one record. If the estimator is not at a boundary then, the commit waits
+      for the next boundary. At the end of a run the open batch is closed; after a crash an open batch is read again. An
+      estimator that `commits_at_every_boundary` is committed at every boundary.
+    - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
+      moment, and end an open batch when a commit is due.
+    - `max_bad_share`: stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the
+      records before the first commit of a job does not fit the schema. None: no limit.
+    - `name`: what messages call the source.
+    - `dead_letters`: gets the dead letters before their records are committed. A new job commits its start, so that a
+      later run finds what was written after it; so does a job whose first window may not end in this run.
+    - `publish`: each function is called with the committed snapshot after every commit. When a job resumes, it is
+      called with the last snapshot, because a crash may have come between the commit and the call.
+    - `on_progress`: called after every batch and every commit.
+    - `resume`: takes the source to the position of the last snapshot.
+    - `shard`, `within`: what the store commits of the job, and what it calls in the transaction; see
+      `Store.commit_parts`.
+    - `on_waiting`: called with what the run waits for, every 30 seconds of a call of the store that does not return.
+    - `on_unfit`: called with a warning, a sentence, if none of the first records fits the schema.
+    - `clock`: returns the time in seconds; it never goes backward.
+    - `wait`: waits for calls of the store, as `concurrent.futures.wait` does, for at most a number of seconds.
 
     Raises `ConfigError` if the estimator's ledger is not the store's, or if a commit interval is not positive.
     """
@@ -186,7 +171,6 @@ class Runner:
                 calls.close(self._store.abandon)
 
     def _call(self, call: Callable[[], T]) -> T:
-        """Call the store or the estimator on their thread."""
         assert self._calls is not None, "within a run only"
         reminder = Reminder(self._clock)
 

@@ -75,30 +75,21 @@ T = TypeVar("T")
 class Worker:
     """Runs one worker of a job's group until `stop` is called or a signal comes. A worker runs once.
 
-    Parameters
-    ----------
-    source
-        The shards.
-    build
-        Makes an empty estimator over the store's ledger; it is called for each shard.
-    store
-        Opened with `shared=True`.
-    commit_records, commit_seconds
-        Commit after about this many records, or after this many seconds in which a position moved.
-    max_bad_in_a_row
-        Stop with `TooManyBadRecordsError` above this many undecodable records of a shard in a row; None for no limit.
-    max_bad_share, name
-        Stop so, before anything is committed, if a larger share of the records before the worker's first commit does
-        not fit the schema; None for no limit, as for a job that has learned. `name` is that of the source.
-    dead_letters, on_unfit, clock, wait
-        See `streamdp.runtime.runner.Runner`.
-    observers
-        Called at every event; see `streamdp.runtime.protocols.Observer`.
-    publish
-        Each function is called with the committed snapshots, of the shards of each commit and of each claim.
-    sleep, randomness
-        Sleep for a number of seconds, and draw uniformly between two numbers: the delays of retries, on which no
-        privacy depends.
+    - `source`: the shards.
+    - `build`: makes an empty estimator over the store's ledger; it is called for each shard.
+    - `store`: opened with `shared=True`.
+    - `commit_records`, `commit_seconds`: commit after about this many records, or after this many seconds in which a
+      position moved.
+    - `max_bad_in_a_row`: stop with `TooManyBadRecordsError` above this many undecodable records of a shard in a row;
+      None for no limit.
+    - `max_bad_share`, `name`: stop so, before anything is committed, if a larger share of the records before the
+      worker's first commit does not fit the schema; None for no limit, as for a job that has learned. `name` is that of
+      the source.
+    - `dead_letters`, `on_unfit`, `clock`, `wait`: see `streamdp.runtime.runner.Runner`.
+    - `observers`: called at every event; see `streamdp.runtime.protocols.Observer`.
+    - `publish`: each function is called with the committed snapshots, of the shards of each commit and of each claim.
+    - `sleep`, `randomness`: sleep for a number of seconds, and draw uniformly between two numbers: the delays of
+      retries, on which no privacy depends.
 
     Raises `ConfigError` if the ledger of the estimators is not the store's, or if a number is out of range.
     """

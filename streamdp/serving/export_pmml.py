@@ -162,7 +162,6 @@ def _value(given: Mapping[str, Any]) -> ET.Element:
 
 
 def _column(column: Mapping[str, Any]) -> ET.Element:
-    """An encoded column."""
     kind = column["kind"]
     if kind == "product":
         first, *others = (_field(f"{_PREFIX}c{k}") for k in column["columns"])

@@ -110,7 +110,6 @@ def _part(given: Mapping[str, Any], column: str, text: str, missing: str) -> str
 
 
 def _column(column: Mapping[str, Any]) -> str:
-    """An encoded column of the values v0, v1, ..., none of which is null."""
     kind, constants, value = column["kind"], column["constants"], f"v{column['input']}"
     if kind == "as it is":
         return value

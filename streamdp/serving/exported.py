@@ -12,14 +12,9 @@ MODEL: dict[str, Any] = {}  # what `streamdp export --to json` writes
 
 
 def predict(record: Any, model: Any = None) -> Any:
-    """Return the prediction for one record: a number or a class; None if the record does not fit.
+    """Return the prediction for one `record`, a mapping of raw columns: a number or a class; None if it does not fit.
 
-    Parameters
-    ----------
-    record
-        A mapping of raw columns.
-    model
-        The exported document; None: that of this file.
+    `model` is the exported document; None: that of this file.
     """
     model = MODEL if model is None else model
     columns = encode(record, model)
@@ -119,7 +114,6 @@ def _value(given: Any, record: Any) -> Any:
 
 
 def _part(text: str, part: str) -> int | None:
-    """A part of a date or time in ISO 8601, as it is written."""
     try:
         if part in ("hour", "minute"):
             clock = datetime.time.fromisoformat(text[11:] if text[4:5] == "-" else text)

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -147,7 +147,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     return out if holdout is None else out | {"holdout": holdout}
 
 
-class Publisher:
+class Publisher(contextlib.AbstractContextManager["Publisher"]):
     """A listener for committed snapshots: it measures the model, publishes its document, and calls other listeners.
 
     `places` are files and sinks; None as `holdout`: no measures. The `listeners` get the snapshot and its measures,
@@ -180,9 +180,6 @@ class Publisher:
         self._holdout = holdout
         self._listeners = listeners
         self._model: Model | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

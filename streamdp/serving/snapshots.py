@@ -178,20 +178,11 @@ def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
 
 
 def load_snapshot(bootstrap_servers: str | list[str], topic: str, job: str, **options: Any) -> Model:
-    """Read the published model of a job from a compacted topic, without the database. Needs the extra `kafka`.
+    """Read the published model of a `job` from a compacted topic, without the database. Needs the extra `kafka`.
 
-    Use `load_snapshot(...).estimator.predict_one(x)` for predictions.
-
-    Parameters
-    ----------
-    bootstrap_servers
-        The brokers, `host:port[,host:port]` or a list.
-    topic
-        The topic that the workers of the job publish to.
-    job
-        The name of the job.
-    **options
-        Options of `kafka.KafkaConsumer`, such as those for SASL and TLS.
+    Use `load_snapshot(...).estimator.predict_one(x)` for predictions. `bootstrap_servers` are the brokers,
+    `host:port[,host:port]` or a list. The workers of the job publish to `topic`. `options` are those of
+    `kafka.KafkaConsumer`, such as those for SASL and TLS.
 
     Raises `NotAvailableError` if nothing is published yet, and `SourceError` if the broker or the topic cannot be read.
     """

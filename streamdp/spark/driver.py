@@ -115,7 +115,6 @@ class Driver:
             raise
 
     def _number_of_lanes(self) -> int:
-        """Into how many parts records are divided."""
         kept_by = self._config.store_path, self._config.job
         found = {s.shard for s in _patiently(lambda: Store.snapshots(*kept_by))}
         wanted = getattr(self._config.source, "shards", None)
@@ -203,7 +202,6 @@ class Driver:
         return {shard: self._part(shard, results[shard.partition], mark) for shard in self.shards}
 
     def _batch(self, frame: DataFrame) -> _Batch:
-        """Place the records of each lane behind its load."""
         ledger, schema = self._store.ledger, self._config.build_schema()
         collects = issubclass(self._learns, Collector) and self._config.schema_.subject is not None
         key = secrets.token_bytes(32) if ledger is not None or collects else None
@@ -216,7 +214,10 @@ class Driver:
         loads = []
         for lane in range(self._lanes):
             keys, spends = nobody if loan is None else loan.rows(homes == lane)
-            loads.append(encode_load(self._state_for(lane), keys, spends, "" if loan is None else loan.mark))
+            last = self._last[self.shards[0 if self._one_model else lane]]
+            # gathering the users of a window needs no state
+            state = None if last is None or issubclass(self._learns, Windows) else last.state
+            loads.append(encode_load(state, keys, spends, "" if loan is None else loan.mark))
         numbers = pa.array(range(self._lanes), pa.int64())
         first = pa.array([-1] * len(loads), pa.int64())  # before every record
         table = pa.table({SHARD: numbers, PLACE: first, LOAD: pa.array(loads, pa.binary())})
@@ -224,13 +225,7 @@ class Driver:
         placed = rows.repartitionById(self._lanes, sf.col(SHARD).cast("int")).sortWithinPartitions(SHARD, PLACE)
         return _Batch(placed, key, loan, Seal())
 
-    def _state_for(self, lane: int) -> Mapping[str, Any] | None:
-        """The committed state that an executor begins with; gathering the users of a window needs none."""
-        last = self._last[self.shards[0 if self._one_model else lane]]
-        return None if last is None or issubclass(self._learns, Windows) else last.state
-
     def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
-        """The subjects of the records, and the shard of each."""
         column = f"c{schema.columns.index(schema.subject)}"
         people = records.select(column, SHARD).distinct()
         table = people.toArrow()
@@ -240,7 +235,6 @@ class Driver:
         return [text for text in texts if text is not None], table.column(SHARD).to_numpy()[present]
 
     def _results(self, batch: _Batch, returned: DataFrame) -> list[Result]:
-        """Open the results of all lanes, in their order."""
         table = returned.toArrow()
         found = dict(zip(table.column(SHARD).to_pylist(), table.column(SEALED).to_pylist(), strict=True))
         if set(found) != set(range(self._lanes)) or table.num_rows != self._lanes:
@@ -248,7 +242,6 @@ class Driver:
         return [Result.decode(batch.seal.open(found[lane]), lane) for lane in range(self._lanes)]
 
     def _learner(self) -> Any:
-        """The estimator of the one model, after the last commit."""
         learner: Any = self._config.build_estimator(self._store.ledger)
         if (last := self._last[self.shards[0]]) is not None:
             learner.load_state_dict(last.state)
@@ -289,7 +282,6 @@ class Driver:
         return self._one_part(learner, counts, results, mark)
 
     def _one_part(self, learner: Any, counts: Counts, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
-        """What to commit of the one model."""
         dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         return self._part(self.shards[0], Result(learner.state_dict(), counts, dead, *nobody), mark)

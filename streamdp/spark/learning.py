@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
@@ -41,24 +40,13 @@ def learn(
 ) -> Counts:
     """Learn the records of a bounded DataFrame, in one transaction, and return the committed counts of the job.
 
-    The records of each shard are learned in the order of the DataFrame. If the store has learned a frame of this name,
-    nothing is learned.
+    `df` has the columns of the job's schema. With a cap it is read twice, and must have the same records both times.
+    The records of each shard are learned in its order. If the store has learned a frame of this `name`, nothing is
+    learned.
 
-    Parameters
-    ----------
-    df
-        The records, with the columns of the job's schema. With a cap it is read twice, and must have the same records
-        both times.
-    job
-        The path of a `job.yaml`, its settings, or a `JobConfig`, with `source: {type: spark}`.
-    store
-        The path or URL of the store. None: the job's.
-    name
-        The name of this frame, by which a repeated call is recognised.
-    accepted
-        What the operator accepts.
-    publish
-        Each function is called with the snapshots of all shards after the commit.
+    `job` is the path of a `job.yaml`, its settings, or a `JobConfig`, with `source: {type: spark}`; `store` the path or
+    URL of the store, None: the job's; and `accepted` what the operator accepts. Each function of `publish` is called
+    with the snapshots of all shards after the commit.
 
     Raises `ConfigError` for a job that Spark cannot learn, for a stream and for Spark Connect; and the errors of
     `Driver` and `Driver.learn`, after which the store is as before.
@@ -90,18 +78,10 @@ def learn_stream(
     accepted: Accepted = NOTHING,
     publish: Publish = (),
 ) -> StreamLearner:
-    """Start to learn a streaming DataFrame. Each batch of Spark is one commit.
+    """Start to learn a streaming DataFrame, `df`. Each batch of Spark is one commit.
 
-    Parameters
-    ----------
-    df
-        The stream, with the columns of the job's schema.
-    job, store, accepted, publish
-        As for `learn`.
-    checkpoint
-        The folder of Spark's checkpoint, which belongs to the store. None: the job's.
-    trigger
-        Arguments of the trigger of Spark. None: the job's.
+    `job`, `store`, `accepted` and `publish` are as for `learn`, `checkpoint` is the folder of Spark's checkpoint, which
+    belongs to the store, and `trigger` has arguments of the trigger of Spark. None: those of the job.
 
     Raises `ConfigError` for a job that Spark cannot learn, for a DataFrame that is no stream and without a checkpoint;
     and the errors of `Driver`.
@@ -131,15 +111,7 @@ def learn_stream(
 class StreamLearner:
     """A stream that is being learned. Use it in a `with`, or stop it.
 
-    Parameters
-    ----------
-    driver
-        The driver's half of the job. It is closed with this object.
-
-    Attributes
-    ----------
-    query
-        Spark's query.
+    `driver` is the driver's half of the job, which is closed with this object. The attribute `query` is Spark's.
     """
 
     query: StreamingQuery
@@ -218,9 +190,7 @@ class StreamLearner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 

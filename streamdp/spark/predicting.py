@@ -28,18 +28,10 @@ def predict(
 ) -> DataFrame:
     """Return a DataFrame, bounded or a stream, with the predictions of a committed model added.
 
-    Parameters
-    ----------
-    df
-        Records with the raw feature columns of the job's schema.
-    snapshot
-        A committed snapshot, a restored model, or the path of a store.
-    column
-        The name of the added column: a number, or the label of a class. A classifier with probabilities adds a column
-        `<column>_<class>` for each class. A row that does not fit the schema gets null.
-
-    Raises `SchemaError` if a feature's column is missing, or an added one exists; and the errors of
-    `serving.publish.committed`.
+    `df` has the raw feature columns of the job's schema; `snapshot` is a committed snapshot, a restored model, or the
+    path of a store. The added `column` is a number, or the label of a class. A classifier with probabilities adds a
+    column `<column>_<class>` for each class. A row that does not fit the schema gets null. Raises `SchemaError` if a
+    feature's column is missing, or an added one exists; and the errors of `serving.publish.committed`.
     """
     if isinstance(snapshot, Snapshot):
         model = restore(snapshot)
