@@ -127,6 +127,15 @@ def need_clients() -> None:
 
 
 @contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Raise `ConfigError` in place of an `OSError`, because a file or a folder, `path`, cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None
+
+
+@contextmanager
 def naming(brokers: str) -> Iterator[None]:
     """Add the `brokers` to the message of a `SourceUnavailableError`, because the client does not name them."""
     try:

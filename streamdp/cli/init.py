@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import ascii_delimiter, naming, need_clients, say, warn
+from streamdp.cli.common import ascii_delimiter, naming, need_clients, say, warn, writing
 from streamdp.errors import ConfigError, suggestion
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ def init(
     if output == "-":
         typer.echo(text, nl=False)
         return
-    try:
+    with writing(output):
         write_durably(output, text, mode=0o644, replace=False)
-    except OSError as error:
-        raise ConfigError(f"cannot write {output}: {(error.strerror or type(error).__name__).lower()}") from None
     say(f"wrote {output}; fill in the empty places, then: streamdp check {output}")
 
 

@@ -182,6 +182,7 @@ def _run_alone(
     from streamdp.config.file import FileSourceConfig
     from streamdp.data.records import WHOLE
     from streamdp.runtime.expected import Expected
+    from streamdp.runtime.learning import total
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
@@ -243,6 +244,8 @@ def _run_alone(
         for sentence in unended(source.unended):
             display.waiting(sentence)
             warn(sentence)
+        if not (runner.stopping or total(counts) + runner.waiting):
+            warn(f"{settings.name}: there are no records")
         for line in display.conclusions():
             say(line)
         say_cheaper(config)

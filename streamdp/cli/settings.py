@@ -105,13 +105,14 @@ def parse_features(texts: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"--feature {text!r}: expected COLUMN=LOW:HIGH or COLUMN=A|B|C")
         if column in features:
             raise ConfigError("--feature: a column is given twice")
-        features[column] = declared.split("|") if "|" in declared else parse_bounds(f"--feature {column}", declared)
+        levels = [level.strip() for level in declared.split("|")]
+        features[column] = levels if len(levels) > 1 else parse_bounds(f"--feature {column}", declared)
     return features
 
 
 def parse_classes(text: str) -> list[str]:
     """Parse the `text` `A,B,C` of `--classes`."""
-    classes = text.split(",")
+    classes = [label.strip() for label in text.split(",")]
     if len(classes) < 2:
         raise ConfigError(f"--classes: expected two or more classes as A,B, got {text!r}")
     return classes

@@ -21,6 +21,7 @@ from streamdp.cli.common import (
     need_stdin,
     say,
     store_of,
+    writing,
 )
 from streamdp.errors import ConfigError
 
@@ -262,7 +263,8 @@ def export(
         sys.stdout.buffer.write(written if isinstance(written, bytes) else written.encode())
         return
     else:
-        write_durably(output, written)
+        with writing(output):
+            write_durably(output, written)
     say(f"wrote {output}")
 
 
@@ -272,10 +274,11 @@ def _write_folder(folder: str | None, files: dict[str, str]) -> None:
     if folder is None or Path(folder).exists():
         came = "none" if folder is None else f"{folder!r}, which exists"
         raise ConfigError(f"export: expected a new folder in --output, got {came}")
-    for name, text in files.items():
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(str(path), text)
+    with writing(folder):
+        for name, text in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(str(path), text)
 
 
 def _is_saved(what: str) -> bool:

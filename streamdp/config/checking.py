@@ -129,11 +129,10 @@ def first_block(job: JobConfig) -> list[str]:
     if not isinstance(source, FileSourceConfig) or not all(os.path.isfile(p) or os.path.isdir(p) for p in source.paths):
         return []
     inspection = inspect(job, BLOCK)
-    problem = hopeless(inspection)
-    if problem is not None and inspection.rows:
+    if not inspection.rows:
+        return []  # the end of the run says so, of any source
+    if (problem := hopeless(inspection)) is not None:
         raise NothingLearnedError(f"{source.name}: {problem}")
-    if problem is not None:
-        return [] if source.follow else [f"{source.name}: {problem}"]
     if (problem := stops(job, inspection)) is not None:
         raise TooManyBadRecordsError(problem)
     return [

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from streamdp.validation.quality import Quality
 
 
-CapText = Annotated[str, BeforeValidator(lambda value: str(parse_cap(value)))]
+def _cap_text(value: Any) -> str:
+    if value == "none":
+        raise ValueError("a job without a cap has no such setting: leave it out")
+    return str(parse_cap(value))
+
+
+CapText = Annotated[str, BeforeValidator(_cap_text)]
 _OWN_WORDS = 2**64
 """What is added to a seed: statistics beside a model have random words of their own."""
 SEEDS_ALLOWED = "STREAMDP_TEST_SEEDS"

@@ -109,10 +109,10 @@ class Schema:
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
         if self.classes is not None and (target_bounds, target_scale, target_decimal) != (None, 1.0, None):
             raise SchemaError("a target with classes has no target_bounds, target_scale and target_decimal")
-        others = [c for c in (target, subject, budget, None if time is None else time.column) if c]
+        others = (target or None, subject, budget, None if time is None else time.column)
         self.feature_columns = tuple(dict.fromkeys(d.column for d in self.declarations.values()))
         """The raw columns of the features."""
-        self.columns = (*self.feature_columns, *others)
+        self.columns = (*self.feature_columns, *(c for c in others if c is not None))
         """The raw columns that a record must have: features, target, subject, budget, time."""
         if twice := [column for i, column in enumerate(self.columns) if column in self.columns[:i]]:
             raise SchemaError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 
@@ -21,9 +22,13 @@ def write_durably(path: str, content: str | bytes, *, mode: int = 0o600, replace
     """Write a whole file: a reader finds the old content or the new one, and the new one is on disk on return.
 
     A draft in the same directory takes the name of `path` when it is on disk. Text is written as UTF-8; `mode` has the
-    permissions. Unless it may `replace` it, an existing file raises `FileExistsError`. Raises `OSError` if the file
-    cannot be written; no draft is left behind.
+    permissions. Unless it may `replace` it, an existing file raises `FileExistsError`. What a symbolic link names is
+    replaced, and not the link. Raises `OSError` if the file cannot be written, also if `path` is a device or a pipe,
+    such as /dev/stdout, which a rename would delete; no draft is left behind.
     """
+    path = os.path.realpath(path) if replace else path
+    if replace and os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "not a regular file", path)
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     try:

@@ -33,13 +33,12 @@ from streamdp.errors import (
     StreamDPError,
     check_path,
     check_whole,
-    is_number,
 )
 from streamdp.estimators.admission import Admission
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
-from streamdp.estimators.hints import NO_WEIGHTS, check_parameters, missing
+from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, missing
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
@@ -282,7 +281,7 @@ class Estimator(river_base.Estimator):
         *,
         budget: Budget | str | None = None,
         subject: Subject | None = None,
-        w: float = 1.0,
+        w: float = WEIGHT,
     ) -> None:
         """Learn one record.
 
@@ -306,8 +305,8 @@ class Estimator(river_base.Estimator):
         before anything is learned or spent. A record over its subject's cap is counted in `n_refused` and is not
         learned.
         """
-        if w != 1.0:
-            raise ConfigError(NO_WEIGHTS)
+        if w is not WEIGHT:
+            check_weight(w)
         rng = self.learner.rng
         with rng.lock:
             fast = self.learner.fast if budget is None and subject is None else None
@@ -364,7 +363,7 @@ class Estimator(river_base.Estimator):
                 fast.count(learner.seen, learner.open.records, learner.pending + learner.room)
             learner.fast = fast
 
-    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any, *, w: Any = 1.0) -> None:
+    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any, *, w: Any = WEIGHT) -> None:
         """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
 
         Parameters
@@ -380,8 +379,7 @@ class Estimator(river_base.Estimator):
         Raises `ConfigError` for other weights, `SchemaError` for bad records, and if there is a ledger, because the
         rows have no subjects; all before anything is learned or spent.
         """
-        if not (is_number(w) and w == 1.0):
-            raise ConfigError(NO_WEIGHTS)
+        check_weight(w)
         self._admission.need_subjects(None)
         warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)

@@ -304,7 +304,12 @@ def _level(name: Any, feature: Declaration, value: Any) -> int:
 def _bytes(name: Any, text: str, length: int) -> list[float]:
     if not text:
         raise SchemaError(f"feature {name!r}: missing")
-    whole = text.encode("utf-8", "replace")[:length].decode(errors="ignore")
+    data = b""
+    with contextlib.suppress(UnicodeEncodeError):  # it has the text in its message
+        data = text.encode()
+    if not data:
+        raise SchemaError(f"feature {name!r}: expected text, got half of a surrogate pair")
+    whole = data[:length].decode(errors="ignore")
     return [(byte - 127.5) / 127.5 for byte in whole.encode().ljust(length, b"\0")]
 
 

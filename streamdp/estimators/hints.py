@@ -7,13 +7,15 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
-from streamdp.errors import BUDGETS, ConfigError, suggestion
+from streamdp.errors import BUDGETS, ConfigError, is_number, suggestion
 
 NO_WEIGHTS = (
     "w, sample_weight: records have no weights, because a heavier one would need more noise than its budget allows, and"
     " a lighter one has the noise of all: leave it out. For a rare class, read the probabilities; if weights are public"
     " learn each record with this probability. The argument is in docs/explanations/limits.md"
 )
+WEIGHT = 1.0
+"""The default weight of a record. `learn_one` checks any other object by `check_weight`."""
 _PARAMETERS = {
     **{name: f'budget="{budget}"' for name, budget in BUDGETS.items()},
     "fit_intercept": "intercept",
@@ -58,6 +60,12 @@ def check_parameters(kind: type, given: dict[str, Any]) -> None:
         there = re.split(r"\W", meant)[0] in _known(kind)
         hint = f": use {meant}" if there else suggestion(name, _known(kind))
         raise ConfigError(f"{kind.__name__} has no parameter {name!r}{hint}")
+
+
+def check_weight(w: Any) -> None:
+    """Raise `ConfigError` unless the weight of a record, `w`, is the number 1."""
+    if not (is_number(w) and w == WEIGHT):
+        raise ConfigError(NO_WEIGHTS)
 
 
 def missing(owner: Any, name: str) -> AttributeError:

@@ -37,6 +37,7 @@ from streamdp.errors import (
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.frames import names_of
+from streamdp.estimators.hints import WEIGHT
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
 from streamdp.learners.divided import SumsPart
@@ -347,7 +348,7 @@ class Statistics(Estimator):
         *,
         budget: Budget | str | None = None,
         subject: Subject | None = None,
-        w: float = 1.0,
+        w: float = WEIGHT,
     ) -> None:
         """Take one record.
 
@@ -362,7 +363,7 @@ class Statistics(Estimator):
         """
         super().learn_one(x, y, budget=budget, subject=subject, w=w)
 
-    def learn_many(self, X: Any, y: Any = None, *, w: Any = 1.0) -> None:
+    def learn_many(self, X: Any, y: Any = None, *, w: Any = WEIGHT) -> None:
         """Take the rows of a frame in order.
 
         Parameters

@@ -24,7 +24,7 @@ _MOST_WAITING = 256
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 
-@router.get("/{job}/events", responses={200: {"content": {"text/event-stream": {}}}, **responses(401, 403, 404)})
+@router.get("/{job}/events", responses={200: {"content": {"text/event-stream": {}}}, **responses(400, 401, 403, 404)})
 async def events(request: Request, job: JobName) -> Response:
     """The present version at once, then one event for each commit. A reader that is too slow misses the oldest ones."""
     found = job_for(request, job, "read")

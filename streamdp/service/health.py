@@ -11,7 +11,7 @@ from streamdp.service.requests import Route, allowed, no_such_job
 router = APIRouter(tags=["operation"], route_class=Route, default_response_class=Response)
 
 
-@router.get("/healthz", responses={200: {"model": schemas.Health}})
+@router.get("/healthz", responses={200: {"model": schemas.Health}, **responses(400)})
 async def healthz(request: Request) -> Response:
     """The process is up."""
     return documents.answer({"status": "up"})
@@ -19,7 +19,7 @@ async def healthz(request: Request) -> Response:
 
 @router.get(
     "/readyz",
-    responses={200: {"model": schemas.Health}, **responses(404, 503)},
+    responses={200: {"model": schemas.Health}, **responses(400, 404, 503)},
     openapi_extra=schemas.ONE_JOB,
 )
 async def readyz(request: Request) -> Response:
@@ -34,7 +34,7 @@ async def readyz(request: Request) -> Response:
     return documents.answer({"status": "ready"})
 
 
-@router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **responses(401, 403)})
+@router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **responses(400, 401, 403)})
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     allowed(request, None, "metrics")

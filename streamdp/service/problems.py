@@ -89,7 +89,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         },
     }
     for status, description in (
-        (400, "The body or a header is malformed."),
+        (400, "The body, a header or the query is malformed."),
         (401, "A token is missing or unknown."),
         (403, "The token does not allow this."),
         (404, "There is no such job."),

@@ -31,7 +31,7 @@ def _desk(job: Job) -> ReportDesk:
     responses={
         200: {"model": Document},
         304: {"description": "The document is the one of the ETag."},
-        **responses(401, 403, 404, 409),
+        **responses(400, 401, 403, 404, 409),
     },
 )
 async def randomizer(request: Request, job: JobName) -> Response:

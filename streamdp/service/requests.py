@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
+from streamdp.errors import suggestion
 from streamdp.service.access import Access
 from streamdp.service.jobs import Job
 from streamdp.service.problems import ProblemError, problem_of
@@ -44,10 +45,23 @@ class Route(APIRoute):
                 allow = ", ".join(sorted(methods))
                 said = f"the path does not have this method: use {allow}"
                 raise ProblemError(405, "method", said, headers={"Allow": allow})
-            response = await self.endpoint(Request(scope, receive), **scope["path_params"])
+            request = Request(scope, receive)
+            if scope["query_string"] and self.include_in_schema:  # links to pages may get parameters on their way
+                self._check_query(request.query_params)
+            response = await self.endpoint(request, **scope["path_params"])
         except Exception as error:  # noqa: BLE001 - every error is answered, with the headers of `Origins`
             response = problem_of(error).response()
         await response(scope, receive, send)
+
+    def _check_query(self, given: Iterable[str]) -> None:
+        """Raise `ProblemError` 400 if one of the `given` parameters is not described."""
+        described = (self.openapi_extra or {}).get("parameters", ())
+        known = [one["name"] for one in described if one["in"] == "query"]
+        for name in given:
+            if name not in known:
+                takes = ", ".join(known) or "none"
+                said = f"unknown query parameter: this path takes {takes}{suggestion(name, known)}"
+                raise ProblemError(400, "unknown-parameter", said)
 
 
 async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:

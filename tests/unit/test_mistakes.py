@@ -291,6 +291,19 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
         0,
         "300 records were learned, and expected_records is 100. If the same records come again, each pass spends",
     ),
+    "cap: none": ({"job.yaml": JOB + "cap: none\n"}, "run job.yaml", 2, "cap: a job without a cap has no such setting"),
+    "no records at all": (
+        {},
+        "run /dev/null --target late --classes true,false --feature age=0:50",
+        0,
+        "streamdp: warning: /dev/null: there are no records",
+    ),
+    "a header alone": (
+        {"people.csv": ",".join(HEADER) + "\n"},
+        "run job.yaml",
+        0,
+        "people.csv: there are no records",
+    ),
     "a budget that protects little": (
         {"job.yaml": changed("eps=1", "eps=100")},
         "run job.yaml",
@@ -360,6 +373,7 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
     ".epsilon": (lambda: model().epsilon, "use guarantee and statement()"),
     ".score(X, y)": (lambda: model().score(FRAME, TARGETS), "use streamdp.sklearn, or validation"),
     "learn_one(x, y, w=2)": (lambda: model().learn_one(ONE, 1.0, w=2), "records have no weights"),
+    "learn_one(x, y, w=weights)": (lambda: model().learn_one(ONE, 1.0, w=X[0]), "records have no weights"),
     "fit(X, y, sample_weight=w)": (
         lambda: PrivateRegressor().fit(X, TARGETS, sample_weight=TARGETS),
         "records have no weights",
@@ -485,6 +499,7 @@ CALLS: dict[str, tuple[str, str, Any, int, str]] = {  # the method, the path, th
     ),
     "another path": ("GET", "wieghts", None, 404, "there is no such path; /docs lists all"),
     "statistics of a model": ("GET", "statistics", None, 404, "this job has a model: GET /v1/models/late/weights"),
+    "a parameter": ("GET", "weights?level=0.9", None, 400, "unknown query parameter: this path takes none"),
 }
 
 

@@ -217,6 +217,12 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
         (["status", "data.csv"], 4, "not an SQLite database"),
         (["weights", "data.db", "--level", "1.5"], 2, "level"),
+        (
+            ["export", "data.db", "--to", "json", "-o", "no/x.json"],
+            2,
+            "cannot write no/x.json: no such file or directory",
+        ),
+        (["export", "data.db", "--to", "mlflow", "-o", "data.csv/x"], 2, "cannot write data.csv/x: not a directory"),
         (["predict", "data.db", "--delimiter", "ab"], 2, "--delimiter"),
         (["plan", "--loss", "huber", "--parameters", "5", "--budget", "x"], 2, "--budget"),
         (["plan", "--loss", "huber", "--parameters", "5", "--budget", "eps=1"], 2, "--error"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamdp.cli.settings import job_config, parse_features
+from streamdp.cli.settings import job_config, parse_classes, parse_features
 from streamdp.config.job import JobConfig, load_config
 from streamdp.errors import ConfigError
 
@@ -92,6 +92,11 @@ def test_set_and_yaml_give_the_same_job(tmp_path: Path) -> None:
     )
     assert config.located(tmp_path) == load_config(path)
     assert config.fingerprint() == load_config(path).fingerprint()
+
+
+def test_blanks_around_words_are_left_out() -> None:
+    assert parse_classes("no, yes") == ["no", "yes"]
+    assert parse_features(["a=no | yes", "b= 0 : 1"]) == {"a": ["no", "yes"], "b": [0.0, 1.0]}
 
 
 def test_a_mapping_may_be_completed() -> None:

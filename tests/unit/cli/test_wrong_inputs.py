@@ -139,6 +139,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("run people.csv --target wage --feature age=0:x", 2, "expected two numbers as LOW:HIGH"),
     ("run people.csv --target wage --feature age=0:9 --budget 1", 2, "model.budget"),
     ("run people.csv --targte wage", 2, "--targte"),
+    ("run people.csv --target wage --feature age=0:9 --set schema.subject=''", 3, "header lacks the declared ''"),
     ("run https://127.0.0.1/a.csv --target a --feature b=0:1", 3, "got another URL: a run that is interrupted"),
     ("init", 2, "Missing argument"),
     ("init -o new.yaml nowhere.csv", 3, "no such file or directory"),

@@ -78,6 +78,20 @@ def test_only_the_owner_may_read_it_and_no_draft_stays(tmp_path: Path) -> None:
         learned(MODELS[0]).save(tmp_path / "no" / "model.json")
 
 
+def test_a_pipe_or_a_device_is_not_replaced_and_a_link_stays_one(tmp_path: Path) -> None:
+    """As root, a model that was saved as /dev/null, or exported to /dev/stdout, took its place."""
+    model, pipe, link = LDPASGDRegressor(features=["a"]), tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(StoreError, match="not a regular file"):
+            model.save(str(path))
+    assert (pipe.is_fifo(), link.is_symlink()) == (True, True)
+    pipe.unlink()
+    model.save(str(link))
+    assert (link.is_symlink(), pipe.is_file()) == (True, True)
+
+
 def test_parameters_that_numpy_made(tmp_path: Path) -> None:
     made = {"classes": np.unique([2, 0, 1]), "eta": np.float32(0.5)}
     for classes in (made["classes"], list(made["classes"])):

@@ -595,6 +595,8 @@ def test_few_records_and_wrong_values_give_no_text() -> None:
         streamdp.LDPSGDRegressor(features={"b": {"text": 3}})
     with pytest.raises(SchemaError, match="missing"):
         hitters.update("")
+    with pytest.raises(SchemaError, match="got half of a surrogate pair"):
+        hitters.update("\ud800")
 
 
 def test_a_text_has_the_same_columns_from_a_record_and_from_a_frame() -> None:

@@ -108,12 +108,14 @@ def test_the_access_log_has_no_path_query_body_or_token(
     monkeypatch.setattr(logging.getLogger("streamdp.service"), "propagate", True)
     caplog.set_level(logging.DEBUG)
     with client(job(tmp_path), tokens=tokens_in(f"{digest('secret')}:predict")) as http:
-        http.post(f"/v1/models/late/predict?q={SECRET}", json=PREDICT, headers=bearer("secret"))
+        http.post("/v1/models/late/predict", json=PREDICT, headers=bearer("secret"))
+        http.post(f"/v1/models/late/predict?{SECRET}={SECRET}", json=PREDICT, headers=bearer("secret"))
         http.post(f"/v1/models/{SECRET}/predict", json=[SECRET], headers=bearer(SECRET))
         http.get(f"/{SECRET}")
     lines = [r.getMessage() for r in caplog.records if r.name == "streamdp.service.access"]
     assert [line.split()[:3] for line in lines[1:]] == [
         ["POST", "/v1/models/{job}/predict", "200"],
+        ["POST", "/v1/models/{job}/predict", "400"],
         ["POST", "/v1/models/{job}/predict", "401"],
         ["GET", "(none)", "404"],
     ]

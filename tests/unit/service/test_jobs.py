@@ -30,6 +30,10 @@ def test_a_damaged_store_stops_its_own_job_only(tmp_path: Path) -> None:
         assert "job 'late'" not in answer.json()["detail"]
         assert http.get("/readyz?job=late").status_code == 200
         assert http.get("/readyz?job=nosuch").status_code == 404
+        wrong = http.get("/readyz?jbo=late")
+        assert (wrong.status_code, wrong.headers["content-type"]) == (400, "application/problem+json")
+        assert wrong.json()["detail"] == "unknown query parameter: this path takes job; did you mean 'job'?"
+        assert http.get("/?from=a-mail").status_code == 200
         troubles = {model["job"]: model["trouble"] for model in http.get("/v1/models").json()["models"]}
         assert (troubles["late"], "bad.db" in troubles["bad"]) == (None, True)
 
