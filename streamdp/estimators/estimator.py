@@ -75,6 +75,10 @@ if TYPE_CHECKING:
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 FORMAT = 1  # of states
+_NOT_FINITE = (
+    "expected finite numbers, got NaN or an infinity: leave such records out, or declare in features={...} what missing"
+    " values mean"
+)
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
@@ -270,6 +274,12 @@ class Estimator(river_base.Estimator):
             self._declare([f"x{j}" for j in range(rows.shape[1])])
         if rows.shape[1] != len(self._names):
             raise SchemaError(f"X: expected {len(self._names)} columns, got {rows.shape[1]}")
+        return rows
+
+    def _finite_matrix(self, X: Any) -> np.ndarray:
+        rows = self._matrix(X)
+        if not np.isfinite(rows).all():
+            raise SchemaError(f"X: {_NOT_FINITE}")
         return rows
 
     # -- learning ----------------------------------------------------------------------------------------------
@@ -498,10 +508,7 @@ class Estimator(river_base.Estimator):
         if y.shape != (len(X),):
             raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise SchemaError(
-                "X, y: expected finite numbers, got NaN or an infinity: leave such records out, or declare in "
-                "features={...} what missing values mean"
-            )
+            raise SchemaError(f"X, y: {_NOT_FINITE}")
         self._check_targets(y)
         self.second_use.check(X, y)
 
@@ -792,8 +799,10 @@ class Estimator(river_base.Estimator):
         ----------
         X
             (n, p) floats, columns in the order of the declared features.
+
+        Raises `SchemaError` for another shape, and for NaN and infinities.
         """
-        X = self._matrix(X)
+        X = self._finite_matrix(X)
         return self._decided(self._predicting("predict_arrays").reader().scores(X))
 
     # -- state --------------------------------------------------------------------------------------------------

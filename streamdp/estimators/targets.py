@@ -99,6 +99,8 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         ----------
         X
             One record a row, as for `learn_many`.
+
+        Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
         values = np.zeros(len(X)) if self._features is None else self.predict_arrays(self._features.frame(X))
@@ -226,6 +228,8 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         ----------
         X
             One record a row, as for `learn_many`.
+
+        Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
         k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_arrays(self._features.frame(X))
@@ -239,7 +243,8 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             One record a row, as for `learn_many`.
 
-        Raises `NotImplementedError` for the hinge loss, which has no probabilities.
+        Raises `SchemaError` for values that `predict_one` refuses, and `NotImplementedError` for the hinge loss, which
+        has no probabilities.
         """
         self._need_probabilities()
         X = as_frame(X)
@@ -262,8 +267,10 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         ----------
         X
             (n, p) floats, columns in the order of the declared features.
+
+        Raises `SchemaError` for another shape, and for NaN and infinities.
         """
-        X = self._matrix(X)
+        X = self._finite_matrix(X)
         reader = self._predicting("predict_proba_arrays").reader()
         if self.learner.problem.outputs > 1:
             shares: np.ndarray = scipy.special.softmax(reader.scores(X), axis=1)

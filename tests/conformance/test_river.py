@@ -349,6 +349,8 @@ BAD: list[tuple[str, Callable[[Any], Any], type[StreamDPError]]] = [
     ("a budget of infinity", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[np.inf]), SchemaError),
     ("too many budgets", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[1.0, 1.0]), SchemaError),
     ("text in a prediction", lambda m: m.predict_one({"a": SECRET, "b": 1.0}), SchemaError),
+    ("nan in predictions", lambda m: m.predict_many(pd.DataFrame({"a": [float(SECRET)], "b": [None]})), SchemaError),
+    ("infinity in predictions", lambda m: m.predict_arrays([[float(SECRET), float("inf")]]), SchemaError),
 ]
 
 
