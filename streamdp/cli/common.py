@@ -137,7 +137,10 @@ def writing(path: str) -> Iterator[None]:
 
 @contextmanager
 def naming(brokers: str) -> Iterator[None]:
-    """Add the `brokers` to the message of a `SourceUnavailableError`, because the client does not name them."""
+    """Check the `brokers`, and add them to the message of a `SourceUnavailableError`: the client does not name them."""
+    from streamdp.config.kafka import check_brokers
+
+    check_brokers(brokers)
     try:
         yield
     except SourceUnavailableError as error:

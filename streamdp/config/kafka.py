@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import closing
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,6 +26,14 @@ BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""
 
 _AT_ONCE = 500  # messages in memory, which may be large
+_BROKER = r"\s*([^\s,:\[\]]+(:\d{1,5})?|\[[^\s,\]]+\](:\d{1,5})?|[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f.]*)\s*"
+
+
+def check_brokers(brokers: str) -> str:
+    """Return the `brokers`. Raises `ConfigError` unless each of them, between commas, is HOST:PORT or HOST."""
+    if not re.fullmatch(f"{_BROKER}(,{_BROKER})*", brokers):
+        raise ConfigError(f"brokers: expected HOST:PORT[,HOST:PORT], got {brokers!r}")
+    return brokers
 
 
 class KafkaClientConfig(SourceOptions):
@@ -39,11 +48,11 @@ class KafkaClientConfig(SourceOptions):
 
     @property
     def servers(self) -> str:
-        """The brokers. Raises `ConfigError` if neither the job nor the environment names them."""
+        """The brokers. Raises `ConfigError` if neither the job nor the environment names them, or not as HOST:PORT."""
         found = self.brokers or os.environ.get(BOOTSTRAP)
         if not found:
             raise ConfigError(f"source.brokers: missing setting; add it, or set {BOOTSTRAP} to host:port")
-        return found
+        return check_brokers(found)
 
     def security_options(self) -> dict[str, Any]:
         """The part of `options` that producers need too."""

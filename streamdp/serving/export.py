@@ -24,6 +24,7 @@ from streamdp.serving.export_mlflow import mlflow_files
 from streamdp.serving.export_onnx import onnx_text
 from streamdp.serving.export_pmml import pmml
 from streamdp.serving.export_sql import sql
+from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ FORMAT, VERSION = "streamdp linear model", 1
 
 
 def exported_model(model: Model | Estimator) -> dict[str, Any]:
-    """Return the document of a committed or a loaded model. Raises `ConfigError` for what no other program can read."""
+    """Return the document of a committed or a loaded model.
+
+    Raises `ConfigError` for what no other program can read, and `NotAvailableError` for statistics.
+    """
+    need_model(model.estimator if isinstance(model, Model) else model)
     if isinstance(model, Model):
         declared = model.definition.schema_
         schema: Schema | None = model.definition.build_schema()

@@ -292,6 +292,12 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
         "300 records were learned, and expected_records is 100. If the same records come again, each pass spends",
     ),
     "cap: none": ({"job.yaml": JOB + "cap: none\n"}, "run job.yaml", 2, "cap: a job without a cap has no such setting"),
+    "a broker with a name for its port": (
+        {"job.yaml": changed("{path: people.csv}", "{type: kafka, topic: t, brokers: 'localhost:kafka'}")},
+        "check job.yaml",
+        2,
+        "brokers: expected HOST:PORT[,HOST:PORT], got 'localhost:kafka'",
+    ),
     "no records at all": (
         {},
         "run /dev/null --target late --classes true,false --feature age=0:50",

@@ -67,6 +67,7 @@ def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quic
     assert ("until its release" in statement) == (trust == "window")
     assert "streamdp stats" in quick.error(6, "weights", "charges.db")
     assert "streamdp stats" in quick.error(6, "predict", "charges.db")
+    assert "streamdp stats" in quick.error(6, "export", "charges.db", "--to", "json")
     with client(load_config(folder / "job.yaml")) as http:
         found = http.get("/v1/models/charges/statistics").json()
         Statistics.model_validate(found)
