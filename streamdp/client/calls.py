@@ -85,7 +85,8 @@ class Client(AbstractContextManager["Client"]):
         try:
             with self._http.stream("GET", _path(job, "/events"), timeout=httpx.Timeout(30.0)) as response:
                 if response.status_code != 200:
-                    raise ServiceError(f"the service answered with status {response.status_code}", response.status_code)
+                    response.read()
+                    raise _error(response, "")
                 for line in response.iter_lines():
                     if line.startswith("data: "):
                         yield orjson.loads(line[6:])

@@ -14,10 +14,12 @@ import httpx
 import pytest
 
 from servers.certificates import make_certificates
+from streamdp.client import Client
+from streamdp.errors import ServiceError
 from streamdp.service import events
 from streamdp.service.app import create_app
 from streamdp.service.server import Server, listen
-from tests.support.service import job
+from tests.support.service import client, job
 
 
 def test_a_reader_that_is_cut_off_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +40,12 @@ def test_a_reader_that_is_cut_off_leaves_no_task(monkeypatch: pytest.MonkeyPatch
 
     assert asyncio.run(read()) == 0
     assert not job.listeners
+
+
+def test_events_of_a_job_that_is_not_there_say_so(tmp_path: Path) -> None:
+    expected = pytest.raises(ServiceError, match="status 404: there is no job of this name")
+    with client(job(tmp_path)) as http, Client(str(http.base_url)) as calls, expected:
+        next(calls.events("lat"))
 
 
 def test_a_service_with_a_certificate_answers_over_tls_only(tmp_path: Path) -> None:
