@@ -4,9 +4,10 @@ Run with `make figures`, or `python -m benchmarks.figures [STEP ...]`.
 
 Two steps run at a time, the longest first. figures.jsonl beside this file has a line for each step that has ended: the
 commit, how long it took, and a hash of what it needs (its arguments, its module or the code of its notebook, the
-modules that these import, and all compiled loops). A step whose hash is still the same is not run again, so a run may
-be stopped at any time and goes on where it ended. Logs are in build/figures. `--minutes` begins only what ends in time
-by the records, `--again` runs what is up to date too, `--list` prints the records and runs nothing.
+modules that these import, without docstrings, and all compiled loops). A step whose hash is still the same is not run
+again, so a run may be stopped at any time and goes on where it ended. Logs are in build/figures. `--minutes` begins
+only what ends in time by the records, `--again` runs what is up to date too, `--list` prints the records and runs
+nothing.
 
 Records name commits on main, so steps run only if the code is that of one. `--check`, which `make check` runs, fails if
 a page is older than the code that it measures, unless older.yaml beside this file says why.
@@ -15,6 +16,7 @@ a page is older than the code that it measures, unless older.yaml beside this fi
 from __future__ import annotations
 
 import argparse
+import ast
 import fcntl
 import hashlib
 import json
@@ -86,6 +88,18 @@ def _needed(modules: set[str]) -> set[str]:
     return found
 
 
+@cache
+def _without_docstrings(text: bytes, suffix: str) -> bytes:
+    """A file of Python without the lines of its docstrings, which change no number; another file as it is."""
+    if suffix != ".py":
+        return text
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines[node.lineno - 1 : node.end_lineno] = [b""] * len(lines[node.lineno - 1 : node.end_lineno])
+    return b"".join(lines)
+
+
 @dataclass(frozen=True)
 class Step:
     """A command of Python. `module`: what it imports begins there; None for a notebook."""
@@ -111,7 +125,9 @@ class Step:
                 named = {package, *(f"{package}.{name.strip()}" for name in names.split(","))}
                 needed |= named & _imports().modules
         for path in sorted([*map(_file, _needed(needed)), *compiled()]):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+            digest.update(
+                path.relative_to(ROOT).as_posix().encode() + _without_docstrings(path.read_bytes(), path.suffix)
+            )
         return digest.hexdigest()[:16]
 
 

@@ -17,6 +17,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from struct import pack
 from typing import Any, NamedTuple, cast
 
@@ -30,7 +31,7 @@ _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
 """Nearly all of them, which are recognised faster by their type."""
 
 _PYTHONS = (dict, list, tuple, set, frozenset, deque, bytearray, memoryview, slice, property, io.BytesIO, random.Random)
-_CODES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CellType, types.CodeType)
+_CODES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CellType, types.CodeType, partial)
 _ARRAYS = (np.ndarray, np.random.BitGenerator, np.random.Generator)
 OPENED = (*_PYTHONS, *_CODES, *_ARRAYS, types.MappingProxyType)
 """Types that `children` opens completely; it also opens instances of classes written in Python."""

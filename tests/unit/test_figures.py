@@ -72,6 +72,8 @@ def test_the_hash_changes_with_what_a_step_needs_and_with_nothing_else(
     before = needs.inputs, other.inputs
     assert replace(needs, arguments=("-m", "studies.few_users", "--write")).inputs != before[0]
     pages, read = ROOT / "benchmarks" / "shared" / "pages.py", Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b'"""More."""\n' * (path == pages))
+    assert replace(needs).inputs == before[0]
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path == pages))
     assert replace(needs).inputs != before[0]
     assert replace(other).inputs == before[1]

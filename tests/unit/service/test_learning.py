@@ -371,11 +371,10 @@ def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]
 
-        class Broken:
-            def recall(self, keys: Any) -> Any:
-                raise OSError(SECRET)
+        def broken(keys: Any) -> Any:
+            raise OSError(SECRET)
 
-        source._memory = Broken()  # of this source only: the next attempt has another one
+        source._answers = broken  # of this source only: the next attempt has another one
         assert learn(http, [record(1)], "k").status_code == 503
         told: SimpleQueue[Any] = SimpleQueue()
         try:
