@@ -65,6 +65,7 @@ class Former(Settings):
 
     learned: int  # how many records it had learned
     budgets: tuple[str, ...]  # what a record spent, in the order of time
+    counted: bool  # whether the next model's cap counts these spends: it is the same one, for people of the same names
 
 
 class Definition(Settings):
@@ -228,7 +229,8 @@ class Definition(Settings):
             )
         if not replaced:
             return Terms(kept.fingerprint(), kept.text())
-        kept = now.model_copy(update={"former": before.models(learned)})
+        counted = before.names == now.names and before.caps == {self.cap}
+        kept = now.model_copy(update={"former": before.models(learned, counted)})
         return Terms(kept.fingerprint(), kept.text(), kept.said_of_former() if learned else "")
 
     def quality(self, estimator: Any) -> Quality | None:
@@ -340,15 +342,33 @@ class StoredDefinition(Definition):
         former = [self.said_of_former()] if self.former else []
         return [*subjects, *times, *self._lost(), *self._changes(), *former]
 
-    def models(self, learned: int) -> tuple[Former, ...]:
-        """The models of the job so far; the present one has learned this number of records."""
+    @property
+    def names(self) -> tuple[str, str] | None:
+        """What names people: a column and its type. With others, a ledger would count a person anew."""
+        subject = self.schema_.subject
+        return None if subject is None else (subject.column, subject.type)
+
+    @property
+    def caps(self) -> set[str | None]:
+        """The caps of the present model, at all times."""
+        return {self.cap, *(old.cap for old in self.earlier)}
+
+    def models(self, learned: int, counted: bool) -> tuple[Former, ...]:
+        """The models of the job so far; the present one has `learned` records.
+
+        `counted`: see `Former`.
+        """
         budgets = dict.fromkeys([*(old.budget for old in self.earlier if old.learned), self.model.budget])
-        return (*self.former, Former(learned=learned, budgets=tuple(budgets))) if learned else self.former
+        return (
+            (*self.former, Former(learned=learned, budgets=tuple(budgets), counted=counted)) if learned else self.former
+        )
 
     def said_of_former(self) -> str:
         """What former models have spent, as a sentence."""
         listed = ", ".join(f"{old.learned:,} records with {', then '.join(old.budgets)}" for old in self.former)
-        held = "" if self.cap is None else f"; the cap {self.cap} bounds a person's total over all of them"
+        counted = self.caps == {self.cap} and all(old.counted for old in self.former)
+        bounds = "bounds" if counted else "does not bound"
+        held = "" if self.cap is None else f"; the cap {self.cap} {bounds} a person's total over all of them"
         return (
             f"before the schema or the model was changed, this job learned {listed}: these spends are kept, this model"
             f" spends again, and a person in both has spent both budgets{held}"

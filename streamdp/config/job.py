@@ -23,6 +23,7 @@ from streamdp.config.http import (
     ServiceConfig,
 )
 from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.config.model import ModelConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.publish import Places
 from streamdp.config.redis import RedisSourceConfig
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.store.store import Store
 
+_KEY = "the message's key"
+"""The column of subjects, in the text of a job whose subjects are the keys of messages."""
 _STORE_ENDINGS = ("", ".key", ".last", ".lock", "-journal", "-shm", "-wal")
 """Suffixes of the store's path in the names of its files."""
 
@@ -250,6 +253,15 @@ class JobConfig(Definition):
         store = opened(True)
         store.replaced_note = note
         return store
+
+    def _text(self, model: ModelConfig) -> str:
+        """See `Definition._text`. Keys of messages name people otherwise than a column, so the text says which."""
+        source, subject = self.source, self.schema_.subject
+        on_spark = isinstance(source, SparkSourceConfig) and source.format == "kafka" and source.subject_from == "key"
+        if subject is None or not (self.key_is_subject or on_spark):
+            return super()._text(model)
+        schema = self.schema_.model_copy(update={"subject": subject.model_copy(update={"column": _KEY})})
+        return super(JobConfig, self.model_copy(update={"schema_": schema}))._text(model)
 
     @property
     def key_is_subject(self) -> bool:

@@ -26,8 +26,8 @@ from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.charged import CapHistory, with_caps
-from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_charged, read_mark
-from streamdp.ledger.periods import Cap, budgets_of
+from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_caps, read_charged, read_mark
+from streamdp.ledger.periods import Cap, budgets_of, parse_cap, same_kind
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.spends import Spends
@@ -207,9 +207,12 @@ class PagedRows:
     def write_pending(self, connection: Connection, oldest: int = 0) -> None:
         """Write the rows that have changed since the last commit, inside the caller's transaction.
 
-        Rows of periods before `oldest` are deleted. Raises `LedgerConflictError` if a subject would be over its cap by
+        Rows of periods before `oldest` are deleted, if the ledger has always had caps of one kind: periods of other
+        lengths have other numbers, and of rows without a period any number may be read. Raises `LedgerConflictError` if a subject would be over its cap by
         what others have written, and `StoreMismatchError` if the ledger has another cap now.
         """
+        if oldest and not all(same_kind(parse_cap(text), self._cap) for text, _ in read_caps(connection)):
+            oldest = 0
         cache, self._deleted = self.cache, oldest
         changed = np.flatnonzero(cache.pending[: cache.n])
         self._written, self._next = _Written.NOWHERE, self._version

@@ -207,6 +207,47 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
         first.continued(terms.config, 9, False)
 
 
+def test_keys_of_messages_are_other_people_than_those_of_a_column(tmp_path: Path) -> None:
+    """A job that begins to read people from elsewhere would give each of them a new budget."""
+    kafka = JOB.replace("path: flights.csv", "{type: kafka, topic: flights, subject_from: key}")
+    keys = load_config(write(tmp_path, kafka))
+    values = load_config(write(tmp_path, kafka.replace("_from: key", "_from: value")))
+    assert values.fingerprint() == load_config(write(tmp_path, JOB)).fingerprint() != keys.fingerprint()
+    assert values.continued(keys.text(), 7, True).fingerprint != keys.fingerprint()
+    assert read_definition(keys.text()).fingerprint() == keys.fingerprint()
+    spark = JOB.replace("path: flights.csv", "{type: spark, format: kafka, subject_from: key}")
+    assert load_config(write(tmp_path, spark)).fingerprint() == keys.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counted"),
+    [
+        ("eta: 0.3", "eta: 0.2", True),
+        ("cap: epsilon=3", "cap: eps=3 per 30 days", False),
+        ("column: late, classes: [false, true]}\n", "column: late, classes: [true, false]}\n", True),
+        ("subject: tailnum", "subject: carrier", False),
+        ("subject: tailnum", "subject: {column: tailnum, type: integer}", False),
+        ("eta: 0.3\ncap: epsilon=3", "eta: 0.2\ncap: eps=2", False),
+    ],
+)
+def test_the_cap_of_a_new_model_bounds_what_it_counts_only(tmp_path: Path, old: str, new: str, counted: bool) -> None:
+    assert old in JOB
+    first = load_config(write(tmp_path, JOB))
+    second = load_config(write(tmp_path, JOB.replace(old, new)))
+    terms = second.continued(first.text(), 7, True, True)
+    said = f"the cap {second.cap} {'bounds' if counted else 'does not bound'} a person's total over all of them"
+    assert said in terms.replaced
+    assert said in read_definition(terms.config).notes()[-1]
+
+
+def test_a_cap_that_changes_after_a_new_model_bounds_no_total(tmp_path: Path) -> None:
+    first = load_config(write(tmp_path, JOB))
+    second = load_config(write(tmp_path, JOB.replace("eta: 0.3", "eta: 0.2")))
+    third = load_config(write(tmp_path, JOB.replace("eta: 0.3\ncap: epsilon=3", "eta: 0.2\ncap: eps=2")))
+    terms = third.continued(second.continued(first.text(), 7, True, True).config, 9, True)
+    assert "the cap eps=2 does not bound a person's total over all of them" in read_definition(terms.config).notes()[-1]
+
+
 def test_a_promise_that_was_never_used_is_not_in_the_statement(tmp_path: Path) -> None:
     first = load_config(write(tmp_path, JOB))
     raised = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=4")))

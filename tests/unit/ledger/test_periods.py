@@ -404,6 +404,23 @@ def test_a_store_keeps_the_kind_of_its_cap(tmp_path: Path) -> None:
     assert first not in map(continued, [*others, "mu=2 per 1 day, total mu=9"])
 
 
+def test_a_cap_of_another_kind_in_between_deletes_no_spends(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its periods have other numbers, and plain rows have none: what the first cap counted holds when it comes back."""
+    people = [f"p{i}" for i in range(300)]
+    of_a_month, plain = "eps=1 per 30 days", "eps=1"
+    for n, cap in enumerate((of_a_month, plain), 1):
+        with open_store(place, cap, NOW) as store:
+            assert all(admit(store, *people))
+            commit(store, n)
+    for n, minutes in enumerate((0, 3 * 24 * 60), 3):
+        with open_store(place, "eps=1 per 1 minute, late 1 minute", NOW + 60 * minutes) as store:
+            assert all(admit(store, *people))
+            commit(store, n)
+    for cap in (plain, of_a_month):
+        with open_store(place, cap, NOW + 3 * 86_400) as store:
+            assert not any(admit(store, *people))
+
+
 # -- several jobs in one database --------------------------------------------------------------------------------------
 
 
