@@ -208,8 +208,9 @@ class PagedRows:
         """Write the rows that have changed since the last commit, inside the caller's transaction.
 
         Rows of periods before `oldest` are deleted, if the ledger has always had caps of one kind: periods of other
-        lengths have other numbers, and of rows without a period any number may be read. Raises `LedgerConflictError` if a subject would be over its cap by
-        what others have written, and `StoreMismatchError` if the ledger has another cap now.
+        lengths have other numbers, and of rows without a period any number may be read. Raises `LedgerConflictError` if
+        a subject would be over its cap by what others have written, and `StoreMismatchError` if the ledger has another
+        cap now.
         """
         if oldest and not all(same_kind(parse_cap(text), self._cap) for text, _ in read_caps(connection)):
             oldest = 0
