@@ -123,7 +123,7 @@ class AvroDecoder:
         found = _read(key[FRAME_BYTES:], layout)
         if isinstance(found, dict) and len(found) == 1:
             (found,) = found.values()
-        is_subject = type(found) is int or (isinstance(found, str) and found and not re.match(FLOAT_TEXT, found))
+        is_subject = type(found) is int or (isinstance(found, str) and found and not re.fullmatch(FLOAT_TEXT, found))
         return found if is_subject else None
 
     def _key_layout(self, head: bytes) -> Layout | NoSubject:

@@ -24,7 +24,7 @@ from streamdp.data.records import FLOAT_TEXT, Subject
 
 _FLOAT = FLOAT_TEXT.encode()
 _float_line = re.compile(_FLOAT.replace(b"^", b"\n", 1).replace(b"$", b"\n")).search  # with a first byte to search for
-_is_float = re.compile(_FLOAT).match
+_is_float = re.compile(_FLOAT).fullmatch
 _WHOLE = re.compile(rb"-?(0|[1-9][0-9]{0,299})")
 
 

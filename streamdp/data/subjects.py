@@ -55,7 +55,7 @@ FLOATS = "store the ids as integers or text (in pandas, Int64 for whole numbers 
 
 FLOAT_TEXT = r"^[+-]?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE]\+[0-9]+)$"
 """The text of a float, as a regular expression."""
-_is_float = re.compile(FLOAT_TEXT.encode()).match
+_is_float = re.compile(FLOAT_TEXT.encode()).fullmatch  # `match` would let a line end follow
 _float_line = re.compile(FLOAT_TEXT.replace("^", "\n", 1).replace("$", "\n")).search  # with a first byte to search for
 
 SPELLING = (

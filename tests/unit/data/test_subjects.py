@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.jsonrows import encode_json
+from connectors.kafkakeys import subjects_of
 from streamdp import LDPSGDRegressor, Ledger, PanPrivateRegressor, PureDP, UserLevelLDPRegressor, WindowedRegressor
 from streamdp.config.definition import read_definition
 from streamdp.config.job import make_config
@@ -97,6 +99,22 @@ def test_numbers_and_texts_of_json_are_one_person() -> None:
     batch = encode_json(raw, np.arange(len(raw)), {}, INTEGERS)
     assert batch.subjects == ["7", "7", "7"]
     assert {letter.reason for letter in batch.dead} == {"not_an_integer"}
+
+
+@example("1.0\n")
+@given(st.from_regex(r"[0-9+.eE\n ]{1,8}", fullmatch=True))
+def test_a_text_is_a_person_of_the_ledger_if_the_way_in_says_so(text: str) -> None:
+    """Else one record, such as of "1.0" with a line end, would stop the job that reads it, again and again."""
+    schema = Schema({"a": (0, 1)}, "y", subject="id")
+    batch = encode_json([json.dumps({"a": 0, "y": 0, "id": text}).encode()], np.arange(1), {}, schema)
+    keys = subjects_of([text.encode()])
+    for subject in (*(batch.subjects or ()), *(key for key in keys if key is not None)):
+        assert subject_bytes(subject) == text.encode()
+
+
+def test_a_float_with_a_line_end_is_text_everywhere() -> None:
+    assert subject_bytes("1.0\n") == b"1.0\n"
+    assert subjects_of([b"1.0\n", b"1.0", b'"1.0\\n"']) == [b"1.0\n", None, "1.0\n"]
 
 
 def settings(subject: Any, **source: Any) -> dict[str, Any]:
