@@ -127,7 +127,8 @@ def _encode_exactly(raw: Sequence[bytes], positions: np.ndarray, position: Posit
         else:
             if encoder.subject is not None and type(lookup(item, encoder.subject)) is float:
                 # orjson makes a float of a whole number of 2^64 and more; here a float is text, which is refused
-                item[encoder.subject] = lookup(json.loads(text, parse_int=str, parse_float=str), encoder.subject)
+                with contextlib.suppress(RecursionError):  # nested too deep: it remains a float
+                    item[encoder.subject] = lookup(json.loads(text, parse_int=str, parse_float=str), encoder.subject)
             objects.append(item)
             kept.append(i)
     return encode_objects(objects, positions[kept], position, encoder, dead)

@@ -25,7 +25,7 @@ from streamdp.privacy.mechanisms import MECHANISMS, calibrated
 from streamdp.protocol.local_agreement import Agreement
 from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.possible import possible
-from streamdp.protocol.reports import Ask, Document, WireReport, ask_of, interval, read_report
+from streamdp.protocol.reports import MALFORMED, Ask, Document, WireReport, ask_of, interval, read_report
 from streamdp.scaling.search import Question
 
 MAX_STALENESS = 100
@@ -166,14 +166,14 @@ class ReportDesk:
         ids: dict[int, tuple[str, bytes]] = {}
         dead: dict[int, str] = {}
         for i, item in enumerate(items):
-            name = item.get("id") if isinstance(item, dict) else None
-            if isinstance(name, str) and name:
-                ids[i] = name, orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
             try:
                 report = self.receive(item)
                 received[i] = report.report, report.subject
             except RefusedReportError as error:
                 dead[i] = error.reason
+                if error.reason == MALFORMED:  # it may be nested deeper than can be written, and was never learned
+                    continue
+            ids[i] = item["id"], orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
         return received, ids, dead
 
     def _spend(self, found: WireReport) -> Budget:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 8 << 20
 """The most bytes of a randomizer document, and of a request with reports."""
 
+MALFORMED = "malformed"
+"""The reason of what is no report."""
+
 _Whole = Annotated[int, BeforeValidator(whole), Field(ge=0, lt=2**53)]
 
 
@@ -113,7 +116,7 @@ def read_report(item: Any) -> WireReport:
     except (ValidationError, BudgetError):
         with_faults = True
     if with_faults or found is None or (found.gradient is None) != (found.ask != "gradient"):
-        raise RefusedReportError("malformed")
+        raise RefusedReportError(MALFORMED)
     if (found.bit is None) != (found.ask == "gradient"):
-        raise RefusedReportError("malformed")
+        raise RefusedReportError(MALFORMED)
     return found

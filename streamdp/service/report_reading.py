@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from streamdp.data.records import Position
-from streamdp.errors import QueueFullError, SourceUnavailableError, StreamDPError
+from streamdp.errors import QueueFullError, SourceUnavailableError, reason_of
 
 if TYPE_CHECKING:
     from connectors.httpcall import Call
@@ -53,9 +53,9 @@ async def read_reports(
                 if polled.values and not await _submitted(call_of(_values(polled), polled.position), submit):
                     return
                 position = polled.position
-        except StreamDPError as error:
-            _log.error("the topic of reports: %s", error)
-            tell(f"the topic of reports cannot be read: {error}")
+        except Exception as error:  # noqa: BLE001 - it is told, and the next attempt begins at the same position
+            _log.error("the topic of reports: %s", why := reason_of(error))
+            tell(f"the topic of reports cannot be read: {why}")
         finally:
             if topic is not None:
                 await asyncio.shield(asyncio.to_thread(topic.close))

@@ -117,6 +117,14 @@ def test_a_float_with_a_line_end_is_text_everywhere() -> None:
     assert subjects_of([b"1.0\n", b"1.0", b'"1.0\\n"']) == [b"1.0\n", None, "1.0\n"]
 
 
+def test_a_record_that_is_nested_too_deep_is_a_dead_letter() -> None:
+    schema = Schema({"a": (0, 1)}, "y", subject="id")
+    raw = b'{"a": 0, "y": 0, "id": %s, "more": ' + b"[" * 1015 + b"]" * 1015 + b"}"
+    batch = encode_json([raw % b"1.5", raw % b"123456789012345678901234", raw % b"7"], np.arange(3), {}, schema)
+    assert [letter.reason for letter in batch.dead] == ["float", "float"]
+    assert batch.subjects == ["7"]
+
+
 def settings(subject: Any, **source: Any) -> dict[str, Any]:
     return {
         "job": "j",

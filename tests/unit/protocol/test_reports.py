@@ -355,3 +355,13 @@ def test_a_document_lasts_and_is_written_anew_in_time() -> None:
     desk.show(1, learner)
     assert desk.document(now=1060.0).etag != later.etag
     assert re.fullmatch(r'"[0-9a-f]{16}-1-1160"', desk.document(now=1060.0).etag)
+
+
+def test_a_report_that_is_nested_too_deep_keeps_no_other_one_out() -> None:
+    desk, _ = desk_of(next(iter(JOBS)))
+    good = report_of(desk, "True")
+    deep = json.loads('{"id": "deep", "a": ' + "[" * 300 + "]" * 300 + "}")  # orjson reads it, and does not write it
+    received, ids, dead = desk.receive_all([deep, good, good | {"version": 10**6}, {"id": "x"}, None])
+    assert set(received) == {1}
+    assert {i: name for i, (name, _) in ids.items()} == {1: good["id"], 2: good["id"]}
+    assert dead == {0: "malformed", 2: "version", 3: "malformed", 4: "malformed"}
