@@ -140,6 +140,7 @@ def _with_constants(text: bytes) -> dict[str, Any] | None:
         return None
     try:
         item = json.loads(text.decode(), parse_constant=lambda _: None)
+        json.dumps(item, ensure_ascii=False).encode()  # raises for half of a surrogate pair, as orjson does
     except (ValueError, RecursionError):
         return None
     return item if isinstance(item, dict) else None

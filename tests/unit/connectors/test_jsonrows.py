@@ -260,3 +260,12 @@ def test_columns_of_any_name(name):
     raw = [json.dumps({name: i, "t": 1}, ensure_ascii=bool(i % 2)).encode() for i in range(4)]
     raw += [b'{"' + name.encode() + b'": 1, "t": 1}', b'{"a', b'b": 1, "t": 1}', b'{"a"b": 1, "t": 1}', b'{"t": 1}']
     assert contents(encode(raw, schema)) == contents(encode_all_exactly(raw, schema))
+
+
+def test_half_of_a_surrogate_pair_is_a_dead_letter_also_beside_a_constant_of_python() -> None:
+    """orjson refuses both, and Python's reader would let both pass: a text with the half can be written nowhere."""
+    schema = Schema({"a": (0, 1)}, "y", subject="id")
+    raw = [b'{"a": %s, "y": 0, "id": "%s"}' % pair for pair in ((b"0", b"\\ud800"), (b"NaN", b"\\ud800"), (b"0", b"x"))]
+    batch = encode_json([*raw, b'{"a": 0, "y": 0, "id": "x", "\\udfff": Infinity}'], np.arange(4), {}, schema)
+    assert [(letter.position, letter.reason) for letter in batch.dead] == [(i, "not_json") for i in (0, 1, 3)]
+    assert batch.subjects == ["x"]
