@@ -53,7 +53,7 @@ async def read_reports(
                 if polled.values and not await _submitted(call_of(_values(polled), polled.position), submit):
                     return
                 position = polled.position
-        except Exception as error:  # noqa: BLE001 - it is told, and the next attempt begins at the same position
+        except Exception as error:  # noqa: BLE001 - it is reported, and the next attempt begins at the same position
             _log.error("the topic of reports: %s", why := reason_of(error))
             tell(f"the topic of reports cannot be read: {why}")
         finally:
