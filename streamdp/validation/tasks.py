@@ -14,6 +14,7 @@ from streamdp.validation.plan import ERROR
 
 _GAIN, _DECAY = 0.15, 0.6
 PARTS = 16  # the intervals in which held-out numbers are counted, to find the constant
+_NARROW = 1e-290  # the least width of all of them
 REACH = 1.5  # the largest distance of the log-odds of a prediction from those of the constant that counts
 _NEAR, _SURE = 0.1, 0.02  # of the level of a quantile; of the expected excess of the constant's log loss
 
@@ -86,8 +87,10 @@ class Numbers:
 
     def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
         """The groups (n,) of targets y (n,), which are counted to find the constant, by what is `known`."""
-        low, high = known[:2]
-        found: np.ndarray = np.clip((y - low) * (PARTS / (high - low)), 0, PARTS - 1).astype(np.int64)
+        low, high = known[:2].tolist()
+        width = max(high - low, _NARROW)  # ends may be equal, if the bound is below the precision of the target
+        with np.errstate(over="ignore"):  # clipped next
+            found: np.ndarray = np.clip((y - low) * (PARTS / width), 0, PARTS - 1).astype(np.int64)
         return found
 
     def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:

@@ -160,6 +160,17 @@ def test_people_of_a_window_speak_once_also_where_they_are_too_few_to_know_the_c
     assert len(set(told)) == len(told) == second.quality.total.answers == 600 - model.n_users > 0
 
 
+@pytest.mark.parametrize("low", [0.0, 1e9])
+def test_no_target_makes_an_error_where_the_bound_is_below_the_precision_of_the_bounds(low: float) -> None:
+    """An error would show that a person's target lies on an end."""
+    task = Numbers(0.5, low, low + 1)
+    known = task.start(low, 1e-300 * low + 1e-320, summed=True)
+    assert task.group(np.array([low, low + 1]), known).tolist() == [0, 15]
+    model = PanPrivateRegressor(features=["a"], target=(1e9, 1e9 + 1), validation={"share": 0.3, "bound": 1e-9}, seed=1)
+    model.learn_arrays(np.zeros((20_000, 1)), np.full(20_000, 1e9))
+    assert model.quality.total.answers > 0
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS[1:])
 def test_a_person_is_once_in_a_batch_with_those_who_are_held_back(kind: Any) -> None:
     X, y = classes(3000, 3, 0)
