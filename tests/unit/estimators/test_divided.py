@@ -261,3 +261,12 @@ def test_a_sum_is_spent_before_it_is_asked_for_and_is_overwritten_when_it_is_add
     driver.learn_parts([10], ask)
     assert not sums[0].any()
     assert not driver.learner.total.any()
+
+
+def test_parts_are_not_gathered_of_people_who_are_held_out_or_are_in_statistics() -> None:
+    """They would wait in one sum for the end of a batch that never ends here, some of them from several batches."""
+    one = model(PanPrivateRegressor, batch_size=50, validation={"share": 0.3, "bound": 1.0})
+    with pytest.raises(ConfigError, match="leave validation and statistics out"):
+        one.gather_part(0, 1)
+    one.learn_arrays(*records(120))
+    assert one.learner.pending < 50  # it learns as before
