@@ -86,8 +86,8 @@ def gather_part(self: Any, number: int, of: int) -> None:
     number, of
         Which part, from 0, of how many.
 
-    Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or statistics beside the model, which
-    need the records of each batch until it ends.
+    Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or statistics beside the model: their
+    sums end with batches, which do not end here.
     """
     if not self.second_use.learns_only:
         raise ConfigError("gather_part: records are gathered to be learned only: leave validation and statistics out")
