@@ -86,8 +86,8 @@ def gather_part(self: Any, number: int, of: int) -> None:
     number, of
         Which part, from 0, of how many.
 
-    Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or statistics beside the model: their
-    sums end with batches, which do not end here.
+    Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or with statistics beside the model,
+    whose sums end with batches: none ends here.
     """
     if not self.second_use.learns_only:
         raise ConfigError("gather_part: records are gathered to be learned only: leave validation and statistics out")
