@@ -174,9 +174,11 @@ class Validation(SecondUse):
             done = min(rows.stop, len(X))
             asked = self.sums.take(len(X[rows]))
             held = np.zeros(1, dtype=bool) if opens else asked != NOTHING
-            if held.any():
+            if people := int(np.count_nonzero(held)):
+                learner.seen[0] += people  # before: an exception may lose answers, not counts
+                learner.open.held += people
                 learner.open.members |= learner.open.joining
-                self._score(asked[held], X[rows][held], y[rows][held], np.ones(held.sum(), dtype=np.int64))
+                self._score(asked[held], X[rows][held], y[rows][held], np.ones(people, dtype=np.int64))
             if not held.all():
                 learned = ~np.broadcast_to(held, len(X[rows]))
                 learner.learn(X[rows][learned], y[rows][learned], None, None)
@@ -197,9 +199,7 @@ class Validation(SecondUse):
         The people of a window speak about the model that it released; first for the constant.
         """
         if not isinstance(learner, Windows):
-            held = self.sums.held
             self.sums.close()
-            learner.seen[0] += held
             return
         if (taken := learner.gathered.taken_out()) is None:
             return

@@ -48,6 +48,8 @@ class OpenBatch:
     def __init__(self, repeats: bool = False) -> None:
         self.repeats = repeats
         self.records = np.zeros(1, dtype=np.int64)
+        self.held = 0
+        """Further records that are held out, for what is released with the batch."""
         self.members: set[bytes] = set()
         self.joining: Set[bytes] = frozenset()
         """The subjects whose records come next."""
@@ -69,7 +71,7 @@ class OpenBatch:
 
     def clear(self) -> None:
         """Begin a new batch."""
-        self.taken, self.members = 0, set()
+        self.taken, self.held, self.members = 0, 0, set()
 
 
 class People:
@@ -180,8 +182,8 @@ class Learner(ABC):
 
     @property
     def pending(self) -> int:
-        """Rows in memory that must not leave it yet; here those of the open batch."""
-        return 0 if self.open is None else self.open.taken
+        """Rows in memory that must not leave it yet; here those of the open batch, also those who are held out."""
+        return 0 if self.open is None else self.open.taken + self.open.held
 
     @property
     def full(self) -> int:
@@ -191,9 +193,10 @@ class Learner(ABC):
     @property
     def room(self) -> int:
         """How many rows the open batch still takes, if there is `open`; a full one ends first."""
-        while self.pending >= self.full:
+        assert self.open is not None
+        while self.open.taken >= self.full:
             self.close()
-        return self.full - self.pending
+        return self.full - self.open.taken
 
     def come_to(self, y: np.ndarray) -> int:
         """How many of the next rows, by their targets y, join the open batch, if there is `open`.

@@ -115,11 +115,6 @@ class HeldOut(Validator):
         wait = held < min(_PART * self.plan.share * met, records) or not self.enough(held)
         self.rate = 0.0 if wait else held / (held + records)
 
-    @property
-    def held(self) -> int:
-        """How many people are in the open sums."""
-        return self._counts.vectors + self.scores.vectors
-
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """See `Validator.begin`; an open block is discarded."""
         self._counts.discard()

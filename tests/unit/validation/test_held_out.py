@@ -181,6 +181,20 @@ def test_a_person_is_once_in_a_batch_with_those_who_are_held_back(kind: Any) -> 
     assert not mask.any()
 
 
+@pytest.mark.parametrize("kind", CLASSIFIERS[1:])
+def test_a_person_who_is_held_back_is_counted_at_once(kind: Any) -> None:
+    """A job adds up what is counted from call to call, and says how many records its committed state is about."""
+    model, (X, y), open_ones = made(kind, validation={"share": 0.4}), classes(8000, 3, 0), 0
+    for i in range(0, 8000, 50):
+        model.learn_arrays(X[i : i + 50], y[i : i + 50])
+        assert model.n_seen == i + 50
+        open_ones += model.learner.open.held > 0
+        assert copy.deepcopy(model).n_seen == model.n_seen - model.learner.pending  # that of the last boundary
+    assert open_ones
+    model.close_batch()
+    assert model.n_seen == model.state_dict()["n_seen"] == 8000
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_calls_of_any_size_ask_the_same_people(kind: Any) -> None:
     X, y = classes(4000, 3, 0)
@@ -201,11 +215,11 @@ def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any)
     model.learn_arrays(X[:5000], y[:5000])
     sums = model.second_use.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert twin.second_use.sums.held == 0
+        assert twin.second_use.sums.scores.vectors == 0
         assert not twin.second_use.sums.scores.sum.total.any()
-    assert kind is WindowedClassifier or sums.held > 0
+    assert kind is WindowedClassifier or sums.scores.vectors > 0
     model.close_batch()
-    assert sums.held == 0
+    assert sums.scores.vectors == 0
     again = made(kind, None, **({} if kind is WindowedClassifier else {"batch_size": 2000}))
     again.load_state_dict(model.state_dict())
     assert again.quality == model.quality
