@@ -188,7 +188,7 @@ def test_a_person_who_is_held_back_is_counted_at_once(kind: Any) -> None:
     for i in range(0, 8000, 50):
         model.learn_arrays(X[i : i + 50], y[i : i + 50])
         assert model.n_seen == i + 50
-        open_ones += model.learner.open.held > 0
+        open_ones += model.second_use.sums.scores.vectors > 0
         assert copy.deepcopy(model).n_seen == model.n_seen - model.learner.pending  # that of the last boundary
     assert open_ones
     model.close_batch()
