@@ -18,8 +18,9 @@ from streamdp.errors import BudgetError, ConfigError, PrivacyWarning, SchemaErro
 from streamdp.estimators.traps import warn_if_large, warn_of_pipeline
 from streamdp.learners.learner import Learner
 from streamdp.ledger.charged import CapHistory
+from streamdp.ledger.periods import budgets_of
 from streamdp.privacy.composition import widest
-from streamdp.privacy.guarantees import FORMS, Budget, amount, with_amount
+from streamdp.privacy.guarantees import FORMS, Budget, GaussianDP, amount, with_amount
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -93,7 +94,8 @@ class Admission:
         """Whether a record with target y (1,) is admitted: by the ledger, and as its subject's only one in a batch."""
         if self.ledger is None:
             return True
-        if (batch := learner.open) is not None and not batch.repeats and subject is not None:
+        if self._once(learner) and subject is not None:
+            batch: Any = learner.open
             learner.come_to(y)
             batch.joining = {subject_bytes(subject) or b""}
             if batch.joining & batch.members:
@@ -111,6 +113,16 @@ class Admission:
         self.count(learner, budget)
         self.tainted |= not private
         return True
+
+    def _once(self, learner: Learner) -> bool:
+        """Whether a subject may have one record in the open batch only: there is one, and spends in it do not add up.
+
+        Where they add up, that is epsilons. A cap that adds up squares of mu counts k records in one release as sqrt(k)
+        mu, and they are k mu.
+        """
+        if (batch := learner.open) is None or self.ledger is None:
+            return False
+        return not batch.repeats or any(isinstance(cap, GaussianDP) for cap in budgets_of(self.ledger.cap))
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -133,7 +145,7 @@ class Admission:
         Returns the mask (n,) of those that were learned, or None for all.
         """
         if self.ledger is not None and subjects is not None:
-            if learner.open is not None and not learner.open.repeats:
+            if self._once(learner):
                 return self._admit_once(learner, X, y, subjects, learn)
             mask = self.ledger.admit_many(subjects, self._default(amounts), amounts)
             if not mask.all():

@@ -2,8 +2,8 @@
 
 Every record meets the model once. It is asked first, and learned then. With `share` it does one of both, so that the
 guarantee is the same as without validation. With a budget of its own, the record spends the sum, which is what counts,
-caps and guarantee speak of. Under LDP, records that bring budgets of their own do not answer then, because they allow no
-more, and nor do the others of their call, which spend the budget of what is learned alone.
+caps and guarantee speak of. Under LDP, records that bring budgets of their own do not answer then, because they allow
+no more, and nor do the others of their call, which spend the budget of what is learned alone.
 
 The answers of LDP learners, and those with a budget of their own, are local: each is randomised before anything is kept
 of it. So they may be saved at any moment and keep their budget against everybody. With a `share`, learners of batches

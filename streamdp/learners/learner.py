@@ -42,7 +42,7 @@ ONE_BREAK_IN = (
 class OpenBatch:
     """The records of the open batch: how many, and with a ledger whose.
 
-    `repeats`: whether a subject may have several records in it, because their spends add up in one release, too.
+    `repeats`: whether a subject may have several records in it, because their epsilons add up in one release, too.
     """
 
     def __init__(self, repeats: bool = False) -> None:

@@ -734,6 +734,21 @@ def test_a_person_spends_for_each_record_in_a_window_with_a_pure_epsilon(many: b
         assert "second record" not in model.statement()
 
 
+@pytest.mark.parametrize("cap", ["mu=2", "mu=2 per 30 days", "mu=2 per 30 days, total mu=4"])
+@pytest.mark.parametrize("every", [None, "1 day"])
+def test_a_cap_in_mu_allows_a_person_once_in_a_window_with_a_pure_epsilon(cap: str, every: str | None) -> None:
+    """100 records in one release move a sum by 100 records: 100 mu, which the cap would count as 10 mu."""
+    with streamdp.Ledger(cap) as ledger:
+        model = of("window", budget="eps=0.1", ledger=ledger, every=every)
+        X, subjects = np.zeros((101, 4)), ["bert", *["anna"] * 100]
+        assert np.flatnonzero(model.learn_arrays(X, np.ones(101), subjects=subjects)).tolist() == [0, 1]
+        model.learn_one(people(1).to_dict("records")[0], 1.0, subject="anna")
+        assert (model.n_seen, model.n_refused) == (2, 100)
+        model.close_batch()  # the next release has noise of its own
+        model.learn_one(people(1).to_dict("records")[0], 1.0, subject="anna")
+        assert (model.n_seen, model.n_refused) == (3, 100)
+
+
 def test_a_group_with_too_few_records_is_not_known() -> None:
     model = of("window", {"q": {"quantile": 0.5, "of": "charge", "by": "region"}}, budget="eps=0.1")
     model.learn_many(people(100))
