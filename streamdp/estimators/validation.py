@@ -167,11 +167,12 @@ class Validation(SecondUse):
         assert learner.open is not None
         done = 0
         while done < len(X):
+            room = learner.room  # which may end the batch, if that was interrupted
             opens = not learner.pending
             if opens:
                 self._show(learner)
                 self.sums.begin_batch(learner.full)
-            rows = slice(done, done + 1 if opens else done + learner.room)
+            rows = slice(done, done + 1 if opens else done + room)
             done = min(rows.stop, len(X))
             asked = self.sums.take(len(X[rows]))
             held = np.zeros(1, dtype=bool) if opens else asked != NOTHING

@@ -195,6 +195,27 @@ def test_a_person_who_is_held_back_is_counted_at_once(kind: Any) -> None:
     assert model.n_seen == model.state_dict()["n_seen"] == 8000
 
 
+def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_no_sum_of_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, (X, y) = made(PanPrivateClassifier, batch_size=1000, validation={"share": 0.4}), classes(9000, 3, 0)
+    sums, at = model.second_use.sums, 0
+    while not (sums.scores.vectors and model.learner.open.taken == 999):
+        model.learn_arrays(X[at : at + 1], y[at : at + 1])
+        at += 1
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model.learner, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.learn_arrays(X[at:], y[at:])
+    assert sums.scores.vectors > 0
+    model.learn_arrays(X[-1:], y[-1:])
+    assert (model.learner.open.taken, sums.scores.vectors) == (1, 0)
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_calls_of_any_size_ask_the_same_people(kind: Any) -> None:
     X, y = classes(4000, 3, 0)
