@@ -152,7 +152,10 @@ class ByteStream:
         deadline = time.monotonic() + timeout_s
         while not (data := self._take(size) or self._file.read1(size)):
             if os.fstat(self._file.fileno()).st_size < self._file.tell() or not self._same_file():
-                raise SourceError(f"{self.name} was cut or replaced while it was followed")
+                raise SourceError(
+                    f"{self.name} was cut or replaced while it was followed; what was committed is kept. Give the original"
+                    " file, or start a new job."
+                )
             if (left := deadline - time.monotonic()) <= 0:
                 return None
             time.sleep(min(_FOLLOW_SLEEP_S, left))

@@ -23,10 +23,10 @@ class FileLock:
         try:
             descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
+            cause = str(error.strerror).lower()
+            cause += "; a run writes beside its store: give a store in a folder that this user may write"
             missing = isinstance(error, FileNotFoundError)
-            raise StoreError(
-                f"cannot create {path}.lock: {'make its folder first' if missing else error.strerror}"
-            ) from None
+            raise StoreError(f"cannot create {path}.lock: {'make its folder first' if missing else cause}") from None
         self._file = os.fdopen(descriptor, "rb")  # if the lock object is garbage-collected, this closes and unlocks
         try:
             system.lock(self._file.fileno(), shared=shared, wait=False)

@@ -23,6 +23,7 @@ CACHE_KIB = 131072
 _LOCKED = {5, 6}
 # SQLite's primary result codes for faults outside the file's content: permissions, memory, disk.
 _ENVIRONMENT = {3, 7, 8, 10, 13, 14, 22, 23}
+_PERMISSIONS = {3, 8, 14}
 
 
 def open_file(
@@ -69,7 +70,10 @@ def store_errors(name: str) -> Iterator[None]:
         if code is not None and code & 0xFF in _LOCKED:
             raise StoreUnavailableError(f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s") from None
         if code is not None and code & 0xFF in _ENVIRONMENT:
-            raise StoreError(f"cannot use {name}: {cause}; committed data are unchanged") from None
+            hint = (
+                "; may this user read it, and for a run write it and its folder?" if code & 0xFF in _PERMISSIONS else ""
+            )
+            raise StoreError(f"cannot use {name}: {cause}{hint}; committed data are unchanged") from None
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreDamagedError(
                 f"{name} is not an SQLite database: expected a store, such as late.db, or its job"

@@ -272,6 +272,12 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
         3,
         "lacks the declared 'Age'; did you mean 'age'?",
     ),
+    "a store below a file": (
+        {"job.yaml": JOB + "store: people.csv/x.db\n"},
+        "run job.yaml",
+        4,
+        "give a store in a folder that this user may write",
+    ),
     "a store in no folder": ({"job.yaml": JOB + "store: no/x.db\n"}, "run job.yaml", 4, "make its folder first"),
     "a workbook": (
         {"people.xlsx": b"PK\x03\x04", "job.yaml": changed("people.csv", "people.xlsx")},

@@ -42,6 +42,7 @@ from tests.support.memory import ABORT, BAD, END, MemorySource
 from tests.support.waiting import PATIENCE_S
 
 CAP = PureDP(3.0)
+BOUNDS = {"a": (-1, 1), "b": (-1, 1)}
 
 
 def items(n: int, *, bad_every: int = 0) -> list[Any]:
@@ -350,6 +351,16 @@ def test_batches_are_committed_whole_and_the_last_one_is_closed(tmp_path: Path) 
         counts = Runner(source, estimator, store, commit_records=5).run()
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [8, 16, 24, 32, 38]
     assert counts == Counts(38, 16, 6)
+
+
+def test_people_who_are_held_out_of_the_last_batch_are_counted(tmp_path: Path) -> None:
+    stream = [({"a": i % 7 / 7, "b": i % 3 - 1.0}, i % 5 / 5, None, None) for i in range(3_000)]
+    validation = {"share": 0.1}
+    estimator = PanPrivateRegressor(features=BOUNDS, target=(-1, 1), validation=validation, budget="eps=8,delta=1e-6")
+    with Store(tmp_path / "s.db", "job", "f") as store:
+        counts = Runner(MemorySource(stream, ["a", "b"]), estimator, store).run()
+    assert "were held back" in estimator.statement()
+    assert counts == Counts(estimator.n_seen) == Counts(3_000)
 
 
 def test_a_large_batch_is_polled_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
