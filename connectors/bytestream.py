@@ -153,8 +153,8 @@ class ByteStream:
         while not (data := self._take(size) or self._file.read1(size)):
             if os.fstat(self._file.fileno()).st_size < self._file.tell() or not self._same_file():
                 raise SourceError(
-                    f"{self.name} was cut or replaced while it was followed; what was committed is kept. Give the original"
-                    " file, or start a new job."
+                    f"{self.name} was cut or replaced while it was followed; what was committed is kept. Give the "
+                    "original file, or start a new job."
                 )
             if (left := deadline - time.monotonic()) <= 0:
                 return None

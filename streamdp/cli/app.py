@@ -16,14 +16,13 @@ Begin with `streamdp init people.csv`: it writes job.yaml, with places to fill i
 what does not fit, `streamdp run job.yaml` learns, and `streamdp weights` and `streamdp statement` show the model and
 what it guarantees."""
 
-_CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
-message if its reader has ended, as with head; a run then stops at its last commit), or an unexpected error; 2 wrong
-usage or configuration; 3 the source or its data, also if a run has read records and learned none; 4 the store or the
-published file; 5 a record's budget; 6 not available (yet); 130 interrupted before the run began, or interrupted twice.
-SIGTERM ends a run of a Kafka job within 30 seconds, also if the database does not answer (then with 4): the next run
-learns what was not committed. Errors are one line on standard error and never show a value of a record.""".replace(
-    "\n", " "
-)
+_CODES = """Exit codes: 0 done, also if a window waits for more people, or stopped by SIGINT or SIGTERM after a commit;
+1 standard output cannot be written (no message if its reader has ended, as with head; a run then stops at its last
+commit), or an unexpected error; 2 wrong usage or configuration; 3 the source or its data, also if none of a run's
+records fits the schema and its caps and budgets; 4 the store or the published file; 5 a record's budget; 6 not
+available (yet); 130 interrupted before the run began, or interrupted twice. SIGTERM ends a run of a Kafka job within 30
+seconds, also if the database does not answer (then with 4): the next run learns what was not committed. Errors are one
+line on standard error and never show a value of a record.""".replace("\n", " ")
 
 app = typer.Typer(
     no_args_is_help=True,

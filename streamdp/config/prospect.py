@@ -31,6 +31,7 @@ _VERDICTS: dict[Outlook, str] = {
     "unlikely": "The model is unlikely to beat the best constant: from about {:,} records on it is likely, or with "
     "fewer columns or more budget.",
 }
+_PEOPLE = " That takes each record for another person's: windows learn from people, however many records each has."
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ class Prospect:
     # whether such a model has a smaller loss on fresh records than the best constant
     beats_constant: Outlook
     likely_from: int  # about how many records make that likely
+    people: bool = False  # whether it is people who count, and each record is taken for another person's
 
     @property
     def sentence(self) -> str:
         """Whether the model is likely to beat the best constant, in words."""
-        return _VERDICTS[self.beats_constant].format(self.likely_from)
+        verdict = _VERDICTS[self.beats_constant].format(self.likely_from)
+        return verdict + _PEOPLE if self.people else verdict
 
 
 def planned(
@@ -110,7 +113,8 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         if isinstance(learner, Windows) and job.validation is not None:
             learn -= job.validation.share or 0.0
         found, enough = outlook(learn * records, least)
-        return Prospect(records, columns, None, found, rounded(enough / learn))
+        people = isinstance(learner, Windows) and job.schema_.subject is not None
+        return Prospect(records, columns, None, found, rounded(enough / learn), people)
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
         return None  # statistics take some of the reports
     try:

@@ -70,10 +70,9 @@ def store_errors(name: str) -> Iterator[None]:
         if code is not None and code & 0xFF in _LOCKED:
             raise StoreUnavailableError(f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s") from None
         if code is not None and code & 0xFF in _ENVIRONMENT:
-            hint = (
-                "; may this user read it, and for a run write it and its folder?" if code & 0xFF in _PERMISSIONS else ""
-            )
-            raise StoreError(f"cannot use {name}: {cause}{hint}; committed data are unchanged") from None
+            hint = "; this user must be allowed to read it, and for a run to write it and its folder"
+            more = hint if code & 0xFF in _PERMISSIONS else ""
+            raise StoreError(f"cannot use {name}: {cause}{more}; committed data are unchanged") from None
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreDamagedError(
                 f"{name} is not an SQLite database: expected a store, such as late.db, or its job"

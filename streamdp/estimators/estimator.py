@@ -110,6 +110,7 @@ class Estimator(river_base.Estimator):
     """What records are used for beside what is learned."""
     prediction: Prediction | None = None
     """What predicts; None before the features are known."""
+    _covers = "this model"
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
@@ -667,7 +668,7 @@ class Estimator(river_base.Estimator):
         if self.ledger is not None:
             cap, of_database = self.ledger.cap, self.ledger.of_database
             self.ledger.read_history()
-        alone = "this model alone, and each record as if it was given once"
+        alone = f"{self._covers} alone, and each record as if it was given once"
         history = self.cap_history
         bounds = [] if history.uncapped else history.bounds() or ([] if cap is None else [cap])
         spends = f"the spends of a person's {self.learner.unit.several} add up (epsilons add, deltas add, mu^2 add)"

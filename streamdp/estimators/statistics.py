@@ -271,6 +271,7 @@ class Statistics(Estimator):
     intercept = True
     domain = None
     trust: Trust = "process"  # the parameter; `guarantee` has the words
+    _covers = "these statistics"
 
     def __init__(
         self,

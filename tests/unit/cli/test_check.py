@@ -139,9 +139,24 @@ def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: 
         "validation: {share: 0.5}\n"
     )
     plan = json.loads(quick.output("check", "job.yaml", "--json"))["plan"]
+    assert "each record for another person" not in plan["sentence"]
     assert "people are few: the model may or may not" in quick.output("run", "job.yaml")
     assert plan["beats_constant"] == "possible"
     assert plan["likely_from"] > 1800
+
+
+def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Path, quick: Quick) -> None:
+    lines = ["who,age,wage", *(f"{i % 2},{i % 50},{int(i % 50 > 20)}" for i in range(1800))]
+    (job / "people.csv").write_text("\n".join(lines) + "\n")
+    (job / "job.yaml").write_text(
+        "job: two\nsource: {path: people.csv}\nschema:\n  features: {age: [0, 50]}\n  subject: who\n"
+        "  target: {column: wage, classes: ['0', '1']}\nmodel: {trust: window, budget: eps=1}\n"
+    )
+    assert "likely to beat the best constant. That takes each record for another person's" in quick.output(
+        "check", "job.yaml"
+    )
+    assert quick("run", "job.yaml")[0] == 0
+    assert "2 users are too few" in quick("run", "job.yaml")[2]
 
 
 def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:

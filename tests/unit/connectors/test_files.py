@@ -469,7 +469,7 @@ def test_follow_waits_for_whole_records_until_closed(tmp_path, kind):
     assert len(source.poll(7, 0.1)) == 0
     assert time.monotonic() - started > 0.09
     write(tmp_path / "f", b"")
-    with pytest.raises(SourceError, match="cut or replaced .* Give the original file"):
+    with pytest.raises(SourceError, match=r"cut or replaced .* Give the original file"):
         source.poll(7, 0.0)
     source.close()
     assert source.finished

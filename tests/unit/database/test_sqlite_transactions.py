@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, select, text
 
 from streamdp.database.sqlite import SQLiteFile
-from streamdp.errors import StoreUnavailableError
+from streamdp.database.sqlite_driver import store_errors
+from streamdp.errors import StoreError, StoreUnavailableError
 from streamdp.ledger.ledger_rows import create_ledger
 from streamdp.ledger.tables import CAPS, LEDGER_FORMAT
 
@@ -35,3 +37,11 @@ def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
     for connection in (one, other):
         file.close(connection)
     unlock()
+
+
+def test_a_file_that_a_user_may_not_open_says_what_the_user_needs() -> None:
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    wanted = "unable to open database file; this user must be allowed to read it"
+    with pytest.raises(StoreError, match=wanted), store_errors("a.db"):
+        raise error

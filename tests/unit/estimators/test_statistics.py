@@ -182,6 +182,7 @@ def test_the_single_statistics_have_the_interface_of_river() -> None:
         assert one.clone().estimator.n_seen == 0
         assert type(one).__name__ in repr(one)
         assert "epsilon = 1" in one.statement()
+        assert "this statement covers these statistics alone" in one.statement()
     assert str(stats.Mean((0, 1), trust="nobody").estimator.record_budget) == "eps=1"
 
 
