@@ -37,10 +37,11 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
             admitted = _absorb(estimator, batch)
         if batch.on_learned is not None:
             batch.on_learned(admitted)
-    refused = estimator.n_refused - refused
-    # Records that are held out of an open batch are in n_seen when it ends.
-    learned = len(batch) - refused if batch.reports is None else estimator.n_seen - seen
-    return Counts(counts.learned + learned, counts.refused + refused, counts.dead_letters + len(batch.dead))
+    return Counts(
+        counts.learned + estimator.n_seen - seen,
+        counts.refused + estimator.n_refused - refused,
+        counts.dead_letters + len(batch.dead),
+    )
 
 
 def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
