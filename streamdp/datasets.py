@@ -21,6 +21,27 @@ from streamdp.errors import ConfigError, check_path, check_whole, is_number
 if TYPE_CHECKING:
     import polars as pl
 
+__all__ = [
+    "CARRIER_GROUPS",
+    "FLIGHTS_BUDGETS",
+    "FLIGHTS_SCHEMA",
+    "HOLDOUT_MONTHS",
+    "INSURANCE_BASE",
+    "INSURANCE_NOISE_SD",
+    "INSURANCE_SCHEMA",
+    "INSURANCE_SLOPES",
+    "INSURANCE_SURCHARGES",
+    "LATE_MINUTES",
+    "SEASONS",
+    "TRAINING_MONTHS",
+    "flights",
+    "insurance",
+    "linear",
+    "linear_theta",
+    "logistic",
+    "write_flights_csv",
+]
+
 _MOST = 10**9
 
 
