@@ -130,14 +130,18 @@ def test_check_expects_no_more_of_a_rare_class_than_run(estimator: str, budget: 
     assert estimator == "LDPASGDClassifier" or plan["beats_constant"] == found
 
 
-def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: Quick) -> None:
-    lines = ["age,wage", *(f"{i % 50},{int(i % 50 > 20 + i % 7)}" for i in range(1800))]
+def window_job(job: Path, lines: list[str], subject: str = "", more: str = "") -> None:
+    """A job with trust: window that learns the class `wage` of `lines`, with a header, from `age`."""
     (job / "people.csv").write_text("\n".join(lines) + "\n")
     (job / "job.yaml").write_text(
-        "job: half\nsource: {path: people.csv}\nschema:\n  features: {age: [0, 50]}\n"
-        "  target: {column: wage, classes: ['0', '1']}\nmodel: {trust: window, budget: eps=1}\n"
-        "validation: {share: 0.5}\n"
+        f"job: half\nsource: {{path: people.csv}}\nschema:\n  features: {{age: [0, 50]}}\n{subject}"
+        f"  target: {{column: wage, classes: ['0', '1']}}\nmodel: {{trust: window, budget: eps=1}}\n{more}"
     )
+
+
+def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: Quick) -> None:
+    lines = ["age,wage", *(f"{i % 50},{int(i % 50 > 20 + i % 7)}" for i in range(1800))]
+    window_job(job, lines, more="validation: {share: 0.5}\n")
     plan = json.loads(quick.output("check", "job.yaml", "--json"))["plan"]
     assert "each record for another person" not in plan["sentence"]
     assert "people are few: the model may or may not" in quick.output("run", "job.yaml")
@@ -147,11 +151,7 @@ def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: 
 
 def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Path, quick: Quick) -> None:
     lines = ["who,age,wage", *(f"{i % 2},{i % 50},{int(i % 50 > 20)}" for i in range(1800))]
-    (job / "people.csv").write_text("\n".join(lines) + "\n")
-    (job / "job.yaml").write_text(
-        "job: two\nsource: {path: people.csv}\nschema:\n  features: {age: [0, 50]}\n  subject: who\n"
-        "  target: {column: wage, classes: ['0', '1']}\nmodel: {trust: window, budget: eps=1}\n"
-    )
+    window_job(job, lines, subject="  subject: who\n")
     assert "likely to beat the best constant. That takes each record for another person's" in quick.output(
         "check", "job.yaml"
     )
