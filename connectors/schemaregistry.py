@@ -35,6 +35,8 @@ class SchemaRegistry:
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_keepalive_connections=0),  # a schema is asked for once
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
+            verify=httpx.create_ssl_context(),
+            trust_env=False,  # no proxy and no password of the environment
         )
 
     def __call__(self, number: int) -> AvroSchema | None:

@@ -113,7 +113,12 @@ class WebhookSink:
         import httpx
 
         self._url, self._errors = url, httpx.HTTPError
-        self._client = httpx.Client(headers={"Content-Type": "application/json", **headers}, timeout=ANSWER_S)
+        self._client = httpx.Client(
+            headers={"Content-Type": "application/json", **headers},
+            timeout=ANSWER_S,
+            verify=httpx.create_ssl_context(),
+            trust_env=False,  # no proxy and no password of the environment
+        )
 
     def send(self, message: Message) -> None:
         """Send the `message`. Raises `SinkError`."""

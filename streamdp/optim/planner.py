@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streamdp import datasets
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, loss_for
 from streamdp.privacy.guarantees import Budget, parse_budget
@@ -128,8 +129,11 @@ def plan_records(loss: str | Loss, d: int, budget: Budget | str, error: float, m
     """The number of records for a root mean squared error of theta, positive and finite.
 
     The loss, d, budget and mechanism are those of `asymptotic_variance`, with the same errors. Raises `ConfigError` if
-    the error is out of range.
+    the error is out of range, or so small that more than 10^18 records reach it.
     """
     if not 0 < error < math.inf:
         raise ConfigError(f"error: expected a positive finite number, got {error}")
-    return math.ceil(float(np.trace(asymptotic_variance(loss, d, budget, mechanism))) / error**2)
+    needed = float(np.trace(asymptotic_variance(loss, d, budget, mechanism))) / error / error
+    if needed > MOST_RECORDS:
+        raise ConfigError(f"error: more than 10^18 records reach {error:g}; expected a larger error or budget")
+    return math.ceil(needed)

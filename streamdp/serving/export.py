@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,7 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
     labels = [None] if len(weights) == 1 else classes
     assert labels is not None
     inputs, columns = _of_names(estimator.feature_names) if schema is None else _of_schema(schema)
+    _check_names([str(given["column"]) for given in inputs], classes or ())
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -71,6 +72,17 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
         ],
         "moderation": estimator.moderation(),
     }
+
+
+def _check_names(columns: Iterable[str], classes: Iterable[Any]) -> None:
+    """Raise `ConfigError` for a column without a name, and for one with the name of an output of some format."""
+    outputs = {"prediction", "probabilities", *(f"probability of {label}" for label in classes)}
+    taken = {name.casefold() for name in outputs}  # SQL compares names without case
+    for column in columns:
+        if not column.strip():
+            raise ConfigError("export: a column has an empty name, which other programs do not read: rename it")
+        if column.casefold() in taken:
+            raise ConfigError(f"export: {column!r} is the name of a column that the export adds: rename the feature")
 
 
 def _of_names(names: tuple[Any, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -42,6 +42,8 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError, check_choice, is_number
 
 WEIGHTINGS = ("mallows", "norm")
+CODES = range(6)
+"""The values of `Loss.code` that the compiled loops have a derivative for. They take any other one for hinge loss."""
 
 
 def check_classes(y: np.ndarray, classes: int) -> None:
@@ -74,6 +76,11 @@ class Loss:
     def __post_init__(self) -> None:
         if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):
             raise ConfigError(f"clip must be positive and finite, got {self.clip}")
+        if getattr(self, "code", None) not in CODES:
+            raise ConfigError(
+                f"{type(self).__name__}: the compiled loops have no loss with this code: use one of the losses of "
+                "streamdp, or add the loss to them (CONTRIBUTING.md, How to add)"
+            )
         if self.weighting is not None:
             check_choice("weighting", self.weighting, WEIGHTINGS)
             if self.clip is not None:

@@ -24,6 +24,8 @@ from streamdp.privacy.guarantees import (
 
 ARITHMETIC = 1 + 2.0**-40
 """Gradients are computed in floating point: rounding may exceed their bound by this factor."""
+CODES = range(4)
+"""The values of `Mechanism.code` that the compiled samplers know. They take any other one for Laplace noise."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Mechanism:
         if not isinstance(self.budget, self.serves):
             forms = " or ".join(FORMS[kind] for kind in self.serves)
             raise BudgetError(f"{type(self).__name__} serves a budget {forms}, got {self.budget}")
+        if getattr(self, "code", None) not in CODES:
+            raise ConfigError(
+                f"{type(self).__name__}: the compiled samplers have no mechanism with this code: use one of the "
+                "mechanisms of streamdp"
+            )
         check_serviceable(self.budget)
         # The limits are far from where squares of gradients and noise leave the doubles.
         if not (is_number(self.bound) and 1e-60 <= self.bound <= 1e60):

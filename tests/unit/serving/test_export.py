@@ -281,7 +281,6 @@ def test_a_folder_for_mlflow_is_new_and_has_the_statement(tmp_path: Path) -> Non
         ({"city": ["Paris", "Lyon"], "size": {"column": "city", "bounds": [0, 1]}}, "is a number and a text"),
         ({"city": ["Paris", "a\rb"]}, "character"),
         ({"streamdp:v0": [0, 1]}, "the name of something else"),
-        ({"prediction": [0, 1]}, "the name of something else"),
     ],
 )
 def test_what_pmml_cannot_write_is_refused(features: dict[str, Any], message: str) -> None:
@@ -317,3 +316,11 @@ def test_a_model_that_has_learned_nothing_and_windows_are_exported() -> None:
     model = WindowedRegressor(features={"a": (0, 1)}, target=(0, 10))
     document = exported_model(model)
     assert document["outputs"][0]["weights"] == [0.0]
+
+
+@pytest.mark.parametrize("name", ["prediction", "Prediction", "probabilities", "probability of True", "", " "])
+def test_a_column_with_the_name_of_an_output_is_exported_in_no_format(name: str) -> None:
+    model = LDPASGDClassifier(features=[name, "b"], seed=1)
+    model.learn_one({name: 1.0, "b": 0.5}, True)
+    with pytest.raises(ConfigError, match="name"):
+        exported_model(model)
