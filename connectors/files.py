@@ -18,7 +18,7 @@ from connectors.csvgrammar import CSVGrammar, usual_delimiter
 from connectors.jsonrows import encode_json_lines, merge
 from connectors.recordblocks import Grammar, Records, cut_lines
 from connectors.recordfile import RecordFile
-from connectors.textform import TextForm, usual_numbers
+from connectors.textform import TextForm
 from streamdp.data.records import Batch, DeadLetter, Encoder, by_position
 from streamdp.errors import SourceError, check_path
 
@@ -34,8 +34,7 @@ class CSVSource(RecordFile):
     `path` is plain or packed, or `-` for standard input. The delimiter is one ASCII character; by default a tab if the
     name ends in `.tsv`, else a comma. With `follow`, the source waits for more at the end of a plain file that grows,
     until `close()`. With `keep_payload`, the raw bytes of bad records, which are personal data, are in their dead
-    letters. `form` is how the text differs from UTF-8 with a header first. Numbers are written with `decimal` and, in
-    groups of three digits, with `thousands`.
+    letters. `form` is how the text differs from UTF-8 with a header first.
 
     `TooManyBadRecordsError` is raised if more than `max_bad_share` (in [0, 1]; None: never) of the records so far
     became dead letters and they are 100 or more, or if a file ends without one good record.
@@ -57,10 +56,7 @@ class CSVSource(RecordFile):
         max_bad_share: float | None = 0.05,
         keep_payload: bool = False,
         form: TextForm | None = None,
-        decimal: str = ".",
-        thousands: str | None = None,
     ) -> None:
-        self._number = None if (decimal, thousands) == (".", None) else usual_numbers(decimal, thousands)
         path = check_path("path", path)
         self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, encoder.columns)
         super().__init__(
@@ -111,7 +107,7 @@ class CSVSource(RecordFile):
             data = np.frombuffer(data, np.uint8)[np.repeat(which, lengths)].tobytes()
         if not data:
             return None, False
-        numeric = self._encoder.numeric_columns if self._number is None else ()
+        numeric = self._encoder.numeric_columns
         types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._grammar.width)), pl.String)
         types |= {str(place): pl.Float64 for c, place in self._grammar.places.items() if c in numeric}
         try:
@@ -132,13 +128,7 @@ class CSVSource(RecordFile):
             return None, False
         complete = not frame.get_column(str(self._grammar.width - 1)).null_count()
         frame = frame.select(pl.col(str(place)).alias(c) for c, place in self._grammar.places.items())
-        return self._usual(frame), complete
-
-    def _usual(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The columns with numbers as they are usually written."""
-        if self._number is None:
-            return frame
-        return frame.with_columns(map(self._number, self._encoder.numeric_columns))
+        return frame, complete
 
     def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
         """Some records one by one: their fields, or the reasons why they have none."""
@@ -157,7 +147,7 @@ class CSVSource(RecordFile):
             {c: [fields[place] for fields in values] for c, place in self._grammar.places.items()},
             schema=dict.fromkeys(self._grammar.places, pl.String),
         )
-        batch = self._encoder.encode(self._usual(frame), rows[kept], {})
+        batch = self._encoder.encode(frame, rows[kept], {})
         return replace(batch, dead=by_position([*batch.dead, *dead]))
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import polars as pl
 
 from streamdp.errors import ConfigError
 
@@ -59,23 +56,3 @@ class Converter:
             lines = [line for line in data.split(b"\n") if not line.startswith(self._comment)]
             data = b"\n".join(lines)
         return data
-
-
-def usual_numbers(decimal: str, thousands: str | None) -> Callable[[str], pl.Expr]:
-    """Return how a column of text with numbers, with these marks `decimal` and `thousands`, becomes a usual one.
-
-    Other texts stay as they are. Raises `ConfigError` for marks that are no two different characters.
-    """
-    if decimal not in (".", ",") or thousands not in (None, ".", ",", " ", "'", "_") or decimal == thousands:
-        raise ConfigError("numbers: expected decimal . or , and another character of . , ' _ or a blank as thousands")
-    group = rf"[0-9]{{1,3}}(?:[{thousands}][0-9]{{3}})+|" if thousands else ""
-    pattern = rf"^\s*[+-]?(?:{group}[0-9]*)(?:[{decimal}][0-9]*)?(?:[eE][+-]?[0-9]+)?\s*$"
-
-    def usual(name: str) -> pl.Expr:
-        column = pl.col(name)
-        bare = column.str.replace_all(thousands, "", literal=True) if thousands else column
-        return (
-            pl.when(column.str.contains(pattern)).then(bare.str.replace(decimal, ".", literal=True)).otherwise(column)
-        )
-
-    return usual

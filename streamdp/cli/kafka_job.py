@@ -23,11 +23,10 @@ T = TypeVar("T")
 _UNHEARD = logging.NullHandler()
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from connectors.csvrows import CSVRow
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
+    from streamdp.data.notation import Notation
     from streamdp.runtime.display import WorkerDisplay
     from streamdp.serving.publish import Publisher
 
@@ -197,13 +196,13 @@ def produce(
         writer.close()
 
 
-def _with_texts(rows: list[CSVRow], usual: Callable[[str], pl.Expr] | None) -> Iterator[tuple[Any, ...]]:
-    """Rows with their texts, of which numbers in the notation of `usual` are in the usual one."""
+def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple[Any, ...]]:
+    """Rows with their texts, of which numbers in the `notation` are in the usual one."""
     texts = [text for row in rows for text in row.fields]
-    if usual is not None:
+    if notation is not None:
         import polars as pl
 
-        texts = pl.DataFrame({"": texts}, {"": pl.String}).select(usual("")).to_series().to_list()
+        texts = notation.usual(pl.Series(texts, dtype=pl.String)).to_list()
     left = iter(texts)
     for row in rows:
         yield *row, list(islice(left, len(row.fields)))
@@ -217,7 +216,7 @@ def _messages(
 
     from connectors.csvrows import CSVRows
 
-    form, usual = (None, None) if written is None else (written.form, written.usual_numbers)
+    form, notation = (None, None) if written is None else (written.form, written.notation)
     with closing(CSVRows(path, delimiter, form=form)) as rows:
         names = rows.names
         if len(set(names)) < len(names):
@@ -226,7 +225,7 @@ def _messages(
             raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
         place = None if key is None else names.index(key)
         for sent, (number, fields, reason, texts) in enumerate(
-            chain.from_iterable(map(_with_texts, rows, repeat(usual)))
+            chain.from_iterable(map(_with_texts, rows, repeat(notation)))
         ):
             if reason is not None:
                 what = _UNUSABLE.get(reason, f"expected {len(names)} fields, got {len(fields)}")

@@ -15,9 +15,10 @@ from typing import Literal
 
 import polars as pl
 
-from connectors.textform import TextForm, usual_numbers
+from connectors.textform import TextForm
 from streamdp.config.file import stem
 from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, Trust, usual_trust
+from streamdp.data.notation import Notation
 from streamdp.errors import ConfigError, suggestion
 
 Kind = Literal["number", "boolean", "date", "text"]
@@ -103,11 +104,10 @@ def plain_numbers(columns: Sequence[DraftColumn]) -> tuple[list[DraftColumn], st
     if not found or found[0] == (".", ",") != found[-1]:
         return None
     decimal, thousands = found[0]
-    usual = usual_numbers(decimal, thousands)
+    notation = Notation(decimal, thousands)
 
     def plain(column: DraftColumn) -> DraftColumn:
-        values = pl.DataFrame({column.name: column.values}).select(usual(column.name)).to_series()
-        return replace(column, values=values) if any(column is one for one in asked) else column
+        return replace(column, values=notation.usual(column.values)) if any(column is c for c in asked) else column
 
     return [plain(column) for column in columns], decimal, thousands
 

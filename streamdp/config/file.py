@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from streamdp.config.settings import BadRecordsConfig
+from streamdp.data.notation import Notation
 from streamdp.data.records import PACKED
 from streamdp.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import polars as pl
-
     from connectors.filelist import FileList
     from connectors.recordfile import RecordFile
     from connectors.textform import TextForm
@@ -136,13 +133,9 @@ class FileSourceConfig(BadRecordsConfig):
         return TextForm(self.encoding, self.skip_lines, self.comment)
 
     @property
-    def usual_numbers(self) -> Callable[[str], pl.Expr] | None:
-        """How a column of numbers in the file's notation becomes one in the usual one; None if it is that."""
-        if (self.decimal, self.thousands) == (".", None):
-            return None
-        from connectors.textform import usual_numbers
-
-        return usual_numbers(self.decimal, self.thousands)
+    def notation(self) -> Notation | None:
+        """How numbers are written; None: as Python writes them."""
+        return None if (self.decimal, self.thousands) == (".", None) else Notation(self.decimal, self.thousands)
 
     @property
     def paths(self) -> list[str]:
@@ -210,6 +203,6 @@ class FileSourceConfig(BadRecordsConfig):
         given |= {"follow": self.follow, "form": self.form}
         if self.type == "jsonl":
             return JSONLSource(path, encoder, **given)
-        return CSVSource(
-            path, encoder, delimiter=self.delimiter, decimal=self.decimal, thousands=self.thousands, **given
-        )
+        if self.notation is not None:
+            encoder = encoder.reading(self.notation)
+        return CSVSource(path, encoder, delimiter=self.delimiter, **given)

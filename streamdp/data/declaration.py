@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamdp.data.columns import Faults, blank, decimals
-from streamdp.data.dates import NAMES, PARTS, part_of
+from streamdp.data.dates import EPOCHS, NAMES, PARTS, part_of
 from streamdp.data.late import pl
+from streamdp.data.notation import Notation, written
 from streamdp.data.transforms import (
     PERIODS,
     Piece,
@@ -139,11 +140,16 @@ class Declaration:
         given = (self.column, self.part, self.decimal, self.fill, self.other)
         return given == (str(self.name), None, None, None, False)
 
-    def read(self, column: pl.Series, blanks: frozenset[str], faults: Faults) -> pl.Series:
-        """Return the n values of the raw column; null if missing, as are the texts in `blanks`."""
+    def read(self, column: pl.Series, blanks: frozenset[str], notation: Notation | None, faults: Faults) -> pl.Series:
+        """Return the n values of the raw column; null if missing, as are the texts in `blanks`.
+
+        A text that is a number has the `notation` of the source.
+        """
         column = without_blanks(column, blanks)
         if self.decimal is not None:
             return decimals(column, self.decimal, faults)
+        if self.format in EPOCHS or (self.part is None and self.is_number):
+            column = written(column, notation)
         if self.part is None:
             return column
         named = self.part in NAMES and any(category in NAMES[self.part] for category in self.codes)

@@ -5,6 +5,7 @@ The counts are measured on private records and are not private. They are for the
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +16,7 @@ import polars as pl
 
 from streamdp.data.columns import Faults, blank, codes
 from streamdp.data.declaration import MISSING, OTHER, spellings, without_blanks
+from streamdp.data.notation import Notation, written
 from streamdp.data.records import Batch, Position
 from streamdp.data.schema import Schema
 
@@ -119,6 +121,13 @@ class Inspection:
         self._forms = {name: _Form() for name in schema.features}
         self._likeness: dict[str, _Likeness] = {}
 
+    def reading(self, notation: Notation) -> Inspection:
+        """See `records.Encoder.reading`; both add to the same counts."""
+        found = copy.copy(self)
+        found._schema = self._schema.reading(notation)  # noqa: SLF001 - the same class
+        found.numeric_columns = found._schema.numeric_columns  # noqa: SLF001
+        return found
+
     @property
     def expected(self) -> int:
         """How many records of the source fit, if all its messages are like those that were read."""
@@ -135,14 +144,15 @@ class Inspection:
         schema, faults = self._schema, Faults(frame.height)
         values: dict[str, np.ndarray] = {}
         for name, declared in schema.declarations.items():
-            column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
+            column = declared.read(frame.get_column(declared.column), schema.blanks, schema.notation, faults)
             values[name] = _count(self.columns_found[name], column, declared.values or None, declared.codes)
             self._forms[name].add(column, declared.codes)
         if schema.target:
             classes = schema.classes
+            target = without_blanks(frame.get_column(schema.target), schema.blanks)
             values[schema.target] = _count(
                 self.columns_found[schema.target],
-                without_blanks(frame.get_column(schema.target), schema.blanks),
+                target if classes else written(target, schema.notation),
                 classes or schema.target_bounds,
                 {} if classes is None else spellings(classes),
             )

@@ -20,6 +20,8 @@ from streamdp.errors import ConfigError, SchemaError, check_whole, is_number
 if TYPE_CHECKING:
     import polars as pl
 
+    from streamdp.data.notation import Notation
+
 Position = dict[str, Any]
 """A position in a source, as plain JSON values. Only the source that made it can read it."""
 
@@ -124,14 +126,15 @@ def by_position(dead: Iterable[DeadLetter]) -> list[DeadLetter]:
 class Batch:
     """Decoded records as columns, with the position after the last of them. Iteration yields `Record` values.
 
-    `features` are the names of the p features. `X` (n, p) and `y` (n,) are float64, finite. `positions` (n,) int64 are
-    the rows or offsets of the records, and `position` is the source's after the last one. `subjects` are n subjects,
-    and `budgets` (n,) float64, NaN for a record without its own budget; None if the schema has none. `dead` are the
-    records of the same stretch of the source that could not be decoded. `timestamps` (n,) int64 say when the source got
-    each record, in milliseconds since 1970 (UTC); None if it does not know. `reports` are n reports of devices in place
-    of the records, with X (n, 0); None for records. `on_learned` is called after the n records were learned, with the
-    mask (n,) of those that were admitted, or None for all. `times` (n,) float64 are the declared times of the records
-    in seconds since 1970 (UTC); None if the schema has none.
+    `features` are the names of the p features. `X` (n, p) and `y` (n,) are float64, finite; y is NaN if there is
+    neither a target nor a time. `positions` (n,) int64 are the rows or offsets of the records, and `position` is the
+    source's after the last one. `subjects` are n subjects, and `budgets` (n,) float64, NaN for a record without its own
+    budget; None if the schema has none. `dead` are the records of the same stretch of the source that could not be
+    decoded. `timestamps` (n,) int64 say when the source got each record, in milliseconds since 1970 (UTC); None if it
+    does not know. `reports` are n reports of devices in place of the records, with X (n, 0); None for records.
+    `on_learned` is called after the n records were learned, with the mask (n,) of those that were admitted, or None for
+    all. `times` (n,) float64 are the declared times of the records in seconds since 1970 (UTC); None if the schema has
+    none.
     """
 
     features: tuple[str, ...]
@@ -195,6 +198,9 @@ class Encoder(Protocol):
     @property
     def subject(self) -> str | None:
         """The name of the column of subjects, whose whole numbers a source provides exactly. None: there is none."""
+
+    def reading(self, notation: Notation) -> Encoder:
+        """Return this encoder for a source that writes numbers in a `notation`: all its texts that are numbers."""
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """Encode n raw records. Records that cannot be encoded go to `Batch.dead`.

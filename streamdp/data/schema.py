@@ -6,6 +6,7 @@ Here every constant comes from the declaration, so the encoding of a record depe
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from streamdp.data.declaration import (
 )
 from streamdp.data.floats import number
 from streamdp.data.late import pl
+from streamdp.data.notation import Notation, written
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.data.transforms import Piece, buckets, first_bytes, product_pieces
@@ -94,6 +96,7 @@ class Schema:
         self.declarations = {n: declaration(n, d) for n, d in features.items() if not _is_product(n, d)}
         self.features = {name: declared.values for name, declared in self.declarations.items()}
         self.blanks = frozenset(missing_values)
+        self.notation: Notation | None = None
         self.target = target
         self.target_bounds = None if target_bounds is None else declared_bounds(target, target_bounds)
         self.target_scale = number("target_scale", target_scale)
@@ -153,10 +156,20 @@ class Schema:
             return per
         return tuple(n for n, d in self.declarations.items() if per and n != name and not d.length)
 
-    @cached_property
+    def reading(self, notation: Notation) -> Schema:
+        """See `records.Encoder.reading`."""
+        found = copy.copy(self)
+        found.notation = notation
+        return found
+
+    @property
     def numeric_columns(self) -> tuple[str, ...]:
-        """The raw columns that are numbers in every valid record. The budget is not included: it may be blank."""
-        if self.blanks:
+        """The raw columns that a source may give as Float64: numbers in every valid record, in the usual notation.
+
+        This says nothing about which texts are read as numbers, which each declaration decides. The budget is not
+        included: it may be blank.
+        """
+        if self.blanks or self.notation is not None:
             return ()
         names = [d.column for d in self.declarations.values() if d.plain and d.is_number]
         shared = {d.column for d in self.declarations.values() if not d.plain}
@@ -173,8 +186,8 @@ class Schema:
         """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
         Its reason is `missing`, `not_a_number`, `not_a_date`, `not_finite`, `not_an_integer`, `float` for a subject,
-        `unknown_category`, `unknown_class`, `bad_budget`, `not_a_time`, `too_late` or `too_early`. Its column is the
-        first bad one in the order of `columns`.
+        `unknown_category`, `unknown_class`, `bad_budget`, `not_a_time`, `before_1970`, `another_unit`, `too_late` or
+        `too_early`. Its column is the first bad one in the order of `columns`.
         """
         faults = Faults(frame.height)
         return self._complete(self._features(frame, faults), frame, positions, position, faults)
@@ -193,9 +206,9 @@ class Schema:
             subjects = people(frame.get_column(self.subject), self.subject_type == "integer", faults).to_list()
         if self.budget is not None:
             budgets = self._budgets(frame.get_column(self.budget), faults)
-        times = None if self.time is None else self.time.read(frame, faults)
+        times = None if self.time is None else self.time.read(frame, self.notation, faults)
         if y is None:  # what has no target may ask for the time
-            y = np.zeros(frame.height) if times is None else times
+            y = np.full(frame.height, math.nan) if times is None else times
         batch = Batch(self.feature_names, X, y, positions, position, subjects, budgets, times=times)
         if not faults.found:
             return batch
@@ -245,11 +258,11 @@ class Schema:
 
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
         X = np.empty((frame.height, len(self.pieces)))
-        plain, j = self.plain, 0
+        plain, j = self.plain and self.notation is None, 0
         for declared in self.declarations.values():
             column = frame.get_column(declared.column)
             if not plain:
-                column = declared.complete(declared.read(column, self.blanks, faults))
+                column = declared.complete(declared.read(column, self.blanks, self.notation, faults))
             if declared.is_number:
                 values = numbers(column, faults)
             elif declared.hashed:
@@ -277,7 +290,7 @@ class Schema:
         if self.target_decimal is not None:
             column = decimals(column, self.target_decimal, faults)
         if self.classes is None:
-            y = numbers(column, faults)
+            y = numbers(written(column, self.notation), faults)
             if self.target_bounds is not None:
                 y = np.clip(y, *self.target_bounds)
             return y / self.target_scale if self.target_scale != 1.0 else y
@@ -286,7 +299,7 @@ class Schema:
     def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
         if column.null_count() == len(column):
             return np.full(len(column), math.nan)
-        text = column.cast(pl.String).str.strip_chars()
+        text = written(column.cast(pl.String), self.notation).str.strip_chars()
         amounts: np.ndarray = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         least, largest = SERVICEABLE
         faults.add(~blank(text) & ~((amounts >= least) & (amounts <= largest)), "bad_budget", column.name)

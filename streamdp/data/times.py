@@ -9,6 +9,7 @@ import numpy as np
 
 from streamdp.data.columns import Faults, blank
 from streamdp.data.late import pl
+from streamdp.data.notation import Notation, written
 from streamdp.errors import SchemaError
 
 UNITS = {"iso": 0.0, "seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6}
@@ -41,16 +42,20 @@ class TimeColumn:
         if self.unit not in UNITS:
             raise SchemaError(f"time: expected a unit of {', '.join(UNITS)}")
 
-    def read(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
+    def read(self, frame: pl.DataFrame, notation: Notation | None, faults: Faults) -> np.ndarray:
         """Return the times (n,) float64 of a frame, in seconds since 1970 (UTC).
 
-        A time that cannot be read is a fault `missing` or `not_a_time`, and one outside the limits `too_late` or
-        `too_early`. Its number has no meaning.
+        Numbers have the `notation` of the source. A time that cannot be read is a fault `missing` or `not_a_time`, or
+        says more: `before_1970`, or `another_unit` if it is beyond the year 9999, as milliseconds that are declared as
+        seconds are. One outside the limits is `too_late` or `too_early`. Its number has no meaning.
         """
         text = frame.get_column(self.column).cast(pl.String).str.strip_chars()
-        times = _iso(text) if self.unit == "iso" else _numbers(text) / UNITS[self.unit]
+        iso = self.unit == "iso"
+        times = _iso(text) if iso else _numbers(written(text, notation)) / UNITS[self.unit]
         faults.add(blank(text), "missing", self.column)
-        faults.add(~(times >= 0), "not_a_time", self.column)
+        faults.add(np.isnan(times), "not_a_time", self.column)
+        faults.add(times < 0, "before_1970", self.column)
+        faults.add(times >= YEAR_10000, "another_unit", self.column)
         if self.limits is not None:
             now, (late, ahead) = present(), self.limits
             faults.add(times < now - late, "too_late", self.column)

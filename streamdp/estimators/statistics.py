@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streamdp.data.columns import scale_to_bounds
-from streamdp.data.times import YEAR_10000
+from streamdp.data.times import YEAR_10000, present
 from streamdp.data.transforms import CURVES
 from streamdp.errors import (
     BudgetError,
@@ -241,7 +241,7 @@ _TEXTS = {
         "nobody": each record becomes a noisy report first, which needs the most records.""",
     "every": """
         The length of windows of time, such as "1 day" or "2 hours": one estimate for each window, of its own records. A
-        record's time is the y of `learn_one`, in seconds since 1970 (UTC); None or 0: now. The latest 400 are kept.
+        record's time is the y of `learn_one`, in seconds since 1970 (UTC); None: now. The latest 400 are kept.
         None: one estimate of all records.""",
     "batch_size": """
         The records of each batch; None: they grow with the stream, from 1,000 on. With trust="window" those of a
@@ -377,18 +377,30 @@ class Statistics(Estimator):
         Raises the errors of `Estimator.learn_many`.
         """
         names_of(X)  # anything but rows has no length
-        super().learn_many(X, np.zeros(len(X)) if y is None else y, w=w)
+        super().learn_many(X, np.full(len(X), present()) if y is None else y, w=w)
 
     def _encode_target(self, y: Any) -> float:
-        if self._length is None or y is None:
+        if self._length is None:
             return 0.0
-        if not (is_number(y) and 0 <= y < YEAR_10000):
+        if y is None:
+            return present()
+        if not is_number(y):
             raise SchemaError("y: expected the time of the record, in seconds since 1970")
+        self._check_targets(np.array([y]))
         return float(y)
 
+    def _learned_targets(self, y: np.ndarray) -> np.ndarray:
+        """The times of rows; NaN, for a record without a time: now."""
+        return np.zeros(y.shape) if self._length is None else np.where(np.isnan(y), present(), y)
+
     def _check_targets(self, y: np.ndarray) -> None:
-        if self._length is not None and not np.all((y >= 0) & (y < YEAR_10000)):
-            raise SchemaError("y: expected the times of the records, in seconds since 1970")
+        if self._length is None:
+            return
+        if np.any(y < 0):
+            raise SchemaError("y: expected seconds since 1970 (UTC), got a time before it: leave such records out")
+        if not np.all(y < YEAR_10000):
+            unit = "for milliseconds, divide them by 1,000"
+            raise SchemaError(f"y: expected seconds since 1970 (UTC), got a time beyond the year 9999; {unit}")
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Nothing clips a column after this, and the noise is for columns of the schema."""

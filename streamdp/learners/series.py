@@ -16,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.data.floats import finite_array
-from streamdp.data.times import present
 from streamdp.errors import ConfigError
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.learner import NEIGHBOURS, Learner, OpenBatch
@@ -85,11 +84,11 @@ class Series(Learner):
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
         """The windows (n,) of times."""
-        return np.floor_divide(np.where(y == 0, present(), y), self._length).astype(np.int64)
+        windows: np.ndarray = np.floor_divide(y, self._length).astype(np.int64)
+        return windows
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """See `Learner.learn`: y has the times of the rows, in seconds since 1970 (UTC); 0: now."""
-        y = np.where(y == 0, present(), y)  # the clock is read once
+        """See `Learner.learn`: y has the times of the rows, in seconds since 1970 (UTC)."""
         while len(X):
             taken = self.come_to(y)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count

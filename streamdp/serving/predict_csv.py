@@ -7,7 +7,6 @@ them. Rows are read by the rules of `connectors.csvrows`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from contextlib import closing
 from typing import TextIO
 
@@ -40,8 +39,8 @@ def predict_csv(
     `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError` if the
     file cannot be read.
     """
-    predictor = Predictor(model)
-    form, number = (None, None) if written is None else (written.form, written.usual_numbers)
+    form, notation = (None, None) if written is None else (written.form, written.notation)
+    predictor = Predictor(model, notation)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     bad = 0
@@ -53,7 +52,7 @@ def predict_csv(
         places = [rows.names.index(name) for name in predictor.columns]
         for chunk in rows:
             fields = [[row.fields[j] if row.reason is None else None for row in chunk] for j in places]
-            predictions = _texts(predictor, fields, number)
+            predictions = _texts(predictor, fields)
             for row, values in zip(chunk, predictions, strict=True):
                 bad += values is None
                 padding = [""] * (len(rows.header) - len(row.fields))  # a short row would shift its empty prediction
@@ -62,15 +61,11 @@ def predict_csv(
     return bad
 
 
-def _texts(
-    predictor: Predictor, fields: list[list[str | None]], number: Callable[[str], pl.Expr] | None
-) -> list[list[str] | None]:
+def _texts(predictor: Predictor, fields: list[list[str | None]]) -> list[list[str] | None]:
     """The predictions of rows, as texts; None for a row that the schema cannot encode."""
     frame = pl.DataFrame(
         [pl.Series(name, values, dtype=pl.String) for name, values in zip(predictor.columns, fields, strict=True)]
     )
-    if number is not None:
-        frame = frame.with_columns(map(number, predictor.numeric_columns))
     places, predicted, shares = predictor(frame)
     rows = [[value if isinstance(value, str) else repr(value)] for value in predicted]
     if shares is not None:

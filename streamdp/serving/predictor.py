@@ -8,23 +8,24 @@ import numpy as np
 import polars as pl
 
 from streamdp.config.schema import TargetConfig
+from streamdp.data.notation import Notation
 from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
 
 class Predictor:
-    """Encodes the feature columns of raw records and predicts."""
+    """Encodes the feature columns of raw records, with numbers in a `notation` (None: the usual one), and predicts."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, notation: Notation | None = None) -> None:
         need_model(model.estimator)
         declared = model.definition.schema_
         features = {"target": TargetConfig(column=""), "subject": None, "budget": None, "time": None}
-        self._schema = declared.model_copy(update=features).build()
+        schema = declared.model_copy(update=features).build()
+        self._schema = schema if notation is None else schema.reading(notation)
         self._model = model
         estimator: Any = model.estimator
         self.classes = declared.target.classes  # of a classifier; None for a regression
         self.columns = self._schema.feature_columns  # the raw columns that it reads
-        self.numeric_columns = [name for name in self._schema.numeric_columns if name in self.columns]
         self.labels: list[str] = []  # the classes that it has probabilities for; empty if it has none
         if self.classes is not None and estimator.probabilistic:
             self.labels = self.classes

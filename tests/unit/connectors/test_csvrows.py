@@ -95,7 +95,7 @@ def source(path: str, delimiter: str = ",") -> tuple[list[Any], list[tuple[int, 
 class Stub:
     """Predicts the id of a row."""
 
-    def __init__(self, _model: Any) -> None:
+    def __init__(self, _model: Any, _notation: Any) -> None:
         self.columns = ("id", "a", "t")
         self.labels: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -16,6 +17,7 @@ from streamdp.data.columns import Faults
 from streamdp.data.schema import Schema
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
+from streamdp.runtime.bad_records import fixes
 
 NOW = 1_763_000_000.0
 
@@ -23,7 +25,7 @@ NOW = 1_763_000_000.0
 def read(unit: str, values: list[Any], limits: tuple[float, float] | None = None) -> list[Any]:
     """The time of each value, or its fault."""
     faults = Faults(len(values))
-    found: list[Any] = TimeColumn("at", unit, limits).read(pl.DataFrame({"at": values}), faults).tolist()
+    found: list[Any] = TimeColumn("at", unit, limits).read(pl.DataFrame({"at": values}), None, faults).tolist()
     for i, reason, _ in faults.found_by_row():
         found[i] = reason
     return found
@@ -58,10 +60,21 @@ def test_other_forms_of_iso_text(text: str, expected: str) -> None:
 
 
 def test_what_is_no_time_is_a_fault() -> None:
-    bad = ["1763000000", "22.11.2026", "2026-13-01", "2026-11-22T25:00:00", "2026-11-22T16", "now", "1960-01-01", "-"]
+    bad = ["1763000000", "22.11.2026", "2026-13-01", "2026-11-22T25:00:00", "2026-11-22T16", "now", "-"]
     assert read("iso", [*bad, "", None]) == ["not_a_time"] * len(bad) + ["missing"] * 2
-    bad = ["2026-11-22", "nan", "inf", "-1", "1e400"]
+    bad = ["2026-11-22", "nan", "inf", "1e400"]
     assert read("seconds", [*bad, ""]) == ["not_a_time"] * len(bad) + ["missing"]
+
+
+def test_a_time_out_of_range_says_why() -> None:
+    assert read("iso", ["1960-01-01", "1969-12-31T23:59:59Z", "1970-01-01"]) == ["before_1970"] * 2 + [0.0]
+    assert read("seconds", ["-1", "1763000000250", "253402300799"]) == ["before_1970", "another_unit", 253402300799.0]
+    assert read("milliseconds", ["1763000000250000"]) == ["another_unit"]
+    reasons = Counter({("before_1970", "at"): 2, ("another_unit", "at"): 1})
+    assert [text.partition(";")[0] for text in fixes(reasons)] == [
+        "'at': times are counted from 1970-01-01 (UTC) on: leave such records out, or schema.time",
+        "'at': its numbers lie beyond the year 9999: declare unit: milliseconds or microseconds in schema.time",
+    ]
 
 
 def test_numbers_have_their_unit() -> None:

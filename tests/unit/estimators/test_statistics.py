@@ -461,7 +461,7 @@ def test_a_person_in_two_days_spends_twice() -> None:
 @pytest.mark.parametrize("every", ["day", "0 days", 86_400, "1 month", "1 day "])
 def test_a_wrong_length_or_time_is_refused(every: Any) -> None:
     if every == "1 day ":
-        with pytest.raises(SchemaError, match="time"):
+        with pytest.raises(SchemaError, match="a time before it"):
             dated("process").learn_one({"charge": 1, "region": "north", "age": 20}, -1)
         return
     with pytest.raises(ConfigError, match="1 day"):
@@ -473,10 +473,25 @@ def test_a_time_without_a_date_is_refused() -> None:
     model = dated("process")
     row = people(1).to_dict("records")[0]
     for time in (253_402_300_800, 9.9e11):
-        with pytest.raises(SchemaError, match="time of the record"):
+        with pytest.raises(SchemaError, match="beyond the year 9999; for milliseconds, divide them by 1,000"):
             model.learn_one(row, time)
     model.learn_one(row, 253_402_300_799)
     assert list(model.get()) == ["9999-12-31T00:00:00Z"]
+
+
+@pytest.mark.parametrize("trust", ALL)
+def test_the_time_0_is_a_time(trust: str) -> None:
+    """It was counted as now."""
+    frame = people(4)
+    models = [dated(trust) for _ in range(3)]
+    for row in frame.to_dict("records"):
+        models[0].learn_one(row, 0)
+    models[1].learn_many(frame, np.zeros(4))
+    for row in frame.to_dict("records"):
+        models[2].learn_one(row)
+    first, second, now = ([*model.get()] for model in models)
+    assert first == second == ["1970-01-01T00:00:00Z"]
+    assert now[0] > "2020"
 
 
 @pytest.mark.slow
