@@ -31,7 +31,7 @@ def learned(trust: str, X: np.ndarray, y: np.ndarray, classify: bool, epsilon: f
     """A model that has learned all rows; the last batch is closed early."""
     names = [f"x{j}" for j in range(X.shape[1])]
     model = KINDS[trust][classify](features=names, budget=f"eps={epsilon},delta=1e-6", **options)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     return model
 
@@ -55,7 +55,7 @@ def flights(target: str, season: bool) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def score(target: str, season: bool, model: Any) -> float:
     """The accuracy, or the mean absolute error in minutes, in December."""
     _, _, X, y = flights(target, season)
-    predicted = model.predict_arrays(X)
+    predicted = model.predict_encoded(X)
     return float(np.mean(predicted == y)) * 100 if target == "late" else float(np.mean(np.abs(predicted - y))) * 30
 
 

@@ -114,7 +114,7 @@ def run(make: Callable[..., Any], kind: str, seed: int) -> tuple[float, float, f
     for at in range(0, RECORDS, CHUNK):
         theta = model.theta[: COLUMNS + 1]
         excess.append(float(np.sum((theta - path[at + CHUNK // 2]) ** 2)))
-        model.learn_arrays(X[at : at + CHUNK], y[at : at + CHUNK])
+        model.learn_encoded(X[at : at + CHUNK], y[at : at + CHUNK])
     after = excess[int(last * len(excess)) :]
     back = next((i for i, value in enumerate(after) if value <= RECOVERED), len(after)) * CHUNK
     return float(np.mean(excess)), float(np.mean(excess[-len(excess) // 50 :])), float(back), float(model.n_changes > 0)
@@ -136,7 +136,7 @@ def real(runs: int) -> str:
                 on_the_way = _on_the_way(model, flights.X, flights.y, 2000)
                 if hasattr(model, "close_batch"):
                     model.close_batch()
-                found.append((on_the_way, flights.score(model.predict_arrays(flights.holdout)), model.n_changes))
+                found.append((on_the_way, flights.score(model.predict_encoded(flights.holdout)), model.n_changes))
             path, december, changes = np.mean(found, axis=0)
             rows.append([name, choice, f"{path:.2f}", f"{december:.2f}", f"{changes:.0f}"])
     return table(["learner", "change=", "on the way, minutes", "December, minutes", "changes noticed"], rows)
@@ -148,8 +148,8 @@ def _on_the_way(model: Any, X: np.ndarray, y: np.ndarray, each: int) -> float:
     for at in range(0, len(y), each):
         some = slice(at, at + each)
         if at:
-            errors.append(np.abs(model.predict_arrays(X[some]) - y[some]))
-        model.learn_arrays(X[some], y[some])
+            errors.append(np.abs(model.predict_encoded(X[some]) - y[some]))
+        model.learn_encoded(X[some], y[some])
     return float(np.mean(np.concatenate(errors)))
 
 
@@ -262,7 +262,7 @@ def alarms(make: Callable[..., Any], quick: bool) -> str:
                 for _ in range(0, records, block):
                     X = columns(rng, block)
                     noise = rng.standard_t(2, size=block) if "t_2" in name else rng.normal(size=block)
-                    model.learn_arrays(X, X @ theta + noise)
+                    model.learn_encoded(X, X @ theta + noise)
                 found += model.learner.renewals > 0
             rows.append([name, budget, f"{found} of {runs}"])
             total += found
@@ -285,7 +285,7 @@ def intervals(make: Callable[..., Any], quick: bool) -> str:
             theta, model = _unit(rng), make(features=NAMES, budget="eps=4", seed=seed)
             for part in (1, -1 if flips else 1):
                 X = rng.normal(size=(half, COLUMNS))
-                model.learn_arrays(X, X @ (part * theta) + rng.normal(size=half))
+                model.learn_encoded(X, X @ (part * theta) + rng.normal(size=half))
             limits = model.interval()[: COLUMNS + 1]
             truth = np.append(part * theta, 0.0)
             known = np.isfinite(limits).all(axis=1)
@@ -314,8 +314,8 @@ def flip(quick: bool) -> str:
         model, found = LEARNERS["LDPASGD, eps=4"](change=choice, seed=1), np.zeros(RECORDS)
         for at in range(0, RECORDS, CHUNK):
             part = slice(at, at + CHUNK)
-            found[part] = np.abs(model.predict_arrays(X[part]) - y[part]) if at else np.abs(y[part])
-            model.learn_arrays(X[part], y[part])
+            found[part] = np.abs(model.predict_encoded(X[part]) - y[part]) if at else np.abs(y[part])
+            model.learn_encoded(X[part], y[part])
         errors[f'LDP-ASGD, eps=4, change="{choice}"'] = found
     river, found = linear_model.LinearRegression(), np.zeros(RECORDS)
     for i, (row, target) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
@@ -393,14 +393,14 @@ def _back(make: Callable[..., Any], choice: str, items: int, X: np.ndarray, y: n
     model = make(change="follow" if choice == "follow" else "ignore")
     subjects: dict[str, Any] = {"subjects": np.arange(len(y)) // items} if items > 1 else {}
     parts = [{"subjects": v[:half]} for v in subjects.values()] or [{}]
-    model.learn_arrays(X[:half], y[:half], **parts[0])
+    model.learn_encoded(X[:half], y[:half], **parts[0])
     if choice == "told":
         model = make(change="ignore")
     for at in range(half, len(y), CHUNK):
         if np.sum((model.theta[: len(theta)] - theta) ** 2) <= RECOVERED:
             return float(at - half)
         some = slice(at, at + CHUNK)
-        model.learn_arrays(X[some], y[some], **{name: v[some] for name, v in subjects.items()})
+        model.learn_encoded(X[some], y[some], **{name: v[some] for name, v in subjects.items()})
     return float(len(y) - half)
 
 
@@ -441,9 +441,9 @@ def losses(quick: bool) -> str:
                 for at in range(0, n, CHUNK):
                     some = slice(at, at + CHUNK)
                     if at:
-                        said = model.predict_arrays(X[some])
+                        said = model.predict_encoded(X[some])
                         errors.append(np.mean(np.abs(said - y[some]) if kind is LDPASGDRegressor else said != y[some]))
-                    model.learn_arrays(X[some], y[some])
+                    model.learn_encoded(X[some], y[some])
                 part, half = len(errors) // 12, len(errors) // 2
                 shown = errors[half - part : half], errors[half : half + part], errors[-part:]
                 found.append([*(np.mean(e) for e in shown), model.n_changes])

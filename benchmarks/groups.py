@@ -58,9 +58,9 @@ class Groups:
         kind = KINDS[trust](features=self.features[model], target=self.bounds, budget=budget, seed=seed, **more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            kind.learn_arrays(self.X[model][rows], self.y[rows])
+            kind.learn_encoded(self.X[model][rows], self.y[rows])
             kind.close_batch()
-        return kind.predict_arrays(self.X[model][self.held])
+        return kind.predict_encoded(self.X[model][self.held])
 
     def predictions(self, model: str, trust: str, budget: str, records: int, seed: int) -> np.ndarray:
         """The predictions for the held-out records after so many records."""

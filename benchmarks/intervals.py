@@ -42,7 +42,7 @@ def limits(kind: str, n: int, epsilon: float, truth: np.ndarray, draw: int) -> n
     y = (rng.random(n) < expit(X @ truth[:3] + truth[3])).astype(float)
     budget = f"eps={epsilon:g}" + ",delta=1e-8" * (kind != "LDP")
     model = KINDS[kind](features=["a", "b", "c"], budget=budget)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     if kind != "LDP":
         model.close_batch()
     try:

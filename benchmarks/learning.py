@@ -112,11 +112,11 @@ def estimate(loss: str, d: int, budget: str, how: str, X: np.ndarray, y: np.ndar
     """Theta in original units. `how` is a key of `SCALED`, or "plain": no bounds, columns and target as they are."""
     if how == "private":
         model = learner(loss, d, budget, WIDE)
-        model.learn_arrays(X / WIDE, y)
+        model.learn_encoded(X / WIDE, y)
         return model.theta
     centre, scale = (1.0, float(np.sqrt(d + SIGMA**2))) if how == "known" else (0.0, 1.0)
     model = learner(loss, d, budget, None)
-    model.learn_arrays(X, (y - centre) / scale)
+    model.learn_encoded(X, (y - centre) / scale)
     theta = model.theta * scale
     theta[d] += centre
     return theta
@@ -168,7 +168,7 @@ def priced(how: str, loss: str, d: int, budget: str, X: np.ndarray, y: np.ndarra
     if how == "told":
         model.learner.arrays.units.table[:-1, [k.SCALE, k.RESTARTED]] = 1 / 3
     k.refresh(model.learner.arrays.units)
-    model.learn_arrays(np.clip(X / 3, -1, 1), y)
+    model.learn_encoded(np.clip(X / 3, -1, 1), y)
     return model
 
 
@@ -192,7 +192,7 @@ def price(share: float) -> Iterator[list[str]]:
             if loss == "huber":
                 centre, spread = 1.0, float(np.sqrt(d + SIGMA**2))
             plain = learner(loss, d, budget, None, draw)
-            plain.learn_arrays(X, (y - centre) / spread)
+            plain.learn_encoded(X, (y - centre) / spread)
             theta = plain.theta * spread
             theta[d] += centre
             thetas = [known.theta, private.theta, fewer.theta, told.theta, theta]
@@ -269,7 +269,7 @@ def covered(
         X, y = drawn(loss, d, columns, n, 500 + draw)
         model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds, draw if seeded else None)
         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
-        model.learn_arrays(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
+        model.learn_encoded(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
         limits[draw] = model.interval()[: len(truth)]
     return judged(limits, np.broadcast_to(truth, limits.shape[:2]))
 
@@ -324,7 +324,7 @@ def coverage(share: float) -> Iterator[list[str]]:
         intervals = []
         for _ in range(count):
             model = data.model(budget)
-            model.learn_arrays(data.X, data.y)
+            model.learn_encoded(data.X, data.y)
             intervals.append((model.interval(), optimum(model, data.X, data.y)))
         limits, truths = map(np.array, zip(*intervals, strict=True))
         yield [*head, *_held(*judged(limits, truths))]
@@ -337,7 +337,7 @@ def _held(inside: float, error: float, width: float, settled: float) -> list[str
 
 def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
     """The log loss of the probabilities, and of the sigmoid of the linear predictor; no probability is below 1e-15."""
-    both = model.predict_proba_arrays(X)[:, 1], expit(model.prediction.reader().scores(X)[:, 0])
+    both = model.predict_proba_encoded(X)[:, 1], expit(model.prediction.reader().scores(X)[:, 0])
     return [-float(np.mean(np.log(np.maximum(np.where(y == 1, p, 1 - p), 1e-15)))) for p in both]
 
 
@@ -349,13 +349,13 @@ def probabilities(share: float) -> Iterator[list[str]]:
         X, y = simulation.draw(20_000, 99)
         models = [learner("logistic", d, budget, None) for _ in draws]
         for draw, model in enumerate(models):
-            model.learn_arrays(*simulation.draw(n, 100 + draw))
+            model.learn_encoded(*simulation.draw(n, 100 + draw))
         yield [f"simulated, {n:,} records", str(d), budget, *_compared(models, X, y)]
     cases = product(("one in fifty", "heavy tails"), (1_000, 4_000, 20_000), (5, 20), ("eps=1", "eps=4"))
     for what, n, d, budget in cases:
         models = [LDPASGDClassifier(features={f"x{j}": (-1.0, 1.0) for j in range(d)}, budget=budget) for _ in draws]
         for draw, model in enumerate(models):
-            model.learn_arrays(*uncommon(what, d, n, 100 + draw))
+            model.learn_encoded(*uncommon(what, d, n, 100 + draw))
         yield [f"{what}, {n:,} records", str(d), budget, *_compared(models, *uncommon(what, d, 20_000, 99))]
     jobs: list[tuple[str, Any]] = [
         (job, RealData(job)) for job, of in REAL_JOBS.items() if of[2] in (["no", "yes"], ["0", "1"])
@@ -363,7 +363,7 @@ def probabilities(share: float) -> Iterator[list[str]]:
     for (job, data), budget in product(jobs, ("eps=1", "eps=4")):
         models = [LDPASGDClassifier(features=data.features, classes=data.classes, budget=budget) for _ in draws]
         for model in models:
-            model.learn_arrays(data.X, data.y)
+            model.learn_encoded(data.X, data.y)
         yield [job, str(data.X.shape[1]), budget, *_compared(models, data.holdout, data.truth)]
 
 
@@ -420,7 +420,7 @@ def many(n: int, share: float) -> Iterator[list[str]]:
                 for budget in ("eps=1", "eps=4"):
                     old, new = earlier(simulated(loss, d, budget, draw)), simulated(loss, d, budget, draw)
                     for model in (old, new):
-                        model.learn_arrays(X, y)
+                        model.learn_encoded(X, y)
                     for name, model in (("old", old), ("new", new)):
                         found.setdefault((budget, name), []).append(simulation.excess(model.theta))
                 if draw == 0:

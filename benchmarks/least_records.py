@@ -31,7 +31,7 @@ RATIOS = (1, 3, 5, 10, 20, 30)
 def measures(model: Any, X: np.ndarray, y: np.ndarray, measure: Any) -> Iterator[float]:
     """What `measure` says of the model after each number of records."""
     for start, end in zip((0, *GRID), GRID, strict=False):
-        model.learn_arrays(X[start:end], y[start:end])
+        model.learn_encoded(X[start:end], y[start:end])
         yield measure(model)
 
 
@@ -57,7 +57,7 @@ def flights(data: Flights, budget: str) -> str:
     for draw in range(DRAWS):
         model = data.model(budget).clone({"seed": draw})
         found.append(
-            list(measures(model, data.X, data.y, lambda model: data.score(model.predict_arrays(data.holdout))))
+            list(measures(model, data.X, data.y, lambda model: data.score(model.predict_encoded(data.holdout))))
         )
     return least(np.max(found, axis=0), data.constant())
 
@@ -70,7 +70,7 @@ def better(data: Any, make: Any, score: Any, constant: float, sign: int) -> list
         for place, ratio in enumerate(RATIOS):
             while at < min(needed, len(X)):
                 end = min(len(X), int(np.ceil(needed)))
-                model.learn_arrays(X[at:end], y[at:end])
+                model.learn_encoded(X[at:end], y[at:end])
                 asked, at = model.n_asked, end
                 needed = asked + ratio * (model.least_records - asked)
             counts[draw, place] = sign * score(model) > sign * constant if at >= needed else np.nan
@@ -102,7 +102,7 @@ def by_ratio() -> Iterator[list[str]]:
         cells = better(
             lambda _, found=found: (found.X, found.y),
             lambda draw, found=found, budget=budget: found.model(budget).clone({"seed": draw}),
-            lambda model, found=found: found.score(model.predict_arrays(found.holdout)),
+            lambda model, found=found: found.score(model.predict_encoded(found.holdout)),
             found.constant(),
             sign,
         )

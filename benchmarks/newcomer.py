@@ -306,10 +306,10 @@ class Beside:
     def error(self, model: Any) -> float:
         """The error of a model."""
         if self.config.schema_.target.classes is None:
-            return float(np.mean(np.abs(model.predict_arrays(self.X) - self.y))) * (
+            return float(np.mean(np.abs(model.predict_encoded(self.X) - self.y))) * (
                 self.config.schema_.target.scale or 1.0
             )
-        return float(log_loss(self.y, model.predict_proba_arrays(self.X)))
+        return float(log_loss(self.y, model.predict_proba_encoded(self.X)))
 
 
 def prepared(task: Task, folder: Path, rows: int | None = None) -> Beside:

@@ -49,9 +49,9 @@ def error(data: Any, kind: Any, records: int, **options: Any) -> tuple[str, floa
     found = []
     for seed in range(DRAWS):
         model = kind(features=data.features, seed=seed, **options)
-        model.learn_arrays(data.X[:records], data.y[:records])
+        model.learn_encoded(data.X[:records], data.y[:records])
         model.close_batch()
-        found.append(data.score(model.predict_arrays(data.holdout)))
+        found.append(data.score(model.predict_encoded(data.holdout)))
     mean, off = mean_and_error(np.array(found))
     return f"{mean:.4g} ± {float(f'{off:.1g}'):g} ({max(found):.4g})", max(found)
 

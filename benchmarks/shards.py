@@ -25,7 +25,7 @@ def error(records: int, shards: int, rng: np.random.Generator) -> float:
     names = [f"x{j}" for j in range(FEATURES)]
     parts = [LDPASGDRegressor(features=names, budget="mu=1") for _ in range(shards)]
     for number, part in enumerate(parts):
-        part.learn_arrays(X[number::shards], y[number::shards])
+        part.learn_encoded(X[number::shards], y[number::shards])
     model = parts[0].merged(*parts[1:]) if shards > 1 else parts[0]
     return float(np.sqrt(np.mean((np.array([model.weights[name] for name in names]) - 1) ** 2)))
 

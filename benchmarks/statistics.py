@@ -83,7 +83,7 @@ def columns(frame: pl.DataFrame) -> np.ndarray:
 def in_a_window(name: str, X: np.ndarray, budget: str, seed: int) -> stats.Statistics:
     """One statistic alone, of one window."""
     found = stats.Statistics({name: DECLARED.get(name, DECILES)}, FEATURES, budget, "window", seed=seed)
-    found.learn_arrays(X, np.zeros(len(X)))
+    found.learn_encoded(X, np.zeros(len(X)))
     found.close_batch()
     return found
 
@@ -228,7 +228,7 @@ def text_rows() -> Iterator[Sequence[str]]:
                 rows[: round(share * n)] = np.frombuffer(b"tea\0\0\0\0\0", dtype=np.uint8)
                 for seed in range(DRAWS):
                     hitters = stats.HeavyHitters(8, f"eps={epsilon}", seed=seed)
-                    hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+                    hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
                     found += "tea" in hitters.get()
                 cells.append(f"{found} of {DRAWS}")
             yield [f"{n:,}", str(epsilon), *cells]
@@ -312,7 +312,7 @@ def hitter_rows() -> Iterator[Sequence[str]]:
                 rng = np.random.default_rng(seed)
                 rows, true = texts_of(n, rng)
                 hitters = stats.HeavyHitters(LENGTH, f"eps={epsilon}", seed=seed)
-                hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+                hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
                 runs["ours"].append(({text: count / n for text, count in hitters.get().items()}, true))
                 runs["PEM"].append((prefix_extending(rows, epsilon, rng), true))
             for draws in runs.values():

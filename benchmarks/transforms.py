@@ -90,9 +90,9 @@ def errors(data: Table, trust: str, epsilon: int, records: int) -> np.ndarray:
         learner: Any = (
             data.job({"trust": trust}, f"eps={epsilon}{delta}", len(y)).build_estimator().clone({"seed": seed})
         )
-        learner.learn_arrays(X, y)
+        learner.learn_encoded(X, y)
         learner.close_batch()
-        found.append(data.score(learner.predict_arrays(data.held_out)))
+        found.append(data.score(learner.predict_encoded(data.held_out)))
     return np.array(found)
 
 

@@ -146,7 +146,7 @@ def best_eta(problem: Problem) -> float:
         found = []
         for seed in range(10_000, 10_000 + TUNING):
             model = asgd(problem, seed, eta)
-            model.learn_arrays(*problem.draw(seed))
+            model.learn_encoded(*problem.draw(seed))
             found.append(problem.excess(model.theta))
         return float(np.mean(found))
 
@@ -215,7 +215,7 @@ def measure(contender: Contender, problem: Problem, repetitions: int = REPETITIO
     for seed in range(repetitions):
         model = contender.make(problem, seed)
         promise = contender.promise(model)
-        model.learn_arrays(*problem.draw(seed))
+        model.learn_encoded(*problem.draw(seed))
         thetas.append(model.theta)
     return Found(
         promise,
@@ -391,11 +391,11 @@ class Table:
         once = model.get("method") == "once"
         learner: Any = self.job(model, budget, len(self.y)).build_estimator()
         learner = learner.clone({"seed": seed} | ({"method": NewtonSteps(rounds=1)} if once else {}))
-        learner.learn_arrays(self.X, self.y)
+        learner.learn_encoded(self.X, self.y)
         learner.close_batch()
         if self.measure == "AUC":
-            return self.score(learner.predict_proba_arrays(self.held_out)[:, 1])
-        return self.score(np.asarray(learner.predict_arrays(self.held_out)))
+            return self.score(learner.predict_proba_encoded(self.held_out)[:, 1])
+        return self.score(np.asarray(learner.predict_encoded(self.held_out)))
 
 
 def rows_of_sets(names: list[str], epsilons: tuple[float, ...] = (1.0, 4.0)) -> list[list[str]]:

@@ -45,7 +45,7 @@ def unscaled(_: Any) -> Any:
 def learned(make: Any, X: np.ndarray, y: np.ndarray, items: int, seed: int, **options: Any) -> Any:
     """A model of users with so many records each."""
     model = make(seed=seed, items_per_user=items, **options)
-    model.learn_arrays(X, y, subjects=None if items == 1 else [i // items for i in range(len(X))])
+    model.learn_encoded(X, y, subjects=None if items == 1 else [i // items for i in range(len(X))])
     model.close_batch()
     return model
 
@@ -85,7 +85,7 @@ def flights() -> Iterator[list[str]]:
                     else nullcontext(),
                 ):
                     model = learned(UserLevelLDPRegressor, X, y, items, seed, **options)
-                errors.append(data.score(model.predict_arrays(holdout)))
+                errors.append(data.score(model.predict_encoded(holdout)))
             shown = [f"{np.mean(errors):.2f} ({max(errors):.2f})" for errors in found.values()]
             bounds = f"{job}, columns {wide} times too wide" if wide > 1 else job
             row = [bounds, f"{len(X) // items:,}", str(items), str(epsilon), *shown, f"{model.n_asked:,}"]

@@ -40,7 +40,7 @@ def learned(
     budget = f"eps={epsilon:g},delta=1e-6"
     model = kinds[loss == "logistic"](features=features, budget=budget, items_per_user=m, **options)
     with warnings.catch_warnings(action="error", category=WindowWarning):
-        model.learn_arrays(X, y, subjects=[b"%d" % (i // m) for i in range(len(X))])
+        model.learn_encoded(X, y, subjects=[b"%d" % (i // m) for i in range(len(X))])
     return model
 
 

@@ -122,10 +122,10 @@ class Truth:
 def gain(model: Any, stream: Stream) -> float:
     """By which part the error of the model is below that of the best constant; of classes it is the log loss."""
     if hasattr(model, "classes"):
-        p, q = np.clip(model.predict_proba_arrays(stream.X)[:, 1], 1e-12, 1 - 1e-12), stream.y.mean()
+        p, q = np.clip(model.predict_proba_encoded(stream.X)[:, 1], 1e-12, 1 - 1e-12), stream.y.mean()
         loss, least = (-np.mean(stream.y * np.log(p) + (1 - stream.y) * np.log(1 - p)) for p in (p, q))
     else:
-        loss, least = (np.mean(np.abs(stream.y - p)) for p in (model.predict_arrays(stream.X), np.median(stream.y)))
+        loss, least = (np.mean(np.abs(stream.y - p)) for p in (model.predict_encoded(stream.X), np.median(stream.y)))
     return float(1 - loss / least)
 
 
@@ -151,7 +151,7 @@ def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed
     model = stream.model(budget, validation)
     model._need_features("the benchmark")
     true = Truth(model, stream)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     error, difference = true.averages()
     found = model.quality
     total, gained = found.total, gain(model, stream)
@@ -220,9 +220,9 @@ def costs(runs: int) -> str:
             for seed in range(runs):
                 rng = np.random.default_rng(seed)
                 model = stream.model(budget, validation)
-                model.learn_arrays(*stream.draw(100_000, rng))
+                model.learn_encoded(*stream.draw(100_000, rng))
                 X, y = stream.draw(20_000, rng)
-                off = model.predict_arrays(X) - y
+                off = model.predict_encoded(X) - y
                 errors.append(np.mean(off != 0 if kind == "classes" else np.abs(off)))
             rows.append([kind, way, f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1) / np.sqrt(runs):.4f}"])
     return table(["stream", "validation", "error"], rows)
@@ -235,10 +235,10 @@ def delay(kind: str, budget: str, validation: Mapping[str, Any], seed: int, befo
     """
     rng, stream, flipped = np.random.default_rng(seed), simulated(kind), simulated(kind, flipped=True)
     model = stream.model(budget, validation).clone({"change": "ignore"})
-    model.learn_arrays(*stream.draw(before, rng))
+    model.learn_encoded(*stream.draw(before, rng))
     early = model.quality.drifts
     for step in range(1, 101):
-        model.learn_arrays(*flipped.draw(500, rng))
+        model.learn_encoded(*flipped.draw(500, rng))
         if model.quality.drifts > early:
             return 500.0 * step, early
     return np.inf, early
@@ -303,7 +303,7 @@ def held_out(runs: int, n: int = 10_000) -> str:
                     model = kinds[shift is None](
                         features=[f"x{j}" for j in range(5)], budget="eps=1,delta=1e-6", validation=given, **more
                     )
-                    model.learn_arrays(X[:n], y[:n])
+                    model.learn_encoded(X[:n], y[:n])
                     model.close_batch()
                     gained = gain(model, Stream(X[n:], y[n:], type(model)))
                     verdict = model.quality.verdict
@@ -336,7 +336,7 @@ def draw_batch_limits(family: str, share: str | None, n: int, budget: str, seed:
     names = [f"x{j}" for j in range(len(TRUE))]
     *kinds, more = BATCHES[family]
     model = kinds[share is None](features=names, budget=f"{budget},delta=1e-6", seed=seed, **more)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     limits, truth = model.interval()[: len(TRUE) + 1], np.append(TRUE, shift)
     return np.where(np.isnan(limits[:, 0]), np.nan, (limits[:, 0] <= truth) & (truth <= limits[:, 1]))

@@ -104,7 +104,7 @@ def again(config: JobConfig, holdout: Holdout, measure: str, progress: Progress,
     for draw in out:
         estimator: Any = config.build_estimator(None)
         for i, batch in enumerate(batches):
-            estimator.learn_arrays(batch.X, batch.y, batch.budgets)
+            estimator.learn_encoded(batch.X, batch.y, batch.budgets)
             draw[i] = holdout.measure(estimator)[measure]
             progress.advance(bar)
     return out
@@ -130,7 +130,7 @@ class WithoutPrivacy:
         X, y = np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches])
         self._model = fitted(X, y, config.schema_.target.classes is not None)
 
-    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+    def predict_encoded(self, X: np.ndarray) -> np.ndarray:
         predicted: np.ndarray = self._model.predict(X)
         return predicted
 

@@ -76,7 +76,7 @@ def one_pass(config: JobConfig, holdout: Holdout) -> float:
     while not source.finished:
         batch = source.poll(100_000, 1.0)
         if len(batch):
-            estimator.learn_arrays(batch.X, batch.y, batch.budgets)
+            estimator.learn_encoded(batch.X, batch.y, batch.budgets)
     source.close()
     return float(holdout.measure(estimator)["accuracy"])
 

@@ -65,8 +65,8 @@ class Flights:
     def learned(self, budget: str, mixed: bool, records: int | None = None) -> float:
         """The score after one draw of noise."""
         model = self.model(budget)
-        model.learn_arrays(self.X[:records], self.y[:records], self.budgets[:records] if mixed else None)
-        return self.score(model.predict_arrays(self.holdout))
+        model.learn_encoded(self.X[:records], self.y[:records], self.budgets[:records] if mixed else None)
+        return self.score(model.predict_encoded(self.holdout))
 
     def without_privacy(self) -> float:
         """The score of scikit-learn's model of the same loss on standardised columns."""

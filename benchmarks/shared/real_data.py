@@ -222,5 +222,5 @@ class RealData:
     def learned(self, budget: str, seed: int | None = None) -> float:
         """The score after one draw of noise."""
         model = self.model(budget, seed)
-        model.learn_arrays(self.X, self.y)
-        return self.score(model.predict_arrays(self.holdout))
+        model.learn_encoded(self.X, self.y)
+        return self.score(model.predict_encoded(self.holdout))

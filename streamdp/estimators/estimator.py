@@ -42,7 +42,7 @@ from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, mi
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
-from streamdp.estimators.traps import warn_if_dear, warn_if_far, warn_if_repeated
+from streamdp.estimators.traps import FirstRecords, warn_if_dear, warn_if_far, warn_if_raw, warn_if_repeated
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, People, share_changes
 from streamdp.learners.linear_problem import LinearProblem
@@ -142,6 +142,7 @@ class Estimator(river_base.Estimator):
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._features: Features | None = None
+        self._first = FirstRecords()
         domain = self.learns.default_domain if self.domain is None else self.domain
         loss, bounds = self._resolve_loss(), self._target_bounds()
         self.second_use = SecondUse(budget)
@@ -250,6 +251,11 @@ class Estimator(river_base.Estimator):
     def _names(self) -> tuple[Any, ...]:
         return () if self._features is None else self._features.names
 
+    @property
+    def _device_features(self) -> tuple[Any, ...] | Mapping[Any, Any]:
+        """The features as a device takes them: raw if the schema is declared."""
+        return self.features if isinstance(self.features, Mapping) else self._names
+
     def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
         self._features = features = features_of(declared, type(self).__name__)
         try:
@@ -268,17 +274,28 @@ class Estimator(river_base.Estimator):
         return self._declare(sorted(names, key=str))
 
     def _matrix(self, X: Any) -> np.ndarray:
+        """An array (n, p) of numbers, whose columns are the features if none were declared."""
         rows = floats("X", X)
         if rows.ndim != 2:
             raise SchemaError(f"X: expected shape (n, p), got {rows.shape}")
         if self._features is None:
             self._declare([f"x{j}" for j in range(rows.shape[1])])
+        return rows
+
+    def _raw_rows(self, X: Any) -> np.ndarray:
+        """The encoded columns of an array X of raw numbers."""
+        rows = self._matrix(X)
+        return self._need_features("X").array(rows)
+
+    def _encoded_rows(self, X: Any) -> np.ndarray:
+        """An array X of encoded columns."""
+        rows = self._matrix(X)
         if rows.shape[1] != len(self._names):
             raise SchemaError(f"X: expected {len(self._names)} columns, got {rows.shape[1]}")
         return rows
 
-    def _finite_matrix(self, X: Any) -> np.ndarray:
-        rows = self._matrix(X)
+    def _finite_rows(self, X: Any) -> np.ndarray:
+        rows = self._encoded_rows(X)
         if not np.isfinite(rows).all():
             raise SchemaError(f"X: {_NOT_FINITE}")
         return rows
@@ -323,6 +340,8 @@ class Estimator(river_base.Estimator):
             fast = self.learner.fast if budget is None and subject is None else None
             if fast is None or not fast.learn(x, y, rng):
                 self._learn_record(x, y, budget, subject)
+                if subject is None:
+                    self._first.note(self, x, y)
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
@@ -366,12 +385,16 @@ class Estimator(river_base.Estimator):
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner = self._features, self.learner
         raw = isinstance(self.target, Mapping)  # its log is learned
-        if self.second_use.learns_only and not raw and features is not None and features.packer is not None:
+        watched = self._first.watched
+        if watched is None or features is None or features.packer is None:
+            return
+        if self.second_use.learns_only and not raw:
             if (kernel := learner.record_kernel()) is None:
                 return
             fast = RecordLearner(features.packer, self._index, kernel)
             if learner.open is not None:
                 fast.count(learner.seen, learner.open.records, learner.pending + learner.room)
+            fast.watch(watched)
             learner.fast = fast
 
     def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any, *, w: Any = WEIGHT) -> None:
@@ -410,13 +433,43 @@ class Estimator(river_base.Estimator):
         budgets: np.ndarray | None = None,
         subjects: Sequence[Subject | None] | None = None,
     ) -> np.ndarray | None:
-        """Learn n records in order at compiled speed.
+        """Learn n records of numbers in order, at compiled speed: the same result as `learn_one` in a loop.
 
         Parameters
         ----------
         X
-            (n, p) floats: the columns that are learned, in their order. With declared bounds they are numbers in
-            [-1, 1] and indicators of categories, not raw values; `learn_many` takes raw ones.
+            (n, p) floats: the declared features in their order, raw, as `learn_one` takes them. A schema with
+            categories or dates needs `learn_many`.
+        y
+            (n,) targets, as `learn_one` takes them: numbers, or labels of `classes`.
+        budgets
+            (n,) amounts of the estimator's kind of budget (epsilon or mu) within `guarantees.SERVICEABLE`, NaN for the
+            default; None: the default for all.
+        subjects
+            n subjects for the ledger, or None without one.
+
+        Returns the (n,) mask of the records that were learned if any was refused, else None.
+        Raises `SchemaError` for wrong shapes, values that are not finite and, if there is a ledger, records without a
+        subject, before anything is learned or spent.
+        """
+        warn_if_repeated(self, X, y)
+        with self.learner.rng.lock:
+            return self._learn_rows(self._raw_rows(X), self._encode_targets(y), budgets, subjects)
+
+    def learn_encoded(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        budgets: np.ndarray | None = None,
+        subjects: Sequence[Subject | None] | None = None,
+    ) -> np.ndarray | None:
+        """As `learn_arrays`, of records that the schema has encoded, as jobs learn.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats: the columns `feature_names` in their order. With declared bounds they are numbers in [-1, 1]
+            and indicators of categories; without, they are what `learn_arrays` takes.
         y
             (n,) floats; for a classifier the index of each class in `classes`.
         budgets
@@ -430,23 +483,36 @@ class Estimator(river_base.Estimator):
         subject, before anything is learned or spent.
         """
         with self.learner.rng.lock:
-            X = self._matrix(X)
+            X = self._encoded_rows(X)
             y = self._learned_targets(floats("y (for a classifier, the index of each class)", y))
-            subjects = None if subjects is None else subject_list(subjects, len(X))
-            self._admission.need_subjects(subjects)
-            if budgets is not None:
-                budgets = floats("budgets", budgets).copy()
-                if budgets.shape != y.shape:
-                    raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
-                if (default := np.isnan(budgets)).all():
-                    return self._learn_batch(X, y, None, subjects)
-                per_record = self.learner.per_record_budgets
-                budgets[default] = amount(self.learner.budget if per_record else self.record_budget)
-                least, largest = SERVICEABLE
-                if not np.all((budgets >= least) & (budgets <= largest)):
-                    expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
-                    raise SchemaError(f"budgets: expected {expected}")
-            return self._learn_batch(X, y, budgets, subjects)
+            if not self.n_seen and self._features is not None and self._features.schema is not None:
+                warn_if_raw(self, X)
+            return self._learn_rows(X, y, budgets, subjects)
+
+    def _learn_rows(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        budgets: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        """As `learn_encoded`; the caller holds the lock."""
+        subjects = None if subjects is None else subject_list(subjects, len(X))
+        self._admission.need_subjects(subjects)
+        if budgets is None:
+            return self._learn_batch(X, y, None, subjects)
+        budgets = floats("budgets", budgets).copy()
+        if budgets.shape != y.shape:
+            raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
+        if (default := np.isnan(budgets)).all():
+            return self._learn_batch(X, y, None, subjects)
+        per_record = self.learner.per_record_budgets
+        budgets[default] = amount(self.learner.budget if per_record else self.record_budget)
+        least, largest = SERVICEABLE
+        if not np.all((budgets >= least) & (budgets <= largest)):
+            expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
+            raise SchemaError(f"budgets: expected {expected}")
+        return self._learn_batch(X, y, budgets, subjects)
 
     @property
     def _has_open_target(self) -> bool:
@@ -794,17 +860,34 @@ class Estimator(river_base.Estimator):
         return self._predicting("moderation").moderation()
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
-        """Return the (n,) predictions; of classes their indices, the first one of two that are equal.
+        """Return the (n,) predictions, numbers or labels of classes, as `predict_one` does.
 
         Parameters
         ----------
         X
-            (n, p) floats, columns in the order of the declared features.
+            As for `learn_arrays`.
+
+        Raises `SchemaError` for what `learn_arrays` refuses.
+        """
+        self._need_features("predict_arrays")
+        return self._shown(self.predict_encoded(self._raw_rows(X)))
+
+    def predict_encoded(self, X: np.ndarray) -> np.ndarray:
+        """Return the (n,) predictions of encoded columns; of classes their indices, the first one of two equal ones.
+
+        Parameters
+        ----------
+        X
+            As for `learn_encoded`.
 
         Raises `SchemaError` for another shape, and for NaN and infinities.
         """
-        X = self._finite_matrix(X)
-        return self._decided(self._predicting("predict_arrays").reader().scores(X))
+        X = self._finite_rows(X)
+        return self._decided(self._predicting("predict_encoded").reader().scores(X))
+
+    def _shown(self, predicted: np.ndarray) -> np.ndarray:
+        """Predictions of encoded columns as people declare them."""
+        return predicted
 
     # -- state --------------------------------------------------------------------------------------------------
 

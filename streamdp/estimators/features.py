@@ -132,6 +132,15 @@ class Features:
             )
         return out
 
+    def array(self, X: np.ndarray) -> np.ndarray:
+        """Return the columns (n, p) that are learned of raw numbers: an array X with the raw columns in their order.
+
+        Raises `SchemaError` for another number of columns.
+        """
+        if X.shape[1] != len(self.names):
+            raise SchemaError(f"X: expected {len(self.names)} columns, got {X.shape[1]}")
+        return X
+
     def _warn_missing(self, names: Iterable[Any]) -> None:
         name = next(iter(names))
         self._warn("missing", f"a record lacks the declared feature {name!r}; missing features count as 0", 5)
@@ -261,6 +270,25 @@ class SchemaFeatures(Features):
                 raise SchemaError(f"feature {name!r}: expected numbers or text")
             raw[name] = column
         return self._schema.encode_features(pl.DataFrame(raw))
+
+    def array(self, X: np.ndarray) -> np.ndarray:
+        """See `Features.array`. NaN is a gap.
+
+        Raises `SchemaError` if the schema has a feature that is no number, and for values that do not fit.
+        """
+        import polars as pl
+
+        for declared in self._schema.declarations.values():
+            if not declared.is_number or declared.part is not None or declared.decimal is not None:
+                raise SchemaError(
+                    f"X: an array of numbers has no {declared.name!r}, which is no plain number: learn_many and"
+                    " predict_many take a table; learn_encoded and predict_encoded take columns that are encoded"
+                )
+        names = self._schema.feature_columns
+        if X.shape[1] != len(names):
+            raise SchemaError(f"X: expected {len(names)} columns, got {X.shape[1]}")
+        columns = [pl.Series(name, X[:, j]) for j, name in enumerate(names)]
+        return self._schema.encode_features(pl.DataFrame([column.fill_nan(None) for column in columns]))
 
     def makes(self, X: np.ndarray) -> bool:
         """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""

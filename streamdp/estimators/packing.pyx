@@ -358,6 +358,7 @@ cdef class RecordLearner:
     cdef int64_t* _seen
     cdef int64_t* _taken
     cdef Py_ssize_t _batch
+    cdef size_t _watched[3]
 
     def __init__(self, Packer packer not None, levels, RecordKernel kernel not None):
         if packer._width != kernel.width:
@@ -372,6 +373,11 @@ cdef class RecordLearner:
         """
         self._seen, self._taken = whole_numbers(seen), whole_numbers(taken)
         self._counts, self._batch = (seen, taken), batch
+
+    def watch(self, addresses):
+        """Leave the records at these addresses to the slow way: none or three, see `traps.FirstRecords`."""
+        for i, address in enumerate(addresses or (0, 0, 0)):
+            self._watched[i] = address
 
     cdef bint _encode(self, y, double* out) except -1:
         """The encoded target; False if it is not for the fast way."""
@@ -393,12 +399,15 @@ cdef class RecordLearner:
         `x`: the record. `y`: the target. `rng`: the random words.
         """
         cdef RecordKernel kernel = self._kernel
+        cdef size_t address = <size_t> <PyObject*> x
         cdef Py_ssize_t p = self._packer._width, end = 0
         cdef uint64_t* source = NULL
         cdef cnp.ndarray words
         cdef Rows X, target
         cdef double* row
         if self._taken != NULL and self._taken[0] + 1 >= self._batch:
+            return False
+        if address == self._watched[0] or address == self._watched[1] or address == self._watched[2]:
             return False
         row = scratch(p + 1 + kernel.room)
         try:

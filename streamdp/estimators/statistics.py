@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streamdp.data.columns import scale_to_bounds
+from streamdp.data.floats import floats
 from streamdp.data.times import YEAR_10000, present
 from streamdp.data.transforms import CURVES
 from streamdp.errors import (
@@ -389,6 +390,9 @@ class Statistics(Estimator):
         self._check_targets(np.array([y]))
         return float(y)
 
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        return self._learned_targets(floats("y", y)) if isinstance(y, np.ndarray) else super()._encode_targets(y)
+
     def _learned_targets(self, y: np.ndarray) -> np.ndarray:
         """The times of rows; NaN, for a record without a time: now."""
         return np.zeros(y.shape) if self._length is None else np.where(np.isnan(y), present(), y)
@@ -583,7 +587,7 @@ class Statistics(Estimator):
         """Raise `NotAvailableError`: see `get`."""
         raise NotAvailableError("statistics have no theta: see get()")
 
-    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+    def predict_encoded(self, X: np.ndarray) -> np.ndarray:
         """Raise `NotAvailableError`: see `get`.
 
         Parameters

@@ -11,10 +11,11 @@ import numpy as np
 import scipy
 from river import base as river_base
 
-from streamdp.data.floats import number
+from streamdp.data.floats import floats, number
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, series_like
+from streamdp.estimators.labels import TRUTH_VALUES, number_of, numbers_of, numbers_of_array
 from streamdp.optim.losses import Hinge, Logistic, Loss, Quantile, Softmax, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
@@ -52,6 +53,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         if not low > 0:
             raise SchemaError("target: log needs bounds above 0")
         return float(np.log(low)), float(np.log(high))
+
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        if isinstance(y, np.ndarray) and y.dtype.kind in "iuf":
+            return self._learned_targets(floats("y", y))
+        return super()._encode_targets(y)
 
     def _encode_target(self, y: Any) -> float:
         value = y if type(y) is float else number("target", y)
@@ -103,7 +109,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
-        values = np.zeros(len(X)) if self._features is None else self.predict_arrays(self._features.frame(X))
+        values = np.zeros(len(X)) if self._features is None else self.predict_encoded(self._features.frame(X))
         return series_like(X, values)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
@@ -128,14 +134,14 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
     def _set_up(self) -> None:
         try:
-            self.labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
+            self.labels: tuple[Hashable, ...] = TRUTH_VALUES if self.classes is None else tuple(self.classes)
             several = len(set(self.labels)) == len(self.labels) > 1
         except TypeError:  # no list, or a label without a hash
             several = False
         # Each process has its own order of a set, and states and reports number the labels.
         if isinstance(self.classes, str | bytes | set | frozenset) or not several:
             raise ConfigError("classes: expected a list of at least two labels and no label twice")
-        self._index = {label: float(k) for k, label in enumerate(self.labels)}
+        self._index = numbers_of(self.labels)
         super()._set_up()
 
     @property
@@ -166,15 +172,11 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         }
 
     def _encode_target(self, y: Any) -> float:
-        try:
-            index = self._index.get(y)
-        except Exception:  # noqa: BLE001 - it has no hash; the error may show it
-            index = None
-        if index is None:
-            declared = f"one of the {len(self.labels)} declared classes"
-            what = "False or True; other labels are declared by classes=[...]" if self.classes is None else declared
-            raise SchemaError(f"target: expected {what}")
-        return index
+        return number_of(y, self._index)
+
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        found = numbers_of_array(y, self._index) if isinstance(y, np.ndarray) else None
+        return super()._encode_targets(y) if found is None else found
 
     def _check_targets(self, y: np.ndarray) -> None:
         check_classes(y, len(self.labels))
@@ -218,7 +220,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         if self.learner.problem.outputs > 1:
             shares = scipy.special.softmax(prediction.of_record(x))
         else:
-            shares = self.predict_proba_arrays(self._features.row_of(x))[0]
+            shares = self.predict_proba_encoded(self._features.row_of(x))[0]
         return dict(zip(self.labels, shares.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
@@ -232,8 +234,17 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
-        k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_arrays(self._features.frame(X))
+        k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_encoded(self._features.frame(X))
         return series_like(X, [self.labels[i] for i in k])
+
+    def _shown(self, predicted: np.ndarray) -> np.ndarray:
+        kinds = {type(label) for label in self.labels}
+        if len(kinds) == 1 and kinds <= {bool, int, float, str}:
+            known: np.ndarray = np.array(self.labels)
+        else:
+            known = np.array([*self.labels, None], dtype=object)  # None: a label that is a tuple stays one
+        shown: np.ndarray = known[predicted]
+        return shown
 
     def predict_proba_many(self, X: Any) -> Any:
         """Return the probabilities for the rows of a frame, in its form, one column for each class.
@@ -251,7 +262,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         if self._features is None:
             values = np.full((len(X), len(self.labels)), 1 / len(self.labels))
         else:
-            values = self.predict_proba_arrays(self._features.frame(X))
+            values = self.predict_proba_encoded(self._features.frame(X))
         return frame_like(X, values, self.labels)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
@@ -261,17 +272,30 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         return (Classes if isinstance(loss, Hinge) else Probabilities)(len(self.labels))
 
     def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
-        """Return the (n, K) probabilities of the classes, for a loss that has probabilities: not the hinge loss.
+        """Return the (n, K) probabilities of the classes, in their order, if the loss has probabilities: not of hinge.
 
         Parameters
         ----------
         X
-            (n, p) floats, columns in the order of the declared features.
+            As for `learn_arrays`.
+
+        Raises `SchemaError` for what `learn_arrays` refuses.
+        """
+        self._need_features("predict_proba_arrays")
+        return self.predict_proba_encoded(self._raw_rows(X))
+
+    def predict_proba_encoded(self, X: np.ndarray) -> np.ndarray:
+        """As `predict_proba_arrays`, of encoded columns.
+
+        Parameters
+        ----------
+        X
+            As for `learn_encoded`.
 
         Raises `SchemaError` for another shape, and for NaN and infinities.
         """
-        X = self._finite_matrix(X)
-        reader = self._predicting("predict_proba_arrays").reader()
+        X = self._finite_rows(X)
+        reader = self._predicting("predict_proba_encoded").reader()
         if self.learner.problem.outputs > 1:
             shares: np.ndarray = scipy.special.softmax(reader.scores(X), axis=1)
             return shares

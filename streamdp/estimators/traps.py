@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import secrets
 import warnings
 from collections.abc import Iterator
 from itertools import chain
@@ -54,6 +56,74 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
             return
         if type(owner).__weakrefoffset__:
             known[key] = owner
+
+
+class FirstRecords:
+    """Notices that the first three records of a model come again.
+
+    Their addresses are compared, which costs nothing, and then their values. Of the values, hashes with a secret salt
+    are kept in memory, and in no state. Learners whose memory must not show a record keep none
+    (`Learner.noisy_from_first`). Records that do not stay in memory leave their addresses to others: then a value
+    differs, or there are less than three addresses, and nothing is watched any more.
+    """
+
+    __slots__ = ("_again", "_digests", "_looked")
+
+    def __init__(self) -> None:
+        self._digests: dict[int, int] = {}
+        self._again: set[int] = set()
+        self._looked = 0
+
+    def __reduce__(self) -> tuple[type[FirstRecords], tuple[()]]:
+        return FirstRecords, ()  # no copy and no file has them
+
+    @property
+    def watched(self) -> tuple[int, ...] | None:
+        """The addresses that are watched, three or none; None: not known yet."""
+        return tuple(self._digests) if self._looked == _LOOKS else None
+
+    def note(self, model: Any, x: Any, y: Any) -> None:
+        """Note a record x, y of a model, and warn once when three have come again."""
+        known = self._digests.get(id(x))
+        if known is None and self._looked == _LOOKS:
+            return
+        digest = None if model.learns.noisy_from_first else _digest(x, y)
+        if known is None and digest is not None:
+            self._digests[id(x)] = digest
+        elif known == digest is not None:
+            self._again.add(id(x))
+        else:
+            self._end(model)
+        self._looked = _LOOKS if len(self._digests) == _WATCHED else min(self._looked + 1, _LOOKS)
+        if self._looked == _LOOKS and len(self._digests) < _WATCHED:
+            self._end(model)
+        elif len(self._again) == _WATCHED:
+            self._end(model)
+            if model not in _quiet["repeats"]:
+                say_nothing(model, "repeats")
+                _warn(f"{type(model).__name__} gets records again that it has learned from: {_EACH_TIME}")
+
+    def _end(self, model: Any) -> None:
+        """Watch nothing any more."""
+        self._looked = _LOOKS
+        self._digests.clear()
+        if model.learner.fast is not None:
+            model.learner.fast.watch(())
+
+
+_WATCHED, _LOOKS = 3, 16
+_EACH_TIME = (
+    "each time spends its budget again, and the statement counts it once. Learn each record once, or give a ledger and"
+    " subjects"
+)
+_SALT = secrets.token_bytes(16)
+
+
+def _digest(x: Any, y: Any) -> int | None:
+    """A hash of a record; None if it has values without one."""
+    with contextlib.suppress(Exception):  # a value may raise anything
+        return hash((_SALT, *x.items(), y))
+    return None
 
 
 def say_nothing(model: Any, of: str) -> None:
@@ -126,6 +196,16 @@ def warn_if_far(model: Any, X: np.ndarray, y: np.ndarray | None) -> None:
             )
 
 
+def warn_if_raw(model: Any, X: np.ndarray) -> None:
+    """Warn if columns X that a `model` learns, which its schema should have encoded, are not in [-1, 1]."""
+    if model not in _quiet["hints"] and np.abs(X).max(initial=0.0) > 1 + 1e-9:
+        _warn(
+            f"{type(model).__name__}: learn_encoded takes the columns that the schema makes, numbers in [-1, 1], and"
+            " some are outside: learn_arrays takes raw numbers, and learn_many raw records",
+            SchemaWarning,
+        )
+
+
 def _places(item: Any) -> Iterator[tuple[Any, Any]]:
     """What identifies rows while they exist, with the object that must be alive: the object itself, and its memory."""
     yield id(item), item
@@ -160,6 +240,10 @@ def warn_of_pipeline() -> None:
     frame = inspect.currentframe()
     while frame is not None:
         place = frame.f_globals.get("__name__", "")
+        if place.startswith("river.imblearn."):
+            sampler = type(frame.f_locals.get("self")).__name__
+            if "UnderSampler" not in sampler:
+                _warn(f"{sampler} lets a model learn records several times: {_EACH_TIME}")
         if place == "river.evaluate.progressive_validation":
             _warn(
                 "the measure of progressive validation is computed from raw records, and no guarantee covers it: do not"

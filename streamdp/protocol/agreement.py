@@ -117,7 +117,7 @@ class Agreement:
     def announcement(self, place: Place, point: np.ndarray) -> Announcement:
         """The learner's announcement of a batch; the gradients are taken at `point` (d,)."""
         agreed = self._go(place).randomizer
-        return Announcement(self.digest, place, point, self._loss, tuple(map(str, agreed.features)), agreed.params)
+        return Announcement(self.digest, place, point, self._loss, tuple(map(str, agreed.names)), agreed.params)
 
     def accept(self, text: bytes) -> ShuffleRandomizer:
         """What a device needs for its answer to an announcement, if its `text` obeys this agreement.

@@ -56,11 +56,11 @@ class CohortDevice:
         self._last, self._noted = last, True
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
-    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> Message:
+    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: Any) -> Message:
         """The message that answers an announcement of a round: its key and its value.
 
-        The last round again has the same bytes. The record has features x by name, and a number y (for classifiers the
-        class's index). Raises `NotAvailableError` for a round before the last one that the record answered, and the
+        The last round again has the same bytes. The record has features x by name and a target y, a number or a label.
+        Raises `NotAvailableError` for a round before the last one that the record answered, and the
         errors of `Agreement.accept` and `ShuffleRandomizer.messages`.
         """
         with self._lock:

@@ -40,7 +40,7 @@ class Device:
     >>> model = ShuffleClassifier(features=["a", "b"])
     >>> announced = write_announcement(Agreement(model).announcement(model.batch, model.randomizer.point))
     >>> device = Device(Agreement(model))
-    >>> key, value = device.answer(announced, {"a": 0.5, "b": -1.0}, 1.0)
+    >>> key, value = device.answer(announced, {"a": 0.5, "b": -1.0}, True)
     >>> device.answered
     True
     """
@@ -51,11 +51,11 @@ class Device:
         self._lock = threading.Lock()
         self.answered = answered
 
-    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> tuple[bytes, bytes]:
+    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: Any) -> tuple[bytes, bytes]:
         """The message to send to the shuffler: its key and its value. A record answers once.
 
-        It answers the learner's `announcement` of a batch for the features `x` by name, and the number `y` (for
-        classifiers the class's index).
+        It answers the learner's `announcement` of a batch for the features `x` by name and the target `y`, a number or
+        a label, as for `learn_one`.
 
         Raises `NotAvailableError` if the record has answered before, and the errors of `Agreement.accept` and
         `ShuffleRandomizer.messages`.

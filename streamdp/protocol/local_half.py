@@ -76,7 +76,7 @@ class LocalHalf:
             agreed.mechanism,
             question,
             rng,
-            max(2, classes),
+            tuple(range(max(2, classes))),  # the schema encodes labels as their numbers
         )
 
     def _column(self, name: str) -> int:

@@ -32,7 +32,7 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
         if subjects is not None and batch.times is not None:
             subjects = [Dated(subject, time) for subject, time in zip(subjects, batch.times.tolist(), strict=True)]
         if batch.reports is None:
-            admitted = estimator.learn_arrays(batch.X, batch.y, batch.budgets, subjects)
+            admitted = estimator.learn_encoded(batch.X, batch.y, batch.budgets, subjects)
         else:
             admitted = _absorb(estimator, batch)
         if batch.on_learned is not None:

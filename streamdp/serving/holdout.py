@@ -59,7 +59,7 @@ class Holdout:
 
     def _measures(self, estimator: Any) -> dict[str, Any]:
         out: dict[str, Any] = {"records": len(self._y)}
-        predicted = estimator.predict_arrays(self._X)
+        predicted = estimator.predict_encoded(self._X)
         if self._classes is None:
             error = (predicted - self._y) * self._scale
             out["mean_absolute_error"] = float(np.mean(np.abs(error)))
@@ -67,7 +67,7 @@ class Holdout:
             return out | {"note": HOLDOUT_NOTE}
         out["accuracy"] = float(np.mean(predicted == self._y))
         if estimator.probabilistic:
-            likelihood = estimator.predict_proba_arrays(self._X)[np.arange(len(self._y)), self._y.astype(int)]
+            likelihood = estimator.predict_proba_encoded(self._X)[np.arange(len(self._y)), self._y.astype(int)]
             out["log_loss"] = float(-np.mean(np.log(np.maximum(likelihood, 1e-300))))
         return out | {"note": HOLDOUT_NOTE}
 

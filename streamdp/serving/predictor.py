@@ -43,7 +43,7 @@ def predictions(model: Model, X: np.ndarray) -> tuple[list[Any], np.ndarray | No
     estimator: Any = model.estimator
     target = model.definition.schema_.target
     if target.classes is None:
-        return (estimator.predict_arrays(X) * (target.scale or 1.0)).tolist(), None
-    shares = estimator.predict_proba_arrays(X) if estimator.probabilistic else None
-    found = estimator.predict_arrays(X) if shares is None else np.argmax(shares, axis=1)
+        return (estimator.predict_encoded(X) * (target.scale or 1.0)).tolist(), None
+    shares = estimator.predict_proba_encoded(X) if estimator.probabilistic else None
+    found = estimator.predict_encoded(X) if shares is None else np.argmax(shares, axis=1)
     return np.array(target.classes, dtype=object)[found.astype(int)].tolist(), shares

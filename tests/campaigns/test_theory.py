@@ -95,7 +95,7 @@ def test_learning_follows_the_paper_step_by_step(alpha):
     X, y = datasets.linear(500, 3, seed=5)
     options: dict[str, Any] = {"loss": PAPER["huber"], "clock": "records", "mechanism": "none", "seed": 1}
     model = LDPASGDRegressor(budget="mu=1", eta=0.3, alpha=alpha, features=["a", "b", "c"], **options)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     c, kappa = Huber().c, Huber().kappa
     b, sigma, path = np.zeros(4), 1.0, []
     for i, (x, target) in enumerate(zip(np.column_stack([X, np.ones(len(X))]), y, strict=True), start=1):

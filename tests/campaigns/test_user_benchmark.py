@@ -104,7 +104,7 @@ def test_asking_is_what_learn_arrays_does() -> None:
         size = ours.phase.batch
         ask(ours, LOGISTIC, size, 50, np.random.default_rng(batch))
         cells = LOGISTIC.draw(np.random.default_rng(batch), size, 50).ravel()
-        theirs.learn_arrays(X[cells], y[cells], subjects=[f"u{i // 50}" for i in range(len(cells))])
+        theirs.learn_encoded(X[cells], y[cells], subjects=[f"u{i // 50}" for i in range(len(cells))])
     np.testing.assert_allclose(ours.theta, theirs.theta, atol=1e-7)
     assert np.linalg.norm(ours.theta) > 0.1
     assert ours.n_users == theirs.n_users > 500

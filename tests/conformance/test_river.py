@@ -339,18 +339,18 @@ BAD: list[tuple[str, Callable[[Any], Any], type[StreamDPError]]] = [
     ("a bad budget", lambda m: m.learn_one({"a": float(SECRET), "b": 1.0}, 1, budget="lots"), BudgetError),
     ("text in a frame", lambda m: m.learn_many(pd.DataFrame({"a": [SECRET + "x"], "b": [1.0]}), [1]), SchemaError),
     ("nan in a frame", lambda m: m.learn_many(pd.DataFrame({"a": [1.0, None], "b": 1.0}), [1, 1]), SchemaError),
-    ("nan in arrays", lambda m: m.learn_arrays([[float(SECRET), float("nan")]], [1.0]), SchemaError),
-    ("infinity in arrays", lambda m: m.learn_arrays([[1.0, 1.0], [1.0, float("inf")]], [1.0, 1.0]), SchemaError),
-    ("columns", lambda m: m.learn_arrays([[1.0, 1.0, 1.0]], [1.0]), SchemaError),
-    ("rows", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0, 1.0]), SchemaError),
-    ("one dimension", lambda m: m.learn_arrays([1.0, 1.0], [1.0, 1.0]), SchemaError),
-    ("nan target in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [float("nan")]), SchemaError),
-    ("a budget of 0", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[0.0]), SchemaError),
-    ("a budget of infinity", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[np.inf]), SchemaError),
-    ("too many budgets", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[1.0, 1.0]), SchemaError),
+    ("nan in arrays", lambda m: m.learn_encoded([[float(SECRET), float("nan")]], [1.0]), SchemaError),
+    ("infinity in arrays", lambda m: m.learn_encoded([[1.0, 1.0], [1.0, float("inf")]], [1.0, 1.0]), SchemaError),
+    ("columns", lambda m: m.learn_encoded([[1.0, 1.0, 1.0]], [1.0]), SchemaError),
+    ("rows", lambda m: m.learn_encoded([[1.0, 1.0]], [1.0, 1.0]), SchemaError),
+    ("one dimension", lambda m: m.learn_encoded([1.0, 1.0], [1.0, 1.0]), SchemaError),
+    ("nan target in arrays", lambda m: m.learn_encoded([[1.0, 1.0]], [float("nan")]), SchemaError),
+    ("a budget of 0", lambda m: m.learn_encoded([[1.0, 1.0]], [1.0], budgets=[0.0]), SchemaError),
+    ("a budget of infinity", lambda m: m.learn_encoded([[1.0, 1.0]], [1.0], budgets=[np.inf]), SchemaError),
+    ("too many budgets", lambda m: m.learn_encoded([[1.0, 1.0]], [1.0], budgets=[1.0, 1.0]), SchemaError),
     ("text in a prediction", lambda m: m.predict_one({"a": SECRET, "b": 1.0}), SchemaError),
     ("nan in predictions", lambda m: m.predict_many(pd.DataFrame({"a": [float(SECRET)], "b": [None]})), SchemaError),
-    ("infinity in predictions", lambda m: m.predict_arrays([[float(SECRET), float("inf")]]), SchemaError),
+    ("infinity in predictions", lambda m: m.predict_encoded([[float(SECRET), float("inf")]]), SchemaError),
 ]
 
 
@@ -378,9 +378,9 @@ def test_an_undeclared_class_is_refused_by_every_way_in(kind: Any) -> None:
     for act in (
         lambda: model.learn_one({"a": 1.0}, "z"),
         lambda: model.learn_many(pd.DataFrame({"a": [1.0, 1.0]}), pd.Series(["u", "z"])),
-        lambda: model.learn_arrays([[1.0]], [3.0]),
-        lambda: model.learn_arrays([[1.0]], [-1.0]),
-        lambda: model.learn_arrays([[1.0]], [0.5]),
+        lambda: model.learn_encoded([[1.0]], [3.0]),
+        lambda: model.learn_encoded([[1.0]], [-1.0]),
+        lambda: model.learn_encoded([[1.0]], [0.5]),
     ):
         with pytest.raises(SchemaError):
             act()
@@ -572,7 +572,7 @@ def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
     for i, (x, y) in enumerate(data_for(whole, 150)):
         spend = None if i % 3 else str(whole.learner.budget).replace("=1", "=0.7").replace("=2", "=1.3")
         whole.learn_one(x, y, budget=spend)
-        report = halves.randomizer(x, halves._encode_target(y), budget=spend)
+        report = halves.randomizer(x, y, budget=spend)
         halves.absorb(report)
     assert np.array_equal(whole.learner.arrays.state, halves.learner.arrays.state)
     assert (whole.n_seen, whole.guarantee) == (halves.n_seen, halves.guarantee)

@@ -234,7 +234,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     _, out, _ = streamdp(trained.folder, "predict", "kj.db", stdin="delay,origin\n-30,EWR\n60,EWR\n")
     predicted = [float(line.split(",")[-1]) for line in out.splitlines()[1:]]
     estimator: Any = committed(str(trained.store)).estimator
-    expected = estimator.predict_proba_arrays(np.array([[-1.0, 0.0], [1.0, 0.0]]))[:, 1]
+    expected = estimator.predict_proba_encoded(np.array([[-1.0, 0.0], [1.0, 0.0]]))[:, 1]
     assert predicted == pytest.approx(expected, rel=1e-5)
 
 

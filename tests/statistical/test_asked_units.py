@@ -72,7 +72,7 @@ def test_the_learner_asks_as_devices_do(monkeypatch: pytest.MonkeyPatch) -> None
     answers: list[bool] = []
     monkeypatch.setattr(UnitSearch, "take", lambda self, question, yes: answers.append(yes))
     model = UserLevelLDPRegressor(features=["a"], target=(-1.0, 1.0), items_per_user=1, seed=6)
-    model.learn_arrays(np.zeros((TRIALS, 1)), np.full(TRIALS, -0.5))
+    model.learn_encoded(np.zeros((TRIALS, 1)), np.full(TRIALS, -0.5))
     keep = chance_of_truth(parse_budget("eps=1"))
     assert len(answers) == TRIALS
     assert binomtest(sum(answers), TRIALS, keep).pvalue > 1e-6

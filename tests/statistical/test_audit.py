@@ -145,7 +145,7 @@ def test_privunit_protects_short_vectors_too(norms: tuple[float, float]) -> None
     assert epsilon_lower_bound(*draws) <= 1
 
 
-# --- estimators: one step of the compiled loop that `learn_one` and `learn_arrays` run
+# --- estimators: one step of the compiled loop that `learn_one` and `learn_encoded` run
 
 
 def last_steps(
@@ -281,7 +281,7 @@ def weakened(model: LDPSGDRegressor, budget: Budget) -> np.ndarray:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_harness_is_learn_one(case: Case) -> None:
-    """The audited loop gives the results of `learn_one` and `learn_arrays`, bit for bit, with the same words."""
+    """The audited loop gives the results of `learn_one` and `learn_encoded`, bit for bit, with the same words."""
     model = case.model()
     X, y = arrays(case.a)
     audited = moves(model, X, y, model.learner.default_rows, seed=5, trials=50)
@@ -292,7 +292,7 @@ def test_the_harness_is_learn_one(case: Case) -> None:
         for learner in (one, many):
             learner.load_state_dict(start)
         one.learn_one(dict(zip(one.features, case.a[0], strict=True)), label)  # type: ignore[arg-type]
-        many.learn_arrays(X, y)
+        many.learn_encoded(X, y)
         step = last_size(model, 1, model.learner.default_rows)
         assert np.array_equal((start["state"][0] - one.learner.arrays.state[0]) / step, trial)
         assert np.array_equal(one.learner.arrays.state, many.learner.arrays.state)
@@ -333,7 +333,7 @@ def test_learning_a_record_keeps_its_claim_in_a_million_runs(case: Case) -> None
 
 @pytest.mark.parametrize("budget", some([PureDP(8), GaussianDP(8)], 0), ids=str)
 def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
-    """In one `learn_arrays` with amounts (8, 8, 1) the last record has 1 and not 8, or an average."""
+    """In one `learn_encoded` with amounts (8, 8, 1) the last record has 1 and not 8, or an average."""
     case = Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=budget)
     model = case.model()
     ga, gb = gradients(model, case.a, case.b)

@@ -134,9 +134,9 @@ ALWAYS = ("softmax-mu=1-learn_one",)
 WAYS = [
     pytest.param(case, many, id=name, marks=[] if name in ALWAYS else [pytest.mark.campaign])
     for case in CASES
-    for many, name in ((False, f"{case}-learn_one"), (True, f"{case}-learn_arrays"))
+    for many, name in ((False, f"{case}-learn_one"), (True, f"{case}-learn_encoded"))
 ]
-"""Each case by `learn_one`, and by `learn_arrays`, which is the same code below; one of them outside of campaigns."""
+"""Each case by `learn_one`, and by `learn_encoded`, which is the same code below; one of them outside of campaigns."""
 
 
 # --- the walk finds everything
@@ -271,7 +271,7 @@ def test_everything_an_estimator_holds_is_of_a_kind_that_the_walk_opens() -> Non
 
 def learn(model: Any, case: Case, records: list[Record], many: bool = False) -> None:
     if many and records:
-        model.learn_arrays(np.array([x for x, _ in records]), np.array([y for _, y in records]))
+        model.learn_encoded(np.array([x for x, _ in records]), np.array([y for _, y in records]))
         return
     for x, y in records:
         model.learn_one(dict(zip(model.features, x, strict=True)), case.label(y))

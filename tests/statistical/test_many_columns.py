@@ -26,7 +26,7 @@ def test_a_hundred_columns_are_not_worse_than_a_constant(loss: str) -> None:
         found = []
         for seed in range(6):
             model = made(simulated(loss, 100, "eps=4", seed))
-            model.learn_arrays(*simulation.draw(10_000, 100 + seed))
+            model.learn_encoded(*simulation.draw(10_000, 100 + seed))
             found.append(simulation.excess(model.theta))
         return mean_and_error(np.array(found))
 

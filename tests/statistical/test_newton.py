@@ -117,7 +117,7 @@ def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: B
 
 @one
 def test_a_released_sum_has_both_noises(loss: str) -> None:
-    """Through `learn_arrays` and the state: the first batch's mean is in it, so the sum of three records is too."""
+    """Through `learn_encoded` and the state: the first batch's mean is in it, so the sum of three records is too."""
     model = estimator(loss, budget="mu=1", seed=5)
     start, scale = model.state_dict(), math.sqrt(2) * model.learner.curvature.sensitivity
     rows = vectors(model, *zip(OTHERS[0].tolist(), OTHERS[1].tolist(), strict=True), PAIRS[loss][0])
@@ -126,7 +126,7 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
     for _ in range(800):
         model.learner.rng, model.learner.fast = SeededEntropy(len(released)), None
         model.load_state_dict(start)
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         model.close_batch()
         released.append(sum_in(model))
     draws = np.array(released) - rows.sum(axis=0)
@@ -196,7 +196,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
 
 @pytest.mark.parametrize("loss", some(["huber", "logistic"], 1))
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim(loss: str) -> None:
-    """1,200 batches through `learn_arrays`. An intruder before the record subtracts Z_a and the others from the state.
+    """1,200 batches through `learn_encoded`. An intruder before the record subtracts Z_a and the others from the state.
 
     One after the record sees the sum; without a break-in both noises protect the record.
     """
@@ -207,7 +207,7 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
         for i in range(1_200):
             model.learner.rng, model.learner.fast = SeededEntropy(i + 1_200 * which), None
             model.load_state_dict(start)
-            model.learn_arrays(*OTHERS)
+            model.learn_encoded(*OTHERS)
             before[which, i] = model.learner.total / model.learner.sum.cells
             model.learner._add(np.array([x]), np.array([y]))
             model.learner.open.taken += 1
@@ -250,7 +250,7 @@ def contents_after(loss: str, record: Record, taken: int) -> dict[str, Any]:
     """What can be reached after `taken` of six records, of which `record` is the second; with the same noise."""
     model = estimator(loss, budget="mu=1", seed=3)
     X, y = np.vstack([OTHERS[0][:1], record[0], *[OTHERS[0]] * 2]), np.append(OTHERS[1][:1], record[1])
-    model.learn_arrays(X[:taken], np.append(y, np.zeros(4))[:taken])
+    model.learn_encoded(X[:taken], np.append(y, np.zeros(4))[:taken])
     return intruder.contents(model)
 
 

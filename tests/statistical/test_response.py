@@ -71,7 +71,7 @@ def test_a_certain_answer_is_never_given() -> None:
 
 
 def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-    """Shares (2, 2) of the answers "no" and "yes" of two records that answer a question differently, by `learn_arrays`.
+    """Shares (2, 2) of the answers "no" and "yes" of two records that answer a question differently (`learn_encoded`).
 
     Neighbouring streams: one record, which is asked about its target, column, class, tail, or pair of columns.
     """
@@ -99,7 +99,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
             for array, before in zip(arrays_of(model), start, strict=True):
                 array[:] = before
             target = value if estimator == "target" else float(side) if estimator == "class" else 0.0
-            model.learn_arrays(np.full((1, 1), value), np.array([target]))
+            model.learn_encoded(np.full((1, 1), value), np.array([target]))
             assert model.n_asked + model.n_paired == 1
             pair, mean = (
                 model.learner.arrays.units.pairs[0, pair_bits.SUM],

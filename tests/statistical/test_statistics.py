@@ -112,7 +112,7 @@ def test_limits_cover_the_truth_of_the_distribution(trust: str) -> None:
     for seed in range(50):
         model = stats.Statistics(declared, {"x": (0, 1), "g": ["a", "b"]}, budget=budget, trust=trust, seed=seed)  # type: ignore[arg-type]
         n = 3000
-        model.learn_arrays(np.column_stack([2 * rng.random(n) - 1, (rng.random(n) < 0.3).astype(float)]), np.zeros(n))
+        model.learn_encoded(np.column_stack([2 * rng.random(n) - 1, (rng.random(n) < 0.3).astype(float)]), np.zeros(n))
         model.close_batch()
         for name, found in model.interval().items():
             pairs = found.items() if isinstance(found, dict) else [("", found)]
@@ -132,7 +132,7 @@ def test_each_window_has_noise_of_its_own() -> None:
     """
     declared = {"ages": {"histogram": "x", "edges": list(range(21))}}
     model = Statistics(declared, {"x": (0, 20)}, budget="eps=1,delta=1e-6", seed=3, every="1 day")
-    model.learn_arrays(np.full((400, 1), -1.0), np.arange(400) * 86_400 + 1.0)
+    model.learn_encoded(np.full((400, 1), -1.0), np.arange(400) * 86_400 + 1.0)
     model.close_batch()
     found = np.array([list(window["ages"].values()) for window in model.get().values()])
     found[:, 0] -= 1  # each has one person
@@ -291,7 +291,7 @@ def test_counts_of_a_window_have_the_stated_noise(budget: str, scale: float | No
         model = Statistics(
             {"ages": {"histogram": "x", "edges": list(range(21))}}, {"x": (0, 20)}, budget, "window", seed=seed
         )
-        model.learn_arrays(np.full((5, 1), -1.0), np.zeros(5))
+        model.learn_encoded(np.full((5, 1), -1.0), np.zeros(5))
         model.close_batch()
         found.append(list(model.get()["ages"].values()))
     errors = np.array(found) - np.append(5, np.zeros(19))

@@ -44,7 +44,7 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
             array[:] = before
         validator.progress, validator.questions = clock.copy(), asked
         validator.open = np.zeros_like(validator.open)
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         out[trial] = model.learner.arrays.state[0, 0], validator.open[TOLD]
     assert (validator.questions != NOTHING).all()
     return out

@@ -144,7 +144,7 @@ def test_a_window_spends_no_more_than_its_budget(
     spent, asked = [], []
     for window in np.split(np.arange(15_000), 3):
         found.clear()
-        learner.learn_arrays(X[window], y[window])
+        learner.learn_encoded(X[window], y[window])
         asked.append(len(found) - 16)
         spent.append(sum(mu**2 for mu, _ in found))
     assert asked == rounds  # until the last round of a window changed nothing
@@ -152,7 +152,7 @@ def test_a_window_spends_no_more_than_its_budget(
     assert all(0.99 * whole**2 < total <= whole**2 for total in spent)
     found.clear()
     few = model(seed=1, window=700, target=target)
-    few.learn_arrays(X[:700], y[:700])
+    few.learn_encoded(X[:700], y[:700])
     assert len(found) == 16  # no scale could be found, so nothing is spent on it
     assert not useful(noise_of(2, 700, 1, whole * math.sqrt(SHARE)), 2, 700)
 
@@ -166,8 +166,8 @@ def test_bounds_a_hundred_times_too_wide_cost_little() -> None:
         found = []
         for seed in range(3):
             learner = model(scaling, seed=seed)
-            learner.learn_arrays(X, y)
-            found.append(float(np.mean(np.abs(learner.predict_arrays(fresh) - truth))))
+            learner.learn_encoded(X, y)
+            found.append(float(np.mean(np.abs(learner.predict_encoded(fresh) - truth))))
         return float(np.mean(found))
 
     assert error(None) < 0.27
@@ -186,8 +186,8 @@ def test_a_raw_target_costs_little_if_its_bounds_are_declared(bounds: tuple[floa
         found = []
         for seed in range(3):
             learner = model(seed=seed, target=target)
-            learner.learn_arrays(X, y)
-            found.append(float(np.mean(np.abs(learner.predict_arrays(fresh) - truth))))
+            learner.learn_encoded(X, y)
+            found.append(float(np.mean(np.abs(learner.predict_encoded(fresh) - truth))))
         return float(np.mean(found))
 
     assert error(bounds) < 600 < error(None) < constant
@@ -197,7 +197,7 @@ def test_a_raw_target_costs_little_if_its_bounds_are_declared(bounds: tuple[floa
 def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, float] | None) -> None:
     X, y = raw(20_000)
     learner, other = model(seed=1, target=target), model(seed=1, target=target)
-    learner.learn_arrays(X[:10_000], y[:10_000])
+    learner.learn_encoded(X[:10_000], y[:10_000])
     state = learner.state_dict()
     assert learner.weights["a"] == pytest.approx(100 / 60, rel=0.2)
     assert learner.predict_one({"a": 28.0, "b": 0.0, "c": "u"}) == pytest.approx(0.0, abs=0.3)
@@ -207,7 +207,7 @@ def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, flo
     copied = SeededEntropy(7), SeededEntropy(7)
     for each, rng in zip((learner, other), copied, strict=True):
         each.learner.rng, each.learner.fast = rng, None
-        each.learn_arrays(X[10_000:], y[10_000:])
+        each.learn_encoded(X[10_000:], y[10_000:])
     np.testing.assert_array_equal(other.theta, learner.theta)
     assert f"the centres and scales of {2 + (target is not None)} columns" in learner.statement()
     for bad in ({"scales": -state["scales"]}, {"scales": state["scales"][:, :1]}, {"scales": state["scales"] * 3}):
@@ -219,10 +219,10 @@ def test_learners_with_other_scales_are_merged_in_original_units() -> None:
     X, y = raw(10_000)
     parts = [model(seed=seed) for seed in range(2)]
     for part, rows in zip(parts, np.split(np.arange(10_000), 2), strict=True):
-        part.learn_arrays(X[rows], y[rows])
+        part.learn_encoded(X[rows], y[rows])
     merged = parts[0].merged(parts[1])
     np.testing.assert_allclose(merged.theta, (parts[0].theta + parts[1].theta) / 2, rtol=1e-9)
-    merged.learn_arrays(X[:5000], y[:5000])
+    merged.learn_encoded(X[:5000], y[:5000])
     assert merged.n_windows == 3
 
 

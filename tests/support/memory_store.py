@@ -110,8 +110,8 @@ class Remembering:
     def close_batch(self) -> None:
         """See `Estimator.close_batch`."""
 
-    def learn_arrays(self, X: np.ndarray, y: np.ndarray, budgets: object, subjects: Sequence[object] | None) -> None:
-        """See `Estimator.learn_arrays`."""
+    def learn_encoded(self, X: np.ndarray, y: np.ndarray, budgets: object, subjects: Sequence[object] | None) -> None:
+        """See `Estimator.learn_encoded`."""
         self.learned = [*self.learned, *y.tolist()]
 
     def state_dict(self) -> dict[str, Any]:

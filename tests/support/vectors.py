@@ -113,7 +113,7 @@ def documents(job: str) -> list[bytes]:
             continue
         indicators = rng.integers(0, 2, (400, len(JOBS[job].build_schema().feature_names) - 2))
         X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), indicators])
-        learner.learn_arrays(X, np.clip(rng.integers(0, 2, 400), 0, 1).astype(float))
+        learner.learn_encoded(X, np.clip(rng.integers(0, 2, 400), 0, 1).astype(float))
     return out
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.estimators.estimator import of_learner
+from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
@@ -133,18 +134,17 @@ class LDPSGDRegressor(Regressor):
         Raises `NotAvailableError` before the features are known.
         """
         learner: LocalReports = self._learner(LocalReports, "randomizer")
-        features = self.features if isinstance(self.features, Mapping) else self._names
         problem = learner.problem
         return Randomizer(
             learner.arrays.state[0].copy(),
             problem.loss,
-            features,
+            self._device_features,
             problem.intercept,
             self.learner.budget,
             learner.mechanism,
             learner.question(),
             learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
-            max(2, problem.outputs),
+            tuple(self._index or TRUTH_VALUES),
         )
 
     def absorb(self: Any, report: Report | Answer, *, subject: Subject | None = None) -> None:

@@ -6,16 +6,16 @@ included (docs/proofs/local_reports.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from streamdp.data.floats import number
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
+from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.learners.local_reports import Answer, Asked, Report
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -33,7 +33,7 @@ class Randomizer:
     protects as well, and only its direction is out of date. Threads may share a randomizer.
 
     The client agrees to the `loss`, the `budget` of a record without one, the `mechanism`, the `features`, the
-    `intercept` and the number of `classes`. `theta` (d,), where the gradient is taken, and the `question`, None: a
+    `intercept` and the labels of the `classes`. `theta` (d,), where the gradient is taken, and the `question`, None: a
     gradient for columns as they are, may come from an untrusted source: the answer protects the record whatever is
     asked.
 
@@ -51,12 +51,12 @@ class Randomizer:
     mechanism: str | type[Mechanism]
     question: Asked | None = None
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
-    classes: int = 2
+    classes: tuple[Hashable, ...] = TRUTH_VALUES
 
     def __post_init__(self) -> None:
         features = features_of(self.features, type(self).__name__)
         theta, p = np.array(self.theta, dtype=float), len(features.names)
-        d = self.loss.size(p + bool(self.intercept), self.classes)
+        d = self.loss.size(p + bool(self.intercept), len(self.classes))
         if theta.shape != (d,):
             raise ConfigError(f"theta: expected shape ({d},), got {theta.shape}")
         accepted.check_point("theta", theta)
@@ -83,11 +83,11 @@ class Randomizer:
         kind: Any = mechanism_for(self.mechanism, budget)
         return calibrated(kind, budget, self.loss.bound, self.loss.sensitivity)
 
-    def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report | Answer:
+    def __call__(self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None) -> Report | Answer:
         """Randomise one record.
 
-        `x`: features by name, as for `learn_one`. `y`: the target; for classifiers the index of the class. `budget`:
-        what the report spends; the agreed budget if None.
+        `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`. `budget`: what the
+        report spends; the agreed budget if None.
 
         Raises `SchemaError` if a value is not a finite number or y is no class, `BudgetError` for a budget that cannot
         be served.
@@ -95,10 +95,7 @@ class Randomizer:
         spend = self.budget if budget is None else parse_budget(budget)
         features: Features = self._features  # type: ignore[attr-defined]
         row = features.row_of(x)[0]
-        target = number("y", y)
-        if not np.isfinite(target):
-            raise SchemaError("y: expected a finite number, got NaN or an infinity")
-        self.loss.check_targets(np.array([target]), self.classes)  # whatever is asked
+        target = target_of(y, self.loss, self.classes)  # whatever is asked
         asked: Asked = self.question  # type: ignore[assignment]
         middle, half = asked.bounds
         target = min(max(target, middle - half), middle + half)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Shuffled
-from streamdp.data.floats import floats
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, check_whole
 from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.estimator import of_learner
+from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.targets import Classifier, Regressor
@@ -124,12 +124,13 @@ class ShuffleRegressor(Regressor):
             learner.middle.copy(),
             learner.spec.copy(),
             problem.loss,
-            self._names,
+            self._device_features,
             problem.intercept,
             learner.params,
             learner.batch_steps.place,
             rng,
             learner.curvature,
+            tuple(self._index or TRUTH_VALUES),
         )
 
     def absorb(self: Any, shuffled: Shuffled) -> None:
@@ -166,7 +167,7 @@ class ShuffleRegressor(Regressor):
         Parameters
         ----------
         X, y
-            (n, p) floats and (n,) targets, as for `learn_arrays`.
+            (n, p) floats and (n,) targets, raw, as for `learn_arrays`.
         rounds
             T >= 1. None: the fewest, up to n, whose bound on the excess loss is within a tenth of the least.
 
@@ -180,7 +181,7 @@ class ShuffleRegressor(Regressor):
         self.learner.check_cohort()
         with self.learner.rng.lock:
             self.learner.need_boundary()
-            X, y = self._matrix(X), floats("y", y)
+            X, y = self._raw_rows(X), self._encode_targets(y)
             self._check_rows(X, y)
             if len(X):
                 self.learner.learn_cohort(X, y, rounds, self._count_batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
-from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError
 from streamdp.estimators import accepted
+from streamdp.estimators.features import Features, features_of
+from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import gradients
@@ -29,6 +30,7 @@ class ShuffleRandomizer:
     agreed sum. A `VectorSum` that does not keep its budget cannot be constructed, and one with another bound or a
     smaller sensitivity than the loss is refused; the caller compares its `budget` with what was promised. `batch` is
     that of the bits, which go into no other. `curvature`: the vectors that Newton's method sums; None: gradients are.
+    `classes`: the labels of classes.
 
     Raises `ConfigError` for a point that is no parameter vector of this loss, and for a sum of other gradients.
     """
@@ -36,17 +38,20 @@ class ShuffleRandomizer:
     point: np.ndarray
     spec: np.ndarray
     loss: Loss
-    features: tuple[Any, ...]
+    features: tuple[Any, ...] | Mapping[Any, Any]
     intercept: bool
     params: VectorSum
     batch: tuple[int, int, int]
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
     curvature: Curvature | None = None
+    classes: tuple[Hashable, ...] = TRUTH_VALUES
 
     def __post_init__(self) -> None:
         from streamdp.optim.loops import ENVELOPE, INTERCEPT
 
-        point, p = np.array(self.point, dtype=float), len(self.features)
+        features = features_of(self.features, type(self).__name__)
+        object.__setattr__(self, "_features", features)
+        point, p = np.array(self.point, dtype=float), len(features.names)
         theta = self._theta_of(point)
         self.loss.check_theta(theta, p + bool(self.intercept))
         if len(point) - len(theta) not in (0, 2 * p):
@@ -77,27 +82,28 @@ class ShuffleRandomizer:
     def _theta_of(self, point: np.ndarray) -> np.ndarray:
         return point if self.curvature is None else point[: self.curvature.parameters]
 
-    def record(self, x: Mapping[Any, Any], y: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return one record x, y as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
+    def record(self, x: Mapping[Any, Any], y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return one record x, y, of `messages`, as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
 
         Raises `SchemaError` if a value is not a finite number or y is no class.
         """
-        row, target = floats("x", [[x.get(name, 0.0) for name in self.features]]), floats("y", [y])
-        if (row.shape, target.shape) != ((1, len(self.features)), (1,)):
-            raise SchemaError("x, y: expected numbers")
-        if not (np.isfinite(row).all() and np.isfinite(target).all()):
-            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
-        self._check_targets(target)
-        return row, target
+        features: Features = self._features  # type: ignore[attr-defined]
+        return features.row_of(x), np.array([target_of(y, self.loss, self.classes)])
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """The names of the encoded columns."""
+        found: tuple[Any, ...] = self._features.names  # type: ignore[attr-defined]
+        return found
 
     def _check_targets(self, y: np.ndarray) -> None:
         theta = self._theta_of(self.point)
-        self.loss.check_targets(y, max(2, len(theta) // (len(self.features) + bool(self.intercept))))
+        self.loss.check_targets(y, max(2, len(theta) // (len(self.names) + bool(self.intercept))))
 
-    def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
+    def messages(self, x: Mapping[Any, Any], y: Any) -> np.ndarray:
         """Return the packed bits (d, w) of one record, with the errors of `record`.
 
-        `x`: features by name; missing ones count as 0. `y`: the target; for classifiers the index of the class.
+        `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`.
         """
         bits: np.ndarray = self.messages_of(*self.record(x, y))[0]
         return bits

@@ -20,6 +20,7 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators import batch_methods
 from streamdp.estimators.estimator import counted, of_learner
+from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user.randomizer import UserRandomizer
@@ -155,7 +156,7 @@ class UserLevelLDPRegressor(Regressor):
             learner.middle.copy(),
             float(learner.spec[ENVELOPE]),
             learner.problem.loss,
-            self._names,
+            self._device_features,
             learner.problem.intercept,
             learner.mean,
             learner.batch_steps.place,
@@ -165,6 +166,7 @@ class UserLevelLDPRegressor(Regressor):
             learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
             learner.units,
             learner.search.ask(),
+            tuple(self._index or TRUTH_VALUES),
         )
 
     def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> None:

@@ -7,16 +7,17 @@ the learner included (proofs: docs/proofs/user_level.md).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
-from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
+from streamdp.estimators.features import Features, features_of
+from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,
@@ -46,6 +47,7 @@ class UserRandomizer:
 
     The `point` (d,), where gradients are taken, the `centre` (d,) of the fine question, the `units`, with the bounds of
     the target, and the `question` about the target or a column, None: a gradient, may come from an untrusted source.
+    `classes` are the labels of classes.
 
     Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
@@ -53,7 +55,7 @@ class UserRandomizer:
     point: np.ndarray
     envelope: float
     loss: Loss
-    features: tuple[Any, ...]
+    features: tuple[Any, ...] | Mapping[Any, Any]
     intercept: bool
     mean: UserMean
     batch: tuple[int, int, int]
@@ -63,8 +65,10 @@ class UserRandomizer:
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
     units: Units | None = None
     question: Question | None = None
+    classes: tuple[Hashable, ...] = TRUTH_VALUES
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_features", features_of(self.features, type(self).__name__))
         for name in ("point", "centre"):
             value = np.array(getattr(self, name), dtype=float)
             if value.shape != (self.mean.d,):
@@ -88,7 +92,7 @@ class UserRandomizer:
             )
 
     def _checked_units(self) -> Units:
-        p = len(self.features)
+        p = len(self._features.names)  # type: ignore[attr-defined]
         if self.units is None:
             return declared(p, None)
         columns, centre, scale, bounds, *_ = self.units
@@ -112,7 +116,7 @@ class UserRandomizer:
         if not (isinstance(turn, int) and isinstance(column, int) and turn >= 0):
             raise ConfigError("question: expected a column, and a whole number as its turn")
         assert self.units is not None
-        p, first, last = len(self.features), -1.0, 1.0
+        p, first, last = self._columns - bool(self.intercept), -1.0, 1.0
         if column == p and self.units.bounds is not None:
             first, last = self.units.bounds
         elif not 0 <= column < p:
@@ -124,7 +128,7 @@ class UserRandomizer:
 
     @property
     def _columns(self) -> int:
-        return len(self.features) + bool(self.intercept)
+        return len(self._features.names) + bool(self.intercept)  # type: ignore[attr-defined]
 
     @property
     def spec(self) -> np.ndarray:
@@ -135,22 +139,21 @@ class UserRandomizer:
         spec[k.INTERCEPT], spec[k.ENVELOPE] = bool(self.intercept), self.envelope
         return spec
 
-    def __call__(self, records: Sequence[tuple[Mapping[Any, Any], float]]) -> UserReport:
-        """Make one report on all of a user's records, pairs (x, y) as for `ShuffleRandomizer.messages`.
+    def __call__(self, records: Sequence[tuple[Mapping[Any, Any], Any]]) -> UserReport:
+        """Make one report on all of a user's records, pairs (x, y) as for `learn_one`.
 
         Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
         """
         if not 1 <= len(records) <= self.items:
             raise SchemaError(f"expected from 1 to {self.items} records of one user, got {len(records)}")
-        rows = None
-        with contextlib.suppress(TypeError, ValueError, AttributeError):
-            rows = [[x.get(name, 0.0) for name in self.features] for x, _ in records], [y for _, y in records]
-        if rows is None:
-            raise SchemaError("records: expected (x, y) pairs of numbers")
-        X, y = floats("records", rows[0]), floats("records", rows[1])
-        if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise SchemaError("records: expected finite numbers, got NaN or an infinity")
-        self.loss.check_targets(y, max(2, len(self.point) // self._columns))
+        pairs = None
+        with contextlib.suppress(TypeError, ValueError):
+            pairs = [(x, y) for x, y in records]
+        if pairs is None:
+            raise SchemaError("records: expected (x, y) pairs of features by name and a target")
+        features: Features = self._features  # type: ignore[attr-defined]
+        X = np.concatenate([features.row_of(x) for x, _ in pairs])
+        y = np.array([target_of(y, self.loss, self.classes) for _, y in pairs])
         assert self.units is not None
         if self.question is not None:
             truth_of_bit = is_within(self.question, X, y, self.units.bounds)

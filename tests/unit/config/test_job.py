@@ -335,6 +335,6 @@ def test_jobs_scale_columns_with_bounds_that_are_far_too_wide(name: str) -> None
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     y = X @ [1.0, -0.5] + rng.normal(size=len(X)) / 2
-    learner.learn_arrays(X / 100, y)
+    learner.learn_encoded(X / 100, y)
     assert learner.weights["a"] == pytest.approx(1.0, abs=0.15)
     assert learner.weights["b"] == pytest.approx(-0.5, abs=0.15)

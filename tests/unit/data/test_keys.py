@@ -211,7 +211,7 @@ def test_the_text_of_a_float_is_nobody(text: str) -> None:
                 one.learn_one({"a": 0.5}, 0.5, subject=wrong)  # type: ignore[arg-type]
             assert FLOATS in str(caught.value)
             with pytest.raises(SchemaError):
-                one.learn_arrays(np.zeros((2, 1)), np.zeros(2), None, ["ann", wrong])  # type: ignore[list-item]
+                one.learn_encoded(np.zeros((2, 1)), np.zeros(2), None, ["ann", wrong])  # type: ignore[list-item]
         assert ledger.n_subjects == one.n_seen == 0
 
 

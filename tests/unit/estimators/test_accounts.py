@@ -206,8 +206,8 @@ def test_records_that_lost_their_subject_on_the_way_are_refused() -> None:
         lambda: model.learn_one(x, y),
         lambda: model.learn_one(x, y, budget="eps=2"),
         lambda: model.learn_many(pd.DataFrame(rows, columns=["a", "b"]), [True, False]),
-        lambda: model.learn_arrays(rows, targets),
-        lambda: model.learn_arrays(rows, targets, subjects=["ann", None]),
+        lambda: model.learn_encoded(rows, targets),
+        lambda: model.learn_encoded(rows, targets, subjects=["ann", None]),
         lambda: model.absorb(model.randomizer(x, y)),
     ]
     for learn_it in ways:

@@ -67,7 +67,7 @@ def test_any_finite_records_are_learned_and_released(name: str, loss: str, units
     X = doubles(rng, (n, len(RANGES)))
     y = doubles(rng, (n,)) if name.endswith("Regressor") else rng.integers(0, 3 if loss == "softmax" else 2, n) * 1.0
     people = [f"p{i % (n // 2)}" for i in range(n)] if name.startswith(("User", "Windowed")) else None
-    model.learn_arrays(X, y, subjects=people)
+    model.learn_encoded(X, y, subjects=people)
     assert model.n_seen == n
     state = model.state_dict()
     assert all(np.isfinite(v).all() for v in state.values() if isinstance(v, np.ndarray) and v.dtype.kind == "f")
@@ -90,7 +90,7 @@ def test_any_finite_records_are_learned_and_released(name: str, loss: str, units
 def test_any_finite_records_are_validated(name: str) -> None:
     rng = np.random.default_rng(2)
     model = getattr(streamdp, name)(features=RANGES, target=(-1e50, 1e50), seed=1, validation={"share": 0.5})
-    model.learn_arrays(doubles(rng, (400, len(RANGES))), doubles(rng, (400,)))
+    model.learn_encoded(doubles(rng, (400, len(RANGES))), doubles(rng, (400,)))
     assert model.quality is not None
     if not model.at_boundary:
         model.close_batch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def data(n: int, seed: int = 4) -> tuple[np.ndarray, np.ndarray, list[int]]:
 def learned(users: int, seed: int = 4, **options: Any) -> Any:
     model = made(**options)
     X, y, people = data(2 * users, seed)
-    model.learn_arrays(X, y, subjects=people)
+    model.learn_encoded(X, y, subjects=people)
     return model
 
 
@@ -42,7 +43,7 @@ def test_bounds_a_hundred_times_too_wide_do_no_harm() -> None:
         model, declared = learned(4000, seed=seed), learned(4000, seed=seed, scaling="declared")
         assert 130 <= model.n_asked < 600
         assert declared.n_asked == 0
-        error, other = (np.mean(np.abs(y - each.predict_arrays(X))) for each in (model, declared))
+        error, other = (np.mean(np.abs(y - each.predict_encoded(X))) for each in (model, declared))
         assert error < 0.6 * constant
         assert error < 0.75 * other
 
@@ -57,9 +58,9 @@ def test_before_any_gradient_the_estimate_is_the_centre_that_is_known() -> None:
 def test_devices_report_what_the_learner_would_ask() -> None:
     X, y, people = data(700)
     inside, outside = made(), made()
-    inside.learn_arrays(X, y, subjects=people)
+    inside.learn_encoded(X, y, subjects=people)
     for i in range(0, 700, 2):
-        half = outside.randomizer
+        half = replace(outside.randomizer, features=tuple("abcd"))  # for columns that are encoded
         report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
         asking = outside.learner.search.asking_target
         assert (report.question is not None) == (half.question is not None) == asking
@@ -104,7 +105,7 @@ def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
     X, y, people = data(800, 9)
     for each in (model, other):
         each.learner.rng, each.learner.fast = type(model.learner.rng)(11), None
-        each.learn_arrays(X, y, subjects=people)
+        each.learn_encoded(X, y, subjects=people)
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
 
@@ -172,8 +173,8 @@ def test_columns_in_wide_bounds_are_learned() -> None:
         errors = {}
         for name, features in (("scaled", wide().features), ("as they are", list("abcd"))):
             model = wide(seed=seed).clone({"features": features})
-            model.learn_arrays(X, y, subjects=people)
-            errors[name] = np.mean(np.abs(truth - model.predict_arrays(fresh)))
+            model.learn_encoded(X, y, subjects=people)
+            errors[name] = np.mean(np.abs(truth - model.predict_encoded(fresh)))
         assert errors["scaled"] < 0.6 * constant
         assert errors["scaled"] < 0.7 * errors["as they are"]
 
@@ -188,8 +189,8 @@ def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
     scaled, unscaled = (wide(UserLevelLDPClassifier, scaling=scaling, **options) for scaling in (None, "none"))
     shares = []
     for model in (scaled, unscaled):
-        model.learn_arrays(X, np.searchsorted(limits, y).astype(float), subjects=people)
-        right = model.predict_arrays(fresh) == np.searchsorted(limits, truth)
+        model.learn_encoded(X, np.searchsorted(limits, y).astype(float), subjects=people)
+        right = model.predict_encoded(fresh) == np.searchsorted(limits, truth)
         shares.append(np.mean(right))
     assert scaled.n_asked > 0 == unscaled.n_asked
     assert shares[0] > shares[1] + 0.08
@@ -199,7 +200,7 @@ def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
 def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
     X, y, people = encoded(1400)
     inside, outside = wide(scaling="private"), wide(scaling="private")
-    inside.learn_arrays(X, y, subjects=people)
+    inside.learn_encoded(X, y, subjects=people)
     asked = set()
     for i in range(0, 1400, 2):
         half = outside.randomizer
@@ -217,10 +218,10 @@ def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
 def test_how_records_are_divided_into_calls_changes_nothing() -> None:
     X, y, people = encoded(3000)
     whole, parts = wide(), wide()
-    whole.learn_arrays(X, y, subjects=people)
+    whole.learn_encoded(X, y, subjects=people)
     for begin in range(0, 3000, 77):
         part = slice(begin, begin + 77)
-        parts.learn_arrays(X[part], y[part], subjects=people[part])
+        parts.learn_encoded(X[part], y[part], subjects=people[part])
     assert whole.n_asked == parts.n_asked
     np.testing.assert_array_equal(whole.theta, parts.theta)
 
@@ -229,10 +230,10 @@ def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
     X, y, people = encoded(3000)
     model = wide()
     while model.randomizer.question is None or model.randomizer.question.column == 4:
-        model.learn_arrays(X[:2], y[:2], subjects=[model.n_seen] * 2)
+        model.learn_encoded(X[:2], y[:2], subjects=[model.n_seen] * 2)
     half = model.randomizer
-    bit = half([(dict(zip(half.features, X[0], strict=True)), y[0])])
-    model.learn_arrays(X, y, subjects=people)
+    bit = replace(half, features=tuple("abcd"))([(dict(zip("abcd", X[0], strict=True)), y[0])])
+    model.learn_encoded(X, y, subjects=people)
     before = model.n_asked
     model.absorb(bit)
     assert model.n_asked == before + 1
@@ -251,11 +252,11 @@ def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
 def test_a_state_with_scaled_columns_goes_on() -> None:
     X, y, people = encoded(6000)
     model, other = wide(), wide()
-    model.learn_arrays(X[:2600], y[:2600], subjects=people[:2600])
+    model.learn_encoded(X[:2600], y[:2600], subjects=people[:2600])
     other.load_state_dict(model.state_dict())
     for each in (model, other):
         each.learner.rng, each.learner.fast = type(model.learner.rng)(11), None
-        each.learn_arrays(X[2600:], y[2600:], subjects=people[2600:])
+        each.learn_encoded(X[2600:], y[2600:], subjects=people[2600:])
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
     np.testing.assert_array_equal(other.learner.batch_steps.since, model.learner.batch_steps.since)
@@ -268,11 +269,11 @@ def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
     for seed in (5, 6):
         part = wide(seed=seed)
         X, y, people = encoded(6000, seed)
-        part.learn_arrays(X, y, subjects=people)
+        part.learn_encoded(X, y, subjects=people)
         parts.append(part)
     merged = parts[0].merged(parts[1])
     weights = np.array([part.learner.batch_steps.state[-2] for part in parts])
     np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
     assert merged.n_asked == sum(part.n_asked for part in parts)
-    merged.learn_arrays(X, y, subjects=people)
+    merged.learn_encoded(X, y, subjects=people)
     assert np.isfinite(merged.theta).all()

@@ -39,7 +39,7 @@ def records(n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_both_parts_together_spend_the_budget_and_no_more(trust: str) -> None:
     model = job(trust, seed=None).build_estimator()
     X, y = records(1200)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     whole = parse_budget(TRUSTS[trust])
     assert [str(budget) for budget in model.guarantee.budgets] == [str(whole)]
     assert str(account(model).guarantee) == str(whole)  # the statistics are not counted again
@@ -65,7 +65,7 @@ def test_a_person_spends_the_whole_budget_for_each_record(trust: str) -> None:
     model = job(trust).build_estimator(ledger)
     X, y = records(4)
     for i in range(4):
-        model.learn_arrays(X[i : i + 1], y[i : i + 1], None, ["ann"])
+        model.learn_encoded(X[i : i + 1], y[i : i + 1], None, ["ann"])
         model.close_batch()
     assert (model.n_seen, model.n_refused) == (2, 2)
     assert str(model.record_budget) == str(whole)
@@ -74,7 +74,7 @@ def test_a_person_spends_the_whole_budget_for_each_record(trust: str) -> None:
 def test_a_person_is_in_a_batch_once_for_both() -> None:
     model = job("process").build_estimator(Ledger("eps=9,delta=9e-6"))
     X, y = records(3)
-    model.learn_arrays(X, y, None, ["ann", "bob", "ann"])
+    model.learn_encoded(X, y, None, ["ann", "bob", "ann"])
     model.close_batch()
     assert (model.n_seen, model.n_refused) == (2, 1)
     assert model.estimated.learner.weight == 2
@@ -96,7 +96,7 @@ def test_batches_end_together_also_where_records_bring_budgets() -> None:
 def test_a_record_with_a_budget_of_its_own_takes_no_other_one_from_the_statistics() -> None:
     model = job("nobody").build_estimator()
     X, y = records(40)
-    model.learn_arrays(X, y, np.where(np.arange(40) == 7, 0.5, np.nan))
+    model.learn_encoded(X, y, np.where(np.arange(40) == 7, 0.5, np.nan))
     assert (model.n_seen, model.estimated.learner.weight) == (40, 39)
 
 
@@ -104,12 +104,12 @@ def test_the_model_is_that_of_its_part_of_the_budget() -> None:
     """Its noise is that of a model with this budget alone: with a seed the same numbers."""
     model = job("process").build_estimator()
     X, y = records(6000)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     settings = job("process").model_dump(by_alias=True, exclude_none=True, exclude={"statistics"})
     settings["model"] |= {"budget": str(model.learner.budget)}
     del settings["model"]["share"]
     alone = Definition.model_validate(settings).build_estimator()
-    alone.learn_arrays(X, y)
+    alone.learn_encoded(X, y)
     assert np.array_equal(model.theta, alone.theta)
 
 
@@ -117,7 +117,7 @@ def test_statistics_have_the_noise_of_their_part_and_not_of_the_whole() -> None:
     """False alarms: 1e-6. The bins share 2/3 of what the statistics have; the noise is that of two draws a batch."""
     model = job("process").build_estimator()
     X, y = records(6000)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     learner = model.estimated.learner
     one = model.estimated.declared[0]
@@ -137,9 +137,9 @@ def test_columns_that_no_record_has_are_refused(trust: str, row: list[float]) ->
     """A model clips gradients; a sum of columns is not clipped, and its noise is for columns in [-1, 1]."""
     model = job(trust).build_estimator()
     with pytest.raises(SchemaError, match="columns of the schema"):
-        model.learn_arrays(np.array([row]), np.zeros(1))
+        model.learn_encoded(np.array([row]), np.zeros(1))
     assert (model.n_seen, model.guarantee.budgets) == (0, ())
-    model.learn_arrays(np.array([[1.0, 1.0]]), np.array([99.0]))  # a target is clipped
+    model.learn_encoded(np.array([[1.0, 1.0]]), np.array([99.0]))  # a target is clipped
     assert model.n_seen == 1
 
 
@@ -147,7 +147,7 @@ def test_a_record_is_drawn_to_one_of_both() -> None:
     """False alarms: 1e-6. Counts are of all records."""
     model = job("nobody").build_estimator()
     X, y = records(20_000)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     reports = int(model.estimated.learner.point[0].sum())
     low, high = binom.ppf([5e-7, 1 - 5e-7], len(X), 3 / 5)
     assert low <= reports <= high
@@ -160,9 +160,9 @@ def test_a_record_is_drawn_to_one_of_both() -> None:
 def test_records_in_any_pieces_are_learned_the_same_and_states_go_on(trust: str) -> None:
     X, y = records(2500)
     whole, pieces = job(trust).build_estimator(), job(trust).build_estimator()
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for at in range(0, len(X), 700):
-        pieces.learn_arrays(X[at : at + 700], y[at : at + 700])
+        pieces.learn_encoded(X[at : at + 700], y[at : at + 700])
     for model in (whole, pieces):
         model.close_batch()
         assert model.at_boundary
@@ -182,13 +182,13 @@ def test_within_a_batch_no_statistics_leave_memory() -> None:
     """A model that is loaded again goes on with the batch that was open, for both."""
     model = job("process").build_estimator()
     X, y = records(1500)
-    model.learn_arrays(X[:1000], y[:1000])
+    model.learn_encoded(X[:1000], y[:1000])
     model.close_batch()
     state = model.state_dict()
-    model.learn_arrays(X[1000:1100], y[1000:1100])
+    model.learn_encoded(X[1000:1100], y[1000:1100])
     model.load_state_dict(state)
     assert (model.n_seen, model.estimated.learner.weight, model.estimated.at_boundary) == (1000, 1000, True)
-    model.learn_arrays(X[1000:], y[1000:])
+    model.learn_encoded(X[1000:], y[1000:])
     model.close_batch()
     assert (model.n_seen, model.estimated.learner.weight) == (1500, 1500)
 
@@ -199,7 +199,7 @@ def test_batches_end_together_also_where_probes_end() -> None:
     X, y = records(60_000)
     probes = 0
     for at in range(0, len(X), 500):
-        model.learn_arrays(X[at : at + 500], y[at : at + 500])
+        model.learn_encoded(X[at : at + 500], y[at : at + 500])
         assert model.estimated.learner.pending == model.learner.pending
         probes += model.learner.probes is not None
     assert probes > 10

@@ -41,7 +41,7 @@ class Processes:
             part = model(kind, **more)
             part.gather_part(i, of)
             for mine in np.array_split(np.flatnonzero(homes == i), 3):
-                part.learn_arrays(X[mine], y[mine], None, None if subjects is None else [subjects[j] for j in mine])
+                part.learn_encoded(X[mine], y[mine], None, None if subjects is None else [subjects[j] for j in mine])
             self.refused += part.n_refused
             self.parts.append(part.take_records())
         longest = max(map(len, self.parts))
@@ -64,7 +64,7 @@ def learned_in_parts(kind: type[Any], of: int, n: int = N, **parameters: Any) ->
 
 def learned_in_one(kind: type[Any], **parameters: Any) -> Any:
     one = model(kind, **parameters)
-    one.learn_arrays(*records())
+    one.learn_encoded(*records())
     one.close_batch()
     return one
 
@@ -101,13 +101,13 @@ def test_divided_streams_of_small_batches_go_on_as_in_one_process() -> None:
     X, y = records()
     for begin in range(0, N, 100):
         rows = slice(begin, begin + 100)
-        one.learn_arrays(X[rows], y[rows])
+        one.learn_encoded(X[rows], y[rows])
         one.close_batch()
         parts = [model(PanPrivateRegressor) for _ in range(3)]
         for i, part in enumerate(parts):
             part.load_state_dict(divided.state_dict())
             part.gather_part(i, 3)
-            part.learn_arrays(X[rows][i::3], y[rows][i::3])
+            part.learn_encoded(X[rows][i::3], y[rows][i::3])
         held = [part.take_records() for part in parts]
         sizes = [sum(len(part[t][1]) for part in held if t < len(part)) for t in range(max(map(len, held)))]
 
@@ -139,7 +139,7 @@ def test_no_subject_is_twice_in_a_batch_or_beyond_the_cap() -> None:
     subjects = [f"s{i % 400}" for i in range(N)]
     parameters: dict[str, Any] = {"budget": "eps=1,delta=1e-6", "batch_size": 300, "seed": 1}
     one = model(PanPrivateRegressor, ledger=Ledger("eps=2,delta=2e-6"), **parameters)
-    one.learn_arrays(*records(), None, subjects)
+    one.learn_encoded(*records(), None, subjects)
     one.close_batch()
     whole = Processes(PanPrivateRegressor, np.zeros(N, int), subjects, ledger=Ledger("eps=2,delta=2e-6"), **parameters)
     driver = model(PanPrivateRegressor, **parameters)
@@ -212,7 +212,7 @@ def test_records_that_were_gathered_do_not_leave_with_a_copy_or_a_state() -> Non
     part = model(PanPrivateRegressor)
     part.gather_part(0, 2)
     X, y = records(50)
-    part.learn_arrays(X, y)
+    part.learn_encoded(X, y)
     with pytest.raises(NotAtBoundaryError):
         part.state_dict()
     twin = copy.deepcopy(part)
@@ -268,5 +268,5 @@ def test_parts_are_not_gathered_of_people_who_are_held_out_or_are_in_statistics(
     one = model(PanPrivateRegressor, batch_size=50, validation={"share": 0.3, "bound": 1.0})
     with pytest.raises(ConfigError, match="leave validation and statistics out"):
         one.gather_part(0, 1)
-    one.learn_arrays(*records(120))
+    one.learn_encoded(*records(120))
     assert one.learner.pending < 50  # it learns as before

@@ -78,7 +78,7 @@ def alarm() -> Iterator[None]:
 def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twice(way: str, alarm: None) -> None:
     X = np.random.default_rng(0).normal(size=(200_000, 2))
     y = (X[:, 0] > 0).astype(float)
-    classifier().learn_arrays(X[:10], y[:10])
+    classifier().learn_encoded(X[:10], y[:10])
     for trial in range(40):
         model = classifier(eta=1e-9)
         model.learn_one({"a": 1.0, "b": 0.0}, True)
@@ -88,7 +88,7 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
                 if way == "one":
                     model.learn_one({"a": 1.0, "b": 0.5}, True)
                 else:
-                    model.learn_arrays(X, y)
+                    model.learn_encoded(X, y)
         except KeyboardInterrupt:
             pass
         words = model.learner.rng.words[model.learner.rng.position :]
@@ -240,7 +240,7 @@ def test_odd_numbers_raise_typed_errors(value: Any) -> None:
         lambda: LDPASGDRegressor(features=["a"], seed=value),
         lambda: made.learn_one({"a": value}, 1.0),
         lambda: made.learn_one({"a": 1.0}, value),
-        lambda: made.learn_arrays([[value]], [1.0]),  # type: ignore[arg-type, list-item]
+        lambda: made.learn_encoded([[value]], [1.0]),  # type: ignore[arg-type, list-item]
         lambda: made.load_state_dict(made.state_dict() | {"n_seen": value}),
     ]
     for act in acts:
@@ -300,10 +300,10 @@ def test_wrong_arguments_are_named() -> None:
         "x: expected numbers$": lambda: Huber().gradient(np.ones(2), ["secret"], 1.0),  # type: ignore[arg-type]
         "clone: expected values of parameters by name: loss": lambda: classifier().clone(5),  # type: ignore[arg-type]
         "clone: expected values of .* budget": lambda: classifier().clone({"nope": 1}),
-        "subjects: expected a list with .* got int": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects=5),
-        "subjects: expected a list with .* got str": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects="ab"),
-        "subjects: expected 2, got 1": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects=iter(["ann"])),
-        "y .for a classifier, the index of each class.: expected numbers$": lambda: classifier().learn_arrays(
+        "subjects: expected a list with .* got int": lambda: classifier().learn_encoded(ROWS, CLASSES, subjects=5),
+        "subjects: expected a list with .* got str": lambda: classifier().learn_encoded(ROWS, CLASSES, subjects="ab"),
+        "subjects: expected 2, got 1": lambda: classifier().learn_encoded(ROWS, CLASSES, subjects=iter(["ann"])),
+        "y .for a classifier, the index of each class.: expected numbers$": lambda: classifier().learn_encoded(
             ROWS, ["no", "yes"]
         ),
         "y: expected the targets of the rows, got int": lambda: classifier().learn_many(ROWS, 5),
@@ -400,7 +400,7 @@ def test_threads_share_a_learner_and_each_record_counts_once(switching: None) ->
     ids=["logistic", "softmax", "huber"],
 )
 def test_a_client_refuses_targets_that_the_bound_does_not_hold_for(loss: Loss, d: int, bad: list[float]) -> None:
-    randomizer = Randomizer(np.ones(d), loss, ("a",), True, GaussianDP(1), "auto", classes=3)
+    randomizer = Randomizer(np.ones(d), loss, ("a",), True, GaussianDP(1), "auto", classes=(0, 1, 2))
     randomizer({"a": 1.0}, 1.0)
     for y in bad:
         with pytest.raises(SchemaError):
@@ -463,7 +463,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
 def test_a_state_with_numbers_that_no_stream_reaches_is_refused() -> None:
     """The next column in turn is an index in compiled code: as 1e300 it was one before the first column."""
     model = LDPASGDRegressor(features=dict.fromkeys("abc", (0, 1)), target=(0, 1), seed=1)
-    model.learn_arrays(np.full((100, 3), 0.5), np.full(100, 0.5))
+    model.learn_encoded(np.full((100, 3), 0.5), np.full(100, 0.5))
     state = model.state_dict()
     for name, place in (
         ("progress", k.CLASS),
@@ -484,7 +484,9 @@ def test_arrays_of_another_length_are_refused_before_anything_is_spent(what: str
     others: dict[str, Any] = {"y": np.ones(5), "subjects": list("abcde"), "budgets": None}
     for short in (1, 4, 6):
         with pytest.raises(SchemaError):
-            model.learn_arrays(np.ones((5, 1)), **(others | {what: (["ann"] if what == "subjects" else [1.0]) * short}))
+            model.learn_encoded(
+                np.ones((5, 1)), **(others | {what: (["ann"] if what == "subjects" else [1.0]) * short})
+            )
     assert (model.n_seen, ledger.spent("ann").records, ledger.spent("a").records) == (0, 0, 0)
 
 
@@ -536,7 +538,7 @@ def test_budgets_out_of_range_are_refused_and_the_state_stays_finite(mechanism: 
     with pytest.raises(BudgetError):
         model.learn_one({"a": 1.0}, 1.0, budget=PureDP(budget))
     with pytest.raises(SchemaError):
-        model.learn_arrays(np.ones((3, 1)), np.ones(3), budgets=np.array([1, budget, 1]))
+        model.learn_encoded(np.ones((3, 1)), np.ones(3), budgets=np.array([1, budget, 1]))
     with pytest.raises(BudgetError):
         LDPSGDRegressor(features=["a"], mechanism=mechanism, budget=PureDP(budget))
     assert (model.n_seen, model.guarantee.budgets) == (0, ())
@@ -551,8 +553,8 @@ def test_the_least_and_the_largest_budget_are_served_at_the_largest_bound(kind: 
         for bound in (1e-60, 1e60):
             options: dict[str, Any] = {"loss": Squared(clip=bound), "mechanism": mechanism, "eta": 1e6, "alpha": 0.0}
             model = LDPASGDRegressor(features=["a", "b"], budget=f"{kind}={least!r}", **options)
-            model.learn_arrays(np.ones((2000, 2)), np.ones(2000))
-            model.learn_arrays(np.ones((3, 2)), np.ones(3), budgets=np.full(3, least))
+            model.learn_encoded(np.ones((2000, 2)), np.ones(2000))
+            model.learn_encoded(np.ones((3, 2)), np.ones(3), budgets=np.full(3, least))
             model.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget=f"{kind}={least!r}")
             assert np.isfinite(model.learner.arrays.state).all()
             model.load_state_dict(model.state_dict())
@@ -580,8 +582,8 @@ def test_budgets_of_many_records_are_those_of_each(mechanism: str, kind: str, sc
     X, y, budgets = rng.uniform(-1, 1, (n, 2)), rng.normal(size=n), rng.uniform(0.5, 3, n)
     features = {"a": (-1, 1), "b": (-1, 1)} if scaled else ["a", "b"]
     whole, parts = (LDPASGDRegressor(features=features, budget=kind, mechanism=mechanism, seed=1) for _ in range(2))
-    whole.learn_arrays(X, y, budgets)
-    parts.learn_arrays(X[:8000], y[:8000], budgets[:8000])
+    whole.learn_encoded(X, y, budgets)
+    parts.learn_encoded(X[:8000], y[:8000], budgets[:8000])
     for x, target, amount_ in zip(X[8000:], y[8000:].tolist(), budgets[8000:].tolist(), strict=True):
         parts.learn_one(dict(zip("ab", x.tolist(), strict=True)), target, budget=f"{kind[:-1]}{amount_!r}")
     assert whole.n_seen == parts.n_seen == n

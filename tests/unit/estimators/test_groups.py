@@ -88,7 +88,7 @@ def test_one_by_one_in_frames_and_as_arrays_is_the_same(kind: Any, budget: str, 
     for x, target in zip(X.iter_rows(named=True), y, strict=True):
         one.learn_one(x, float(target))
     many.learn_many(X, y)
-    arrays.learn_arrays(arrays.encoder.encode_features(X), y)
+    arrays.learn_encoded(arrays.encoder.encode_features(X), y)
     np.testing.assert_array_equal(one.theta, many.theta)
     np.testing.assert_array_equal(one.theta, arrays.theta)
     first = [one.predict_one(x) for x in X.head(20).iter_rows(named=True)]
@@ -128,7 +128,7 @@ def test_groups_of_people_with_several_records_differ(kind: Any) -> None:
     window = {"window": 8_000} if kind is WindowedRegressor else {}
     model = kind(features=PLAIN, target=(0, 10), seed=1, items_per_user=4, budget="eps=8,delta=1e-6", **window)
     rows = model.encoder.encode_features(X)
-    model.learn_arrays(rows, y, subjects=[i // 4 for i in range(len(y))])
+    model.learn_encoded(rows, y, subjects=[i // 4 for i in range(len(y))])
     model.close_batch()
     assert model.n_seen == 8_000
     for group, slope in SLOPES.items():

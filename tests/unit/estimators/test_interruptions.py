@@ -81,7 +81,7 @@ class Watched:
         if call == "one":
             return lambda: [self.one(i) for i in range(8)]
         if call == "arrays":
-            return lambda: model.learn_arrays(X, Y, subjects=SUBJECTS)
+            return lambda: model.learn_encoded(X, Y, subjects=SUBJECTS)
         if call == "many":
             model.ledger = None  # rows of a frame have no subjects
             return lambda: model.learn_many(pd.DataFrame(X + 1e-3, columns=["a", "b"]), pd.Series(Y == 1))  # others
@@ -93,7 +93,7 @@ class Watched:
         return lambda: model.close_batch()
 
     def few(self) -> None:
-        self.model.learn_arrays(X[:FEW], Y[:FEW], subjects=SUBJECTS[:FEW])
+        self.model.learn_encoded(X[:FEW], Y[:FEW], subjects=SUBJECTS[:FEW])
 
     def one(self, i: int) -> None:
         self.model.learn_one({"a": X[i, 0], "b": X[i, 1]}, bool(Y[i]), subject=SUBJECTS[i])
@@ -108,7 +108,7 @@ class Watched:
         model.__getstate__()
         for i in range(3):
             self.one(i)
-        taken = model.learn_arrays(X, Y, subjects=SUBJECTS)
+        taken = model.learn_encoded(X, Y, subjects=SUBJECTS)
         self.fault(model.n_seen < before + (PEOPLE if taken is None else int(taken.sum())), "counts were lost")
         model.close_batch()
         self.fault(not model.at_boundary, "no boundary after close_batch")
@@ -396,7 +396,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
     def learner(records: int) -> Any:
         bounds = {"features": {"a": (0.0, 1000.0), "b": (0.0, 1000.0)}, "target": (0.0, 1000.0)}
         model = UserLevelLDPRegressor(budget="eps=8", items_per_user=1, seed=3, **bounds)
-        model.learn_arrays(raw[:records], target[:records])
+        model.learn_encoded(raw[:records], target[:records])
         return model
 
     def points(model: Any) -> list[float]:
@@ -406,7 +406,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
     units = whole.learner.units.columns
     for records in range(len(raw)):
         before = points(whole)
-        whole.learn_arrays(raw[records : records + 1], target[records : records + 1])
+        whole.learn_encoded(raw[records : records + 1], target[records : records + 1])
         if (whole.learner.units.columns != units).any():
             break
     assert not np.allclose(before, points(whole), rtol=1e-6)
@@ -414,7 +414,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
 
     def prepared() -> tuple[Any, Callable[[], Any]]:
         model = learner(records)
-        return model, lambda: model.learn_arrays(raw[last], target[last])
+        return model, lambda: model.learn_encoded(raw[last], target[last])
 
     for after in range(0, lines_of(prepared()[1]), 20):
         model, call = prepared()
@@ -426,8 +426,8 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
 def loads(kind: type[Watched]) -> tuple[Any, Any]:
     """Two estimators at a boundary: one to load into, and one whose state is loaded."""
     mine, other = kind().model, kind().model
-    mine.learn_arrays(X[:FEW], Y[:FEW], subjects=SUBJECTS[:FEW])
-    other.learn_arrays(X, Y, subjects=SUBJECTS)
+    mine.learn_encoded(X[:FEW], Y[:FEW], subjects=SUBJECTS[:FEW])
+    other.learn_encoded(X, Y, subjects=SUBJECTS)
     for model in (mine, other):
         model.close_batch()
     return mine, other

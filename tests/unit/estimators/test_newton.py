@@ -171,12 +171,12 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
     whole, single, frames, chunks = (make(seed=3, batch_size=size) for _ in range(4))
     X, y = stream(whole, n)
     labels = y.tolist() if not hasattr(whole, "labels") else [bool(v) for v in y]
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for row, target in zip(X.tolist(), labels, strict=True):
         single.learn_one(dict(zip(NAMES, row, strict=True)), target)
     cuts = [0, *np.sort(np.random.default_rng(1).integers(0, n, 20)).tolist(), n]
     for low, high in pairwise(cuts):
-        chunks.learn_arrays(X[low:high], y[low:high])
+        chunks.learn_encoded(X[low:high], y[low:high])
         frames.learn_many(pd.DataFrame(X[low:high], columns=NAMES), pd.Series(labels[low:high], dtype=object))
     for other in (single, frames, chunks):
         assert np.array_equal(numbers(other), numbers(whole))
@@ -211,7 +211,7 @@ def test_how_far_a_boundary_is_by_brute_force(make: Callable[..., Any], size: in
         assert model.at_boundary == (at in boundaries)
         if not model.at_boundary:
             assert model.to_boundary == min(b - at for b in boundaries if b > at)
-        model.learn_arrays(X[at : at + many], y[at : at + many])
+        model.learn_encoded(X[at : at + many], y[at : at + many])
         at += many
 
 
@@ -219,7 +219,7 @@ def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> Non
     for make in MODELS.values():
         model = make(seed=1)
         X, y = stream(model, 25)
-        model.learn_arrays(X[:20], y[:20])
+        model.learn_encoded(X[:20], y[:20])
         with pytest.raises(NotAtBoundaryError):
             model.state_dict()
         model.close_batch()
@@ -244,9 +244,9 @@ def test_there_is_no_plan() -> None:
 def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
     model = make(batch_size=50)
     X, y = stream(model, 180)
-    model.learn_arrays(X[:150], y[:150])
+    model.learn_encoded(X[:150], y[:150])
     before = model.state_dict()
-    model.learn_arrays(X[150:], y[150:])
+    model.learn_encoded(X[150:], y[150:])
     sums = held(model).copy()
     for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert not held(other).any()
@@ -255,7 +255,7 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
         assert np.array_equal(state.pop("state"), before["state"])
         assert state.items() <= before.items()
         assert other.learner.rng is not model.learner.rng
-        other.learn_arrays(X[150:], y[150:])
+        other.learn_encoded(X[150:], y[150:])
         assert (other.n_seen, other.learner.open.taken) == (180, 30)
         assert (model.n_seen, model.learner.open.taken) == (180, 30)
         assert np.array_equal(held(model), sums)
@@ -277,10 +277,10 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
 )
 def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], change: Any) -> None:
     model = make(batch_size=50, seed=1)
-    model.learn_arrays(*stream(model, 120))
+    model.learn_encoded(*stream(model, 120))
     before = model.learner.batch_steps.state.copy(), held(model).copy()
     donor = make(batch_size=50, seed=1)
-    donor.learn_arrays(*stream(donor, 100))
+    donor.learn_encoded(*stream(donor, 100))
     good = donor.state_dict()
     with pytest.raises(ConfigError):
         model.load_state_dict(good | change)
@@ -315,7 +315,7 @@ def test_states_of_other_methods_sizes_and_domains_are_refused(make: Callable[..
 def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
     parts = [make(seed=s, batch_size=500) for s in range(3)]
     for seed, (part, n) in enumerate(zip(parts, (2000, 4010, 10), strict=True)):
-        part.learn_arrays(*stream(part, n, seed))
+        part.learn_encoded(*stream(part, n, seed))
     together = parts[0].merged(*parts[1:])
     assert (together.n_seen, together.at_boundary, together.learner.batch_steps.place) == (6000, True, (0, 0, 6000))
     found = [averages(part.learner.batch_steps) for part in parts]
@@ -325,7 +325,7 @@ def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
     for name in ("point", "gradient", "curvature"):
         expected = np.average([getattr(part, name) for part in found], axis=0, weights=weights)
         np.testing.assert_allclose(getattr(whole, name), expected, err_msg=name)
-    together.learn_arrays(*stream(together, 500))
+    together.learn_encoded(*stream(together, 500))
     make(batch_size=500).load_state_dict(together.state_dict())
     with pytest.raises(ConfigError, match="merged"):
         parts[0].merged(make(batch_size=501))
@@ -346,7 +346,7 @@ def test_a_domain_is_kept_and_said() -> None:
         model = PanPrivateClassifier(features=NAMES, domain=domain, budget="mu=2")
         X, y = stream(model, 5000)
         for low in range(0, 5000, 250):
-            model.learn_arrays(X[low : low + 250], y[low : low + 250])
+            model.learn_encoded(X[low : low + 250], y[low : low + 250])
             assert model.theta == pytest.approx(domain.project(model.theta), abs=1e-12)
         assert f"theta is kept in {domain}; the coefficients lie on the border of their domain" in model.statement()
 
@@ -357,10 +357,10 @@ def test_a_planned_walk_that_ends_on_the_border_says_so() -> None:
     model = PanPrivateRegressor(features=NAMES, method="ac-sa", mechanism="none")
     X, y = stream(model, 20_000)
     assert "border" not in model.statement()
-    model.learn_arrays(X, 100 * y)
+    model.learn_encoded(X, 100 * y)
     assert "the coefficients lie on the border of their domain" in model.statement()
     roomy = PanPrivateClassifier(features=NAMES, method="ac-sa", mechanism="none", domain=L2Ball(50.0))
-    roomy.learn_arrays(*stream(roomy, 5000))
+    roomy.learn_encoded(*stream(roomy, 5000))
     assert "border" not in roomy.statement()
 
 
@@ -369,7 +369,7 @@ def test_the_scale_of_targets_does_not_matter_to_newton() -> None:
     for factor in (1e-2, 1.0, 1e3):
         model = PanPrivateRegressor(Huber(sigma_min=1e-4), features=NAMES, seed=2)
         X, y = stream(model, 60_000)
-        model.learn_arrays(X, factor * y)
+        model.learn_encoded(X, factor * y)
         np.testing.assert_allclose(model.theta[:3], factor * np.array([1.0, -2.0, 0.5]), atol=0.3 * factor)
 
 
@@ -478,8 +478,8 @@ def test_bounds_a_hundred_times_too_wide_do_no_harm(kind: Any) -> None:
         errors = []
         for bounds in ((-2000.0, 4000.0), (-90_000.0, 110_000.0)):
             model = kind(features=["a", "b"], target=bounds, budget="eps=2,delta=1e-6", seed=seed)
-            model.learn_arrays(X, y)
+            model.learn_encoded(X, y)
             model.close_batch()
-            errors.append(float(np.mean(np.abs(y - model.predict_arrays(X)))))
+            errors.append(float(np.mean(np.abs(y - model.predict_encoded(X)))))
         assert errors[0] < 200
         assert errors[1] < 1.5 * errors[0]

@@ -56,9 +56,9 @@ def test_the_window_closes_all_users_and_one_who_comes_back_reports_again(monkey
     sizes = sizes_of_reports(monkeypatch)
     X, y, _ = data(1, 12)
     learner = model(items_per_user=4, window=6)
-    learner.learn_arrays(X[:5], y[:5], subjects=list("abaab"))
+    learner.learn_encoded(X[:5], y[:5], subjects=list("abaab"))
     assert (sizes, learner.to_boundary, learner.at_boundary) == ([], 1, False)
-    learner.learn_arrays(X[5:], y[5:], subjects=list("c" + "abcaaa"))
+    learner.learn_encoded(X[5:], y[5:], subjects=list("c" + "abcaaa"))
     assert sizes == [3, 2, 1, 4, 1, 1]
     assert (learner.n_users, learner.to_boundary, learner.at_boundary) == (6, 0, True)
 
@@ -69,7 +69,7 @@ def test_a_marker_and_time_close_users_too(monkeypatch: pytest.MonkeyPatch) -> N
     now = [100.0]
     learner.learner.people.clock = lambda: now[0]
     X, y, _ = data(1, 8)
-    learner.learn_arrays(X[:3], y[:3], subjects=list("aab"))
+    learner.learn_encoded(X[:3], y[:3], subjects=list("aab"))
     learner.close_user("a")
     learner.close_user("nobody")
     assert (sizes, learner.at_boundary) == ([2], False)
@@ -85,7 +85,7 @@ def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.Mon
     sizes = sizes_of_reports(monkeypatch)
     X, y, _ = data(1, 5)
     learner = model(items_per_user=4)
-    learner.learn_arrays(X, y, subjects=["a", None, "a", None, None])
+    learner.learn_encoded(X, y, subjects=["a", None, "a", None, None])
     assert (sizes, learner.n_users) == ([1, 1, 1], 3)
     learner.learn_one(row(X[0]), True)
     assert (sizes, learner.n_users, learner.at_boundary) == ([1] * 4, 4, False)
@@ -112,7 +112,7 @@ def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int
             masks = []
             if whole:
                 for part in (slice(0, 250), slice(250, 251), slice(251, 600)):
-                    mask = learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+                    mask = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
                     masks.append(np.ones(len(X[part]), dtype=bool) if mask is None else mask)
             else:
                 for x, t, who in zip(X, y, subjects, strict=True):
@@ -136,7 +136,7 @@ def test_the_ledger_counts_reports_and_not_records() -> None:
     X, y, _ = data(1, 40)
     with Ledger("eps=2,delta=1e-5") as ledger:
         learner = model(items_per_user=4, ledger=ledger)
-        learned = learner.learn_arrays(X, y, subjects=["a"] * 20 + ["b"] * 6 + ["a"] * 14)
+        learned = learner.learn_encoded(X, y, subjects=["a"] * 20 + ["b"] * 6 + ["a"] * 14)
         assert learned is not None
         assert np.flatnonzero(learned).tolist() == [*range(8), *range(20, 26)]
         assert (learner.n_users, learner.n_seen, learner.n_refused) == (3, 14, 26)
@@ -159,10 +159,10 @@ def test_nothing_is_taken_where_the_ledger_raises() -> None:
     with Silent("eps=2,delta=1e-5") as ledger:
         learner = model(items_per_user=3, window=10, ledger=ledger)
         with pytest.raises(StoreError):
-            learner.learn_arrays(X, y, subjects=["a", "b"] * 25)
+            learner.learn_encoded(X, y, subjects=["a", "b"] * 25)
         assert (learner.n_seen, learner.n_users, learner.guarantee.budgets) == (0, 0, ())
         ledger.broken = False
-        learner.learn_arrays(X, y, subjects=["a", "b"] * 25)
+        learner.learn_encoded(X, y, subjects=["a", "b"] * 25)
         assert (learner.n_seen, learner.n_refused) == (10, 40)
 
 
@@ -172,7 +172,7 @@ def test_room_is_kept_for_open_users_only() -> None:
     learner = model(items_per_user=3, window=2**31)
     for begin in range(0, 9000, 30):
         part = slice(begin, begin + 30)
-        learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+        learner.learn_encoded(X[part], y[part], subjects=subjects[part])
         assert learner.at_boundary
     assert len(learner.learner.people.rows) == 30
     assert learner.n_users == 3000
@@ -182,10 +182,10 @@ def test_boundaries_are_ends_of_windows() -> None:
     learner = model(items_per_user=100, window=10)
     X, y, _ = data(1, 35)
     assert [learner.boundary_within(n) for n in (5, 10, 19, 35)] == [5, 10, 10, 30]
-    learner.learn_arrays(X[:4], y[:4], subjects=["a"] * 4)
+    learner.learn_encoded(X[:4], y[:4], subjects=["a"] * 4)
     assert learner.to_boundary == 6
     assert [learner.boundary_within(n) for n in (5, 6, 20, 26)] == [5, 6, 16, 26]
-    learner.learn_arrays(X[:26], y[:26], subjects=["a"] * 26)
+    learner.learn_encoded(X[:26], y[:26], subjects=["a"] * 26)
     assert learner.at_boundary
 
 
@@ -196,7 +196,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
     X, y, _ = data(1, 6)
     X[1] = float(SECRET)
     learner = model(items_per_user=3, window=20, batch_size=50)
-    learner.learn_arrays(X, y, subjects=list("abcaaa"))  # a has reported, and is open again with b and c
+    learner.learn_encoded(X, y, subjects=list("abcaaa"))  # a has reported, and is open again with b and c
     assert (learner.n_users, learner.n_seen, learner.at_boundary) == (1, 6, False)
     with pytest.raises(NotAtBoundaryError) as caught:
         learner.state_dict()
@@ -207,7 +207,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         assert (made.n_seen, made.n_users, made.at_boundary) == (3, 1, True)
         assert needle not in pickle.dumps(made)
         made.state_dict()
-        made.learn_arrays(X, y, subjects=list("abcaaa"))
+        made.learn_encoded(X, y, subjects=list("abcaaa"))
     assert needle not in pickle.dumps(learner)
     learner.close_batch()
     assert not learner.learner.people.rows.any()
@@ -219,7 +219,7 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
     sizes = sizes_of_reports(monkeypatch)
     X, y, _ = data(1, 20)
     learner = model(items_per_user=10, window=20)
-    learner.learn_arrays(X[:4], y[:4], subjects=list("abab"))
+    learner.learn_encoded(X[:4], y[:4], subjects=list("abab"))
 
     class Interrupting(list):  # type: ignore[type-arg]
         def __iter__(self) -> Iterator[Any]:
@@ -230,7 +230,7 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         people.take(X[4:8], y[4:8], Interrupting([b"a", b"b"] * 2), None)
     assert people.at == 8
-    learner.learn_arrays(X[8:], y[8:], subjects=list("ab" * 6))
+    learner.learn_encoded(X[8:], y[8:], subjects=list("ab" * 6))
     assert sizes == [9, 8]
     assert (learner.at_boundary, people.held) == (True, 0)
 
@@ -239,14 +239,14 @@ def test_a_state_goes_on_within_a_batch_and_bit_for_bit() -> None:
     X, y, subjects = data(300, 3)
     whole, first = (model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6) for _ in range(2))
     for learner in (whole, first):
-        learner.learn_arrays(X[:450], y[:450], subjects=subjects[:450])
+        learner.learn_encoded(X[:450], y[:450], subjects=subjects[:450])
     state = first.state_dict()
     assert (state["answered"], state["n_users"]) == (150 % 70, 150)
     second = model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6)
     second.load_state_dict(state)
     whole.learner.rng, second.learner.rng = SeededEntropy(9), SeededEntropy(9)
     for learner in (whole, second):
-        learner.learn_arrays(X[450:], y[450:], subjects=subjects[450:])
+        learner.learn_encoded(X[450:], y[450:], subjects=subjects[450:])
     for name, value in whole.state_dict().items():
         np.testing.assert_array_equal(value, second.state_dict()[name], err_msg=name)
     assert whole.statement() == second.statement()
@@ -270,7 +270,7 @@ def test_a_state_goes_on_within_a_batch_and_bit_for_bit() -> None:
 def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any]) -> None:
     X, y, subjects = data(100, 3)
     learner = model(items_per_user=3, batch_size=70)
-    learner.learn_arrays(X, y, subjects=subjects)
+    learner.learn_encoded(X, y, subjects=subjects)
     before = learner.state_dict()
     state = {k: v for k, v in (before | {"n_seen": 7} | change).items() if v is not None}
     empty = UserLevelLDPClassifier(items_per_user=3, batch_size=70)
@@ -287,8 +287,8 @@ def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any]) -> No
 def test_merged_averages_by_records() -> None:
     X, y, subjects = data(200, 2)
     parts = [model(items_per_user=2, batch_size=20, horizon=200) for _ in range(2)]
-    parts[0].learn_arrays(X[:100], y[:100], subjects=subjects[:100])
-    parts[1].learn_arrays(X[100:], y[100:], subjects=subjects[100:])
+    parts[0].learn_encoded(X[:100], y[:100], subjects=subjects[:100])
+    parts[1].learn_encoded(X[100:], y[100:], subjects=subjects[100:])
     parts[1].learn_one(row(X[0]), True, subject="open")
     together = parts[0].merged(parts[1])
     np.testing.assert_allclose(together.theta, parts[0].theta / 4 + parts[1].theta * 3 / 4)

@@ -136,13 +136,13 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
     walk = model.learner.batch_steps.sequence
     plans = [model.learner.batch_steps.plan_of(epoch) for epoch in range(3)]
     theta, ag, at = naive(model, X, y, plans)
-    model.learn_arrays(X[:at], y[:at])
+    model.learn_encoded(X[:at], y[:at])
     assert model.at_boundary
     if walk.step:  # else a phase has just begun, where theta is ag
         assert walk.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
     assert walk.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
     assert np.array_equal(model.prediction.estimate(), walk.points[1])
-    model.learn_arrays(X[at:], y[at:])
+    model.learn_encoded(X[at:], y[at:])
     assert not model.at_boundary or at == n
     assert np.array_equal(model.prediction.estimate(), walk.points[1])
     assert model.prediction.estimate() == pytest.approx(ag, rel=1e-6, abs=1e-7)
@@ -169,25 +169,25 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     X, y = stream(model, 700)
     steps = []
     for low in range(0, 700, 10):
-        model.learn_arrays(X[low : low + 10], y[low : low + 10])
+        model.learn_encoded(X[low : low + 10], y[low : low + 10])
         steps.append((model.learner.batch_steps.epoch, model.learner.batch_steps.sequence.step))
     assert steps[8:11] == [(0, 9), (1, 0), (1, 1)]
     assert [steps.index((epoch, 0)) + 1 for epoch in (1, 2, 3)] == [10, 30, 70]
     assert model.n_seen == 700
     unknown = regressor(batch_size=FIRST_EPOCH)
-    unknown.learn_arrays(*stream(unknown, 3 * FIRST_EPOCH))
+    unknown.learn_encoded(*stream(unknown, 3 * FIRST_EPOCH))
     assert unknown.state_dict()["place"] == [2, 0, 0]
 
 
 @pytest.mark.parametrize(
     ("make", "score", "least"),
     [
-        ("huber", lambda m, X, y: 1 - np.mean((m.predict_arrays(X) - y) ** 2) / np.var(y), 0.8),
-        ("quantile mu", lambda m, X, y: 1 - np.mean(np.abs(m.predict_arrays(X) - y)) / np.mean(np.abs(y)), 0.5),
-        ("squared", lambda m, X, y: 1 - np.mean((m.predict_arrays(X) - y) ** 2) / np.var(y), 0.6),
-        ("logistic", lambda m, X, y: np.mean(m.predict_arrays(X) == y), 0.9),
-        ("hinge", lambda m, X, y: np.mean(m.predict_arrays(X) == y), 0.9),
-        ("classes", lambda m, X, y: np.mean(m.predict_arrays(X) == y), 0.5),
+        ("huber", lambda m, X, y: 1 - np.mean((m.predict_encoded(X) - y) ** 2) / np.var(y), 0.8),
+        ("quantile mu", lambda m, X, y: 1 - np.mean(np.abs(m.predict_encoded(X) - y)) / np.mean(np.abs(y)), 0.5),
+        ("squared", lambda m, X, y: 1 - np.mean((m.predict_encoded(X) - y) ** 2) / np.var(y), 0.6),
+        ("logistic", lambda m, X, y: np.mean(m.predict_encoded(X) == y), 0.9),
+        ("hinge", lambda m, X, y: np.mean(m.predict_encoded(X) == y), 0.9),
+        ("classes", lambda m, X, y: np.mean(m.predict_encoded(X) == y), 0.5),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -195,7 +195,7 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
     """Share of variance (or of absolute error) explained, or accuracy; a constant prediction has 0, 1/2 or 1/4."""
     model = MODELS[make](seed=5)
     X, y = stream(model, 60_000)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert score(model, *stream(model, 5000, seed=9)) > least
 
 
@@ -268,14 +268,14 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
     monkeypatch.setattr(model.learner.batch_steps.sequence, "move", moved)
     X, y = stream(model, 3)
     for i in range(2):
-        model.learn_arrays(X[i : i + 1], y[i : i + 1])
-        plain.learn_arrays(X[i : i + 1], y[i : i + 1])
+        model.learn_encoded(X[i : i + 1], y[i : i + 1])
+        plain.learn_encoded(X[i : i + 1], y[i : i + 1])
         assert len(drawn) == 1
     assert np.array_equal(model.learner.total, drawn[0] + plain.learner.total)
     seen = plain.learner.total.copy()
-    plain.learn_arrays(X[2:], y[2:])
+    plain.learn_encoded(X[2:], y[2:])
     last = plain.learner.problem.loss.gradient(np.array([0, 0, 0, 0, 1.0]), np.append(X[2], 1.0), y[2])
-    model.learn_arrays(X[2:], y[2:])
+    model.learn_encoded(X[2:], y[2:])
     assert len(drawn) == 2
     sums = drawn[0] + drawn[1] + seen + np.rint(last * model.learner.sum.cells)
     assert gradients[0] == pytest.approx(sums / model.learner.sum.cells / 3, abs=2 / model.learner.sum.cells)
@@ -297,7 +297,7 @@ def test_no_generator_and_no_noise_is_kept() -> None:
 
     model.learner.rng.draw = drawn  # type: ignore[method-assign]
     X, y = stream(model, 12)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert len(words) == 5  # two whole batches, and the beginning of a third
     assert not any(w.any() for w in words)
 
@@ -392,7 +392,7 @@ def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
     behind = copy.deepcopy(model)
     boundaries = [0]
     for i in range(n):
-        behind.learn_arrays(X[i : i + 1], y[i : i + 1])
+        behind.learn_encoded(X[i : i + 1], y[i : i + 1])
         if behind.at_boundary:
             boundaries.append(i + 1)
     at = 0
@@ -407,7 +407,7 @@ def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
         elif following := [b - at for b in boundaries if b > at]:
             assert model.to_boundary == following[0]
         step = ahead if rng.random() < 0.7 else size
-        model.learn_arrays(X[at : at + step], y[at : at + step])
+        model.learn_encoded(X[at : at + step], y[at : at + step])
         at += step
     assert np.array_equal(model.learner.batch_steps.sequence.points, behind.learner.batch_steps.sequence.points)
 
@@ -416,7 +416,7 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
     model = classifier(horizon=100, batch_size=10)
     for size, expected in ((9, 9), (10, 10), (19, 10), (99, 90), (100, 100), (10_000, 100)):
         assert model.boundary_within(size) == expected
-    model.learn_arrays(*stream(model, 95))
+    model.learn_encoded(*stream(model, 95))
     assert model.to_boundary == 5
     for size, expected in ((0, 0), (4, 4), (5, 5), (10_000, 5)):
         assert model.boundary_within(size) == expected
@@ -429,7 +429,7 @@ def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
     model.learner._begin_phase()
     for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
         assert model.boundary_within(size) == expected
-    model.learn_arrays(*stream(model, 23))
+    model.learn_encoded(*stream(model, 23))
     for size, expected in ((6, 6), (7, 7), (10, 7), (11, 11), (1000, 27)):
         assert model.boundary_within(size) == expected
 
@@ -439,13 +439,13 @@ def test_a_state_leaves_at_boundaries_only() -> None:
     X, y = stream(model, 9)
     model.state_dict()
     for i in range(8):
-        model.learn_arrays(X[i : i + 1], y[i : i + 1])
+        model.learn_encoded(X[i : i + 1], y[i : i + 1])
         if (i + 1) % 4:
             with pytest.raises(NotAtBoundaryError, match=f"{(i + 1) % 4} records.*the {3 - i % 4} that are missing"):
                 model.state_dict()
         else:
             assert model.state_dict()["n_seen"] == i + 1
-    model.learn_arrays(X[8:], y[8:])
+    model.learn_encoded(X[8:], y[8:])
     assert not model.at_boundary
     model.close_batch()
     assert model.at_boundary
@@ -461,7 +461,7 @@ def test_before_features_are_known() -> None:
             act()
     assert model.weights == {}
     assert model.predict_one({"a": 1.0}) == 0.0
-    pickle.loads(pickle.dumps(model)).learn_arrays(np.zeros((1, 2)), np.zeros(1))
+    pickle.loads(pickle.dumps(model)).learn_encoded(np.zeros((1, 2)), np.zeros(1))
 
 
 @pytest.mark.parametrize("taken", [1, 5, 9])
@@ -472,7 +472,7 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     walk = model.learner.batch_steps.sequence
     model.close_batch()
     assert (walk.step, model.n_seen) == (0, 0)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     start, total = walk.points[0].copy(), model.learner.total.copy()
     model.close_batch()
     moved = model.learner.region.project(start - total / model.learner.sum.cells / 10 / model.phase.modulus)
@@ -481,7 +481,7 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     model.close_batch()
     assert walk.step == 1
     noisy = regressor(batch_size=10, seed=2)
-    noisy.learn_arrays(X, y)
+    noisy.learn_encoded(X, y)
     draws: list[int] = []
     noisy.learner.sum.noise = lambda rng: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
     noisy.close_batch()
@@ -495,7 +495,7 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     """Nor noise, searched by the bytes of the numbers; bytes that may be there are found, so the search can fail."""
     model = regressor(batch_size=10)
     X, y = stream(model, 17)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.learn_one(dict(zip(NAMES, X[0].tolist(), strict=True)), float(y[0]))
     held = model.learner.total.tobytes()
     written = pickle.dumps(model)
@@ -549,12 +549,12 @@ NEAR = np.full((2, 5), 1.0)
 )
 def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str, Any], match: str) -> None:
     donor = regressor(batch_size=10)
-    donor.learn_arrays(*stream(donor, 20))
+    donor.learn_encoded(*stream(donor, 20))
     changed = donor.state_dict() | change
     state = {key: value for key, value in changed.items() if value is not None or key not in change}
     model = regressor(batch_size=10, seed=1)
     X, y = stream(model, 13)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     before = (model.learner.batch_steps.sequence.points.copy(), model.learner.total.copy())
     with pytest.raises((ConfigError, BudgetError), match=match):
         model.load_state_dict(state)
@@ -597,7 +597,7 @@ def test_equal_plans_are_equal_however_they_are_written() -> None:
 def test_merged_is_the_average_of_the_boundaries() -> None:
     parts = [regressor(batch_size=10, horizon=100) for _ in range(3)]
     for part, n in zip(parts, (45, 100, 7), strict=True):
-        part.learn_arrays(*stream(part, n, seed=n))
+        part.learn_encoded(*stream(part, n, seed=n))
     together = parts[0].merged(*parts[1:])
     assert together.theta == pytest.approx(parts[0].theta * 40 / 140 + parts[1].theta * 100 / 140)
     assert together.n_seen == 140
@@ -606,7 +606,7 @@ def test_merged_is_the_average_of_the_boundaries() -> None:
     assert [part.n_seen for part in parts] == [45, 100, 7]
     assert together.guarantee.private
     assert together.guarantee.budgets == (ApproxDP(1, 1e-6),)
-    together.learn_arrays(*stream(together, 10))
+    together.learn_encoded(*stream(together, 10))
     regressor(batch_size=10, horizon=100).load_state_dict(together.state_dict())
     empty = regressor().merged(regressor())
     assert np.array_equal(empty.theta, regressor().theta)
@@ -650,7 +650,7 @@ def test_a_column_of_budgets() -> None:
     X, y = stream(model, n)
     budgets = rng.choice([0.3, 0.999, 1.0, 2.0, np.nan], n)
     subjects = [f"p{p}" for p in np.arange(n) % 80]  # no subject twice within a batch
-    mask = model.learn_arrays(X, y, budgets, subjects)
+    mask = model.learn_encoded(X, y, budgets, subjects)
     spent: dict[str, int] = {}
     expected = []
     for budget, subject in zip(budgets, subjects, strict=True):
@@ -663,7 +663,7 @@ def test_a_column_of_budgets() -> None:
     assert model.n_refused == n - model.n_seen
     assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items())
     plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
-    plain.learn_arrays(X[mask], y[mask])
+    plain.learn_encoded(X[mask], y[mask])
     assert np.array_equal(plain.learner.batch_steps.sequence.points, model.learner.batch_steps.sequence.points)
     assert np.array_equal(plain.learner.total, model.learner.total)
 
@@ -671,10 +671,10 @@ def test_a_column_of_budgets() -> None:
 def test_budgets_that_all_allow_enough_change_nothing() -> None:
     one, other = (regressor(batch_size=10, seed=1) for _ in range(2))
     X, y = stream(one, 25)
-    assert one.learn_arrays(X, y, np.linspace(1, 5, 25)) is None
-    assert other.learn_arrays(X, y) is None
+    assert one.learn_encoded(X, y, np.linspace(1, 5, 25)) is None
+    assert other.learn_encoded(X, y) is None
     assert np.array_equal(one.learner.batch_steps.sequence.points, other.learner.batch_steps.sequence.points)
-    none = one.learn_arrays(X, y, np.full(25, 0.5))
+    none = one.learn_encoded(X, y, np.full(25, 0.5))
     assert none is not None
     assert not none.any()
     assert (one.n_seen, one.n_refused) == (25, 25)
@@ -692,7 +692,7 @@ def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
         assert (one.n_seen, one.n_refused, ledger.spent("ann").records) == (1, 5, 1)
         rows = np.ones((9, 3))
         people = ["bob", "ann", "bob", "dan", "eve", "ann", "ann", "cid", subject]
-        mask = many.learn_arrays(rows, np.ones(9), subjects=people)
+        mask = many.learn_encoded(rows, np.ones(9), subjects=people)
         assert mask is not None
         # bob, ann, dan and eve: the batch is full, and the next one begins with ann
         assert mask.tolist() == [True, True, False, True, True, True, False, True, False]
@@ -701,7 +701,7 @@ def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
         many.learn_one(x, 1.0, subject=subject)
         assert (many.n_seen, ledger.spent("ann").records) == (7, 4)
     nobody_counts = regressor(batch_size=4)
-    nobody_counts.learn_arrays(np.ones((3, 3)), np.ones(3), subjects=["ann"] * 3)
+    nobody_counts.learn_encoded(np.ones((3, 3)), np.ones(3), subjects=["ann"] * 3)
     assert nobody_counts.n_seen == 3
 
 
@@ -724,7 +724,7 @@ def test_threads_share_one_and_each_record_counts_once() -> None:
 def test_the_statement_names_trust_budget_and_limits() -> None:
     model = regressor(ledger=Ledger("eps=3,delta=1e-5"), batch_size=5)
     assert "Nothing has been learned" in model.statement()
-    model.learn_arrays(*stream(model, 7), subjects=range(7))
+    model.learn_encoded(*stream(model, 7), subjects=range(7))
     said = " ".join(model.statement().split())
     for part in (
         "after 7 records learned",
@@ -789,7 +789,7 @@ def test_settings_at_their_limits_work() -> None:
         {"budget": ApproxDP(2.0**-20, 1e-12)},
     ):
         model = regressor(seed=1, **options)
-        model.learn_arrays(*stream(model, 40))
+        model.learn_encoded(*stream(model, 40))
         model.close_batch()
         assert np.isfinite(model.theta).all()
         other = regressor(seed=1, **options)
@@ -801,12 +801,12 @@ def test_theta_stays_in_the_domain() -> None:
     for domain in (L2Ball(0.7), Box(-0.2, 0.4), Box(0.5, 0.6)):
         model = classifier(domain=domain, batch_size=1, budget="mu=0.1")
         for _ in range(50):
-            model.learn_arrays(*stream(model, 1))
+            model.learn_encoded(*stream(model, 1))
             for theta in model.learner.batch_steps.sequence.points:
                 assert theta == pytest.approx(domain.project(theta), abs=1e-12)
     huber = regressor(domain=L2Ball(0.7), batch_size=1, budget="mu=0.1")
     for _ in range(50):
-        huber.learn_arrays(*stream(huber, 1))
+        huber.learn_encoded(*stream(huber, 1))
         assert 0.1 <= huber.theta[-1] <= 0.7
         assert np.linalg.norm(huber.theta[:-1]) <= 0.7 + 1e-12
 
@@ -851,7 +851,7 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
 
 @pytest.mark.slow
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
-    """4,000 batches through `learn_arrays`. Seeded.
+    """4,000 batches through `learn_encoded`. Seeded.
 
     An intruder before the record subtracts Z_a and the other records from the saved state; one after it sees the sum;
     without a break-in both noises protect the record.
@@ -866,9 +866,9 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     for which, record in enumerate(RECORDS):
         for i in range(4_000):
             walk.points[:], walk.step, model.learner.middle = start, 0, start[0]
-            model.learn_arrays(*OTHERS)
+            model.learn_encoded(*OTHERS)
             before[which, i] = model.learner.total / cells
-            model.learn_arrays(*record)
+            model.learn_encoded(*record)
             after[which, i] = sums.pop() / cells
             # theta moved by G / M, and G is divided by the batch size
             saved[which, i] = (start[0] - walk.points[0]) * modulus * 3

@@ -36,7 +36,7 @@ KINDS: dict[str, Any] = {
 def learn(model: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (800, 2))
-    model.learn_arrays(X, X @ [1.0, -0.5])
+    model.learn_encoded(X, X @ [1.0, -0.5])
     model.close_batch()
 
 
@@ -47,7 +47,7 @@ def check(model: Any) -> float:
     expected = weights["a"] * x["a"] + weights["b"] * x["b"] + weights["(intercept)"]
     assert model.predict_one(x) == pytest.approx(expected, rel=1e-9, abs=1e-9)
     assert model.predict_many(np.array([[0.5, 4.0]]))[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    assert model.predict_arrays(columns)[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert model.predict_encoded(columns)[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
     return float(expected)
 
 

@@ -28,7 +28,7 @@ def stream(n: int, sign: float = 1.0, seed: int = 2) -> tuple[np.ndarray, np.nda
 
 def learned(n: int = 40_000, **options: Any) -> Any:
     found = model(**options)
-    found.learn_arrays(*stream(n))
+    found.learn_encoded(*stream(n))
     return found
 
 
@@ -37,7 +37,7 @@ def test_a_flip_is_noticed_within_the_batch(budget: str) -> None:
     """Within 4,000 records, of which a batch has up to 10,000."""
     found = learned(budget=budget)
     assert found.n_changes == 0
-    found.learn_arrays(*stream(4_000, -1.0, 3))
+    found.learn_encoded(*stream(4_000, -1.0, 3))
     assert found.n_changes > 0
     assert 40_000 < found.last_change < 44_000
     assert np.sum((found.theta[:3] + THETA) ** 2) < 0.3
@@ -47,7 +47,7 @@ def test_classes_that_flip_are_noticed_within_the_batch() -> None:
     found = model(PanPrivateClassifier, budget="mu=1")
     for sign, n, seed in ((4.0, 40_000, 2), (-4.0, 6_000, 3)):
         X, y = stream(n, sign, seed)
-        found.learn_arrays(X, (y > 0).astype(float))
+        found.learn_encoded(X, (y > 0).astype(float))
     assert found.n_changes > 0
     assert 40_000 < found.last_change < 46_000
 
@@ -56,7 +56,7 @@ def test_record_by_record_it_is_the_same() -> None:
     """Across an alarm: with compiled records, whose loop stops at the end of a probe."""
     found, single = learned(), learned()
     X, y = stream(3_000, -1.0, 3)
-    found.learn_arrays(X, y)
+    found.learn_encoded(X, y)
     for x, target in zip(X.tolist(), y.tolist(), strict=True):
         single.learn_one(dict(zip(NAMES, x, strict=True)), target)
     assert found.n_changes > 0
@@ -68,14 +68,14 @@ def test_a_copy_within_a_probe_is_that_of_the_last_boundary() -> None:
     found = learned()
     found.close_batch()
     before = found.state_dict()
-    found.learn_arrays(*stream(700, seed=4))
+    found.learn_encoded(*stream(700, seed=4))
     assert found.learner.probes.end < found.learner.batch
     for other in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
         assert other.learner.probes is None
         after = other.state_dict()
         np.testing.assert_array_equal(after["state"], before["state"])
         assert after["place"] == before["place"]
-        other.learn_arrays(*stream(700, seed=4))
+        other.learn_encoded(*stream(700, seed=4))
     found.close_batch()  # within a probe
     assert found.learner.probes is None
     assert found.state_dict()["place"][2] == before["place"][2] + 700
@@ -86,7 +86,7 @@ def test_the_end_of_a_probe_that_is_interrupted_releases_nothing_more_of_its_bat
 ) -> None:
     found = learned()
     found.close_batch()
-    found.learn_arrays(*stream(10, seed=4))
+    found.learn_encoded(*stream(10, seed=4))
     place, end = found.learner.batch_steps.place, found.learner.probes.end
 
     def interrupted(*_: Any) -> None:
@@ -95,8 +95,8 @@ def test_the_end_of_a_probe_that_is_interrupted_releases_nothing_more_of_its_bat
     with monkeypatch.context() as patch:
         patch.setattr(pan, "grid_noise", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            found.learn_arrays(*stream(end - 10, seed=5))
-    found.learn_arrays(*stream(10, seed=6))
+            found.learn_encoded(*stream(end - 10, seed=5))
+    found.learn_encoded(*stream(10, seed=6))
     assert found.learner.batch_steps.place == place
     assert found.learner.pending == 10  # the others are lost, and counted
     assert found.n_seen == 40_000 + end + 10
@@ -126,7 +126,7 @@ def test_changes_that_end_soon_are_followed_at_first_and_a_change_that_lasts_is_
         for _ in range(0, records, 1000):
             away.append(float(np.sum((model.theta[:4] - sign * theta) ** 2)))
             X = rng.normal(size=(1000, 4))
-            model.learn_arrays(X, sign * X @ theta + rng.normal(size=1000))
+            model.learn_encoded(X, sign * X @ theta + rng.normal(size=1000))
         return float(np.mean(away))
 
     days = []

@@ -55,7 +55,7 @@ def test_raw_records_one_by_one_in_a_frame_and_encoded_are_the_same() -> None:
     encoded = np.column_stack(
         [(X["age"] - 59) / 41, X["city"] == "Lyon", np.clip((X["income"] - 5e5) / 5e5, -1, 1)]
     ).astype(float)
-    arrays.learn_arrays(encoded, y.to_numpy())
+    arrays.learn_encoded(encoded, y.to_numpy())
     for other in (many, arrays):
         np.testing.assert_allclose(other.theta, one.theta, rtol=1e-9)
         assert other.n_asked == one.n_asked > 0
@@ -92,7 +92,7 @@ def test_keys_may_come_in_any_order_and_as_any_objects() -> None:
     """Keys in their declared order that are known objects are not looked up."""
     names = ["a", "b", "c"]
     model = LDPASGDRegressor(features=names, seed=1)
-    model.learn_arrays(np.random.default_rng(0).normal(size=(400, 3)), np.ones(400))
+    model.learn_encoded(np.random.default_rng(0).normal(size=(400, 3)), np.ones(400))
     *weights, intercept = (model.weights[name] for name in [*names, "(intercept)"])
     x = {"a": 1.0, "b": -2.0, "c": 3}
     expected = intercept + sum(w * v for w, v in zip(weights, x.values(), strict=True))
@@ -244,7 +244,7 @@ def test_columns_of_frames_are_taken_as_learn_one_takes_their_values(features: A
         assert model.n_seen == 0
         if isinstance(X, np.ndarray):
             with pytest.raises(SchemaError, match="X: expected numbers"):
-                model.learn_arrays(X, [1.0, 2.0])
+                model.learn_encoded(X, [1.0, 2.0])
 
 
 @pytest.mark.parametrize("features", [SCHEMA, ["age"]])

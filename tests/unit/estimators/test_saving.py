@@ -48,7 +48,7 @@ def learned(model: Any, n: int = 20) -> Any:
     model = model.clone()
     if model.at_boundary and type(model).__name__.startswith("LDP"):
         rng = np.random.default_rng(0)
-        model.learn_arrays(rng.uniform(-1, 1, (n, len(model.feature_names))), rng.integers(0, 2, n))
+        model.learn_encoded(rng.uniform(-1, 1, (n, len(model.feature_names))), rng.integers(0, 2, n))
     return model
 
 

@@ -32,14 +32,14 @@ def stream(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def learned(kind: Any, n: int, **options: Any) -> Any:
     model = kind(**({"features": FEATURES, "target": TARGET, "budget": BUDGET, "seed": 1} | options))
-    model.learn_arrays(*stream(n))
+    model.learn_encoded(*stream(n))
     model.close_batch()
     return model
 
 
 def error(model: Any) -> float:
     X, y = stream(2000, 9)
-    return float(np.mean(np.abs(y - model.predict_arrays(X))))
+    return float(np.mean(np.abs(y - model.predict_encoded(X))))
 
 
 @each
@@ -53,7 +53,7 @@ def test_narrow_columns_are_learned_and_shown_in_original_units(kind: Any) -> No
     assert error(model) < 1.0
     np.testing.assert_allclose([model.weights[name] * 8 for name in NAMES], [120.0, -80.0, 5.0], rtol=0.1)
     x = {"a": 4.0, "b": -3.0, "c": 1.0}
-    assert model.predict_one(x) == pytest.approx(model.predict_arrays(np.array([[0.5, -0.375, 0.125]]))[0])
+    assert model.predict_one(x) == pytest.approx(model.predict_encoded(np.array([[0.5, -0.375, 0.125]]))[0])
     assert error(learned(kind, 40_000, features=NAMES)) > 2.0  # columns without bounds stay as they are
 
 
@@ -62,9 +62,9 @@ def test_classes_are_learned_from_narrow_columns() -> None:
     X = rng.normal(0.5, 0.02, (40_000, 2))
     y = ((X - 0.5) @ [50.0, -50.0] + rng.logistic(0, 0.3, len(X)) > 0).astype(float)
     model = PanPrivateClassifier(features=dict.fromkeys("ab", (-1, 1)), budget=BUDGET, seed=1)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
-    assert np.mean(model.predict_arrays(X) == y) > 0.85
+    assert np.mean(model.predict_encoded(X) == y) > 0.85
 
 
 @each
@@ -81,7 +81,7 @@ def test_single_records_and_arrays_are_the_same(kind: Any) -> None:
     many, one = (
         kind(features=FEATURES, target=TARGET, budget="eps=60,delta=1e-2", seed=3, batch_size=200) for _ in "ab"
     )
-    many.learn_arrays(X, y)
+    many.learn_encoded(X, y)
     for row, target in zip(X * 8, y.tolist(), strict=True):
         one.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), target)
     assert many.learner.batch_steps.units[1].any()
@@ -94,13 +94,13 @@ def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
     X, y = stream(12_000)
     for cut in (100, 9000):
         whole, rest = (kind(features=FEATURES, target=TARGET, budget="eps=20,delta=1e-5", seed=3) for _ in "ab")
-        whole.learn_arrays(X[:cut], y[:cut])
+        whole.learn_encoded(X[:cut], y[:cut])
         whole.close_batch()
         rest.load_state_dict(whole.state_dict())
         rest.learner.rng, rest.learner.fast = whole.learner.rng, None
         for model in (whole, rest):
             model.learner.rng, model.learner.fast = type(whole.learner.rng)(5), None
-            model.learn_arrays(X[cut:], y[cut:])
+            model.learn_encoded(X[cut:], y[cut:])
         np.testing.assert_array_equal(whole.learner.batch_steps.state, rest.learner.batch_steps.state)
 
 
@@ -112,7 +112,7 @@ def test_a_state_within_a_search_with_much_noise_goes_on(kind: Any) -> None:
     for seed in range(5):
         model, other = kind(seed=seed, **options), kind(**options)
         for at in range(0, len(X), 40):
-            model.learn_arrays(X[at : at + 40], y[at : at + 40])
+            model.learn_encoded(X[at : at + 40], y[at : at + 40])
             model.close_batch()
             other.load_state_dict(model.state_dict())
             np.testing.assert_array_equal(other.learner.batch_steps.state, model.learner.batch_steps.state)
@@ -123,7 +123,7 @@ def test_parts_of_a_batch_add_up_to_one_process() -> None:
     X, y = stream(6000)
     options: dict[str, Any] = {"features": FEATURES, "target": TARGET, "mechanism": "none", "batch_size": 1000}
     alone, driver = PanPrivateRegressor(**options), PanPrivateRegressor(**options)
-    alone.learn_arrays(X, y)
+    alone.learn_encoded(X, y)
     alone.close_batch()
 
     def ask(number: int, state: dict[str, Any]) -> Any:
@@ -176,7 +176,7 @@ def test_well_scaled_columns_cost_little() -> None:
             model = PanPrivateRegressor(
                 features=dict.fromkeys(names, (-1, 1)) if bounded else names, budget="eps=1,delta=1e-6", seed=seed
             )
-            model.learn_arrays(X, y)
+            model.learn_encoded(X, y)
             model.close_batch()
-            found[bounded].append(float(np.mean(np.abs(y - model.predict_arrays(X)))))
+            found[bounded].append(float(np.mean(np.abs(y - model.predict_encoded(X)))))
     assert np.mean(found[True]) < 1.02 * np.mean(found[False])

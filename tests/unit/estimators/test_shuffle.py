@@ -70,7 +70,7 @@ def test_ac_sa_is_algorithm_4(monkeypatch: pytest.MonkeyPatch) -> None:
     silent(monkeypatch)
     X, y = data(400)
     learner = model(horizon=400, batch_size=50, domain=L2Ball(2.0))
-    learner.learn_arrays(X[:350], y[:350])
+    learner.learn_encoded(X[:350], y[:350])
     theta = ag = np.zeros(3)
     for t in range(7):
         alpha = 2 / (t + 2)
@@ -86,7 +86,7 @@ def test_sgd_is_algorithm_3_with_its_sign_mended(monkeypatch: pytest.MonkeyPatch
     silent(monkeypatch)
     X, y = data(400)
     learner = model(horizon=400, batch_size=50, method="sgd", domain=L2Ball(2.0))
-    learner.learn_arrays(X[:350], y[:350])
+    learner.learn_encoded(X[:350], y[:350])
     theta, seen = np.zeros(3), []
     for t in range(7):
         seen.append(theta)
@@ -223,7 +223,7 @@ def test_three_parties_do_what_one_process_does(monkeypatch: pytest.MonkeyPatch)
         estimate = Analyzer(randomizer.params).sum(shuffled) / 100
         errors.append((estimate - exact) / math.sqrt(randomizer.params.variance / 3 / 100**2))
         three.absorb(shuffled)
-        one.learn_arrays(X[part], y[part])
+        one.learn_encoded(X[part], y[part])
     assert np.max(np.abs(errors)) < 5.5  # standard errors, nine of them: false alarm 4e-7
     assert np.std(errors) > 0.3
     assert (three.n_seen, three.batch) == (one.n_seen, one.batch)
@@ -267,7 +267,7 @@ def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
     moves = []
     for seed in range(300):
         learner = model(batch_size=1000, horizon=10_000, seed=seed)
-        learner.learn_arrays(X, y)
+        learner.learn_encoded(X, y)
         learner.close_batch()
         assert learner.at_boundary
         moves.append(learner.learner.batch_steps.sequence.points[0])
@@ -309,7 +309,7 @@ def test_too_few_answers_for_any_promise_are_refused() -> None:
 def test_the_two_ways_do_not_mix_within_a_batch() -> None:
     X, y = data(150)
     learner = model(batch_size=100)
-    learner.learn_arrays(X[:50], y[:50])
+    learner.learn_encoded(X[:50], y[:50])
     shuffled = Shuffled(np.zeros((3, 1), dtype=np.uint8), 100)
     for act in (lambda: learner.absorb(shuffled), lambda: learner.learn_cohort(X, y), learner.state_dict):
         with pytest.raises(NotAtBoundaryError):
@@ -365,7 +365,7 @@ def test_a_cap_is_kept() -> None:
     X, y = data(300)
     with Ledger(ApproxDP(2.0, 2e-6)) as ledger:
         learner = model(batch_size=50, ledger=ledger)
-        learned = learner.learn_arrays(X, y, subjects=[f"s{i % 100}" for i in range(300)])
+        learned = learner.learn_encoded(X, y, subjects=[f"s{i % 100}" for i in range(300)])
     assert learned is not None
     assert (learner.n_seen, learner.n_refused, int(learned.sum())) == (200, 100, 200)
 
@@ -379,8 +379,8 @@ def test_it_learns_nearly_as_well_as_without_privacy() -> None:
         "epochs": model(seed=1),
         "none": PanPrivateClassifier(features=NAMES, method="ac-sa", mechanism="none", horizon=len(X)),
     }.items():
-        learner.learn_arrays(X, y)
-        accuracy[name] = float(np.mean(learner.predict_arrays(X) == y))
+        learner.learn_encoded(X, y)
+        accuracy[name] = float(np.mean(learner.predict_encoded(X) == y))
     assert accuracy["none"] > 0.75
     assert accuracy["shuffle"] > accuracy["none"] - 0.005
     assert accuracy["epochs"] > accuracy["none"] - 0.01
@@ -391,9 +391,9 @@ def test_regression_and_many_classes() -> None:
     X, _ = data(30_000)
     u = X @ WEIGHTS
     regressor = ShuffleRegressor(features=NAMES, seed=2)
-    regressor.learn_arrays(X, u + rng.normal(0, 0.3, len(X)))
+    regressor.learn_encoded(X, u + rng.normal(0, 0.3, len(X)))
     np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.15)
     classes = np.digitize(u, [-1.0, 1.0]).astype(float)
     classifier = ShuffleClassifier(features=NAMES, classes=["low", "middle", "high"], horizon=len(X), seed=2)
-    classifier.learn_arrays(X, classes)
-    assert np.mean(classifier.predict_arrays(X) == classes) > 0.75
+    classifier.learn_encoded(X, classes)
+    assert np.mean(classifier.predict_encoded(X) == classes) > 0.75

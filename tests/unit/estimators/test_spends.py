@@ -35,7 +35,7 @@ def one_by_one(model: Any, budget: Any = None) -> None:
 def only(kind: Any) -> Any:
     """A model that has met those records alone that the cap admits, with the same random words."""
     model = made(kind)
-    model.learn_arrays(X[LEARNED], Y[LEARNED])
+    model.learn_encoded(X[LEARNED], Y[LEARNED])
     return model
 
 
@@ -49,7 +49,7 @@ def test_a_record_over_the_cap_moves_nothing(kind: Any, budget: Any) -> None:
 
 def test_refused_rows_move_nothing(kind: Any) -> None:
     model = made(kind, ledger=Ledger(CAP))
-    assert np.array_equal(model.learn_arrays(X, Y, subjects=PEOPLE), LEARNED)
+    assert np.array_equal(model.learn_encoded(X, Y, subjects=PEOPLE), LEARNED)
     assert (model.n_seen, model.n_refused) == (5, 1)
     assert np.array_equal(model.theta, only(kind).theta)
 
@@ -59,14 +59,14 @@ def test_amounts_of_refused_rows_go_with_them(kind: Any) -> None:
     amounts = np.array([1.5, 0.25, 1.0, 0.5, 2.0, 0.25])
     learned = np.array([True, True, False, True, True, True])
     model, other = made(kind, ledger=Ledger(CAP)), made(kind)
-    assert np.array_equal(model.learn_arrays(X, Y, budgets=amounts, subjects=PEOPLE), learned)
-    other.learn_arrays(X[learned], Y[learned], budgets=amounts[learned])
+    assert np.array_equal(model.learn_encoded(X, Y, budgets=amounts, subjects=PEOPLE), learned)
+    other.learn_encoded(X[learned], Y[learned], budgets=amounts[learned])
     assert np.array_equal(model.theta, other.theta)
 
 
 def test_the_largest_amount_is_in_the_guarantee(kind: Any) -> None:
     model = made(kind)
-    model.learn_arrays(X, Y, budgets=np.array([0.5, 0.25, 3.0, 0.5, 1.0, 0.25]))
+    model.learn_encoded(X, Y, budgets=np.array([0.5, 0.25, 3.0, 0.5, 1.0, 0.25]))
     assert model.guarantee.budgets == (PureDP(3.0),)
 
 

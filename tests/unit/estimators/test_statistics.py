@@ -276,7 +276,7 @@ def test_wrong_parameters_are_refused() -> None:
     with pytest.raises(SchemaError, match="'region'"):
         model.learn_one({"charge": 1, "region": "east", "age": 20})
     assert model.n_seen == 0
-    for ask in (lambda: model.theta, lambda: model.predict_arrays(np.zeros((1, 4)))):
+    for ask in (lambda: model.theta, lambda: model.predict_encoded(np.zeros((1, 4)))):
         with pytest.raises(NotAvailableError, match="get"):
             ask()
 
@@ -324,9 +324,9 @@ def test_columns_that_no_record_has_are_refused(row: list[float], trust: Any) ->
     )
     assert model.feature_names == ("x", "g=b", "g=c", "z")
     with pytest.raises(SchemaError, match="columns of the schema"):
-        model.learn_arrays(np.array([row], dtype=float), np.zeros(1))
+        model.learn_encoded(np.array([row], dtype=float), np.zeros(1))
     assert model.n_seen == 0
-    model.learn_arrays(np.array([[1.0, 0, 1, -1]]), np.zeros(1))
+    model.learn_encoded(np.array([[1.0, 0, 1, -1]]), np.zeros(1))
     assert model.n_seen == 1
 
 
@@ -497,7 +497,7 @@ def test_the_time_0_is_a_time(trust: str) -> None:
 @pytest.mark.slow
 def test_only_the_latest_windows_are_kept() -> None:
     model = dated("nobody", budget="eps=8")
-    model.learn_arrays(np.zeros((1000, 4)), np.arange(1000) * DAY + 1.0)
+    model.learn_encoded(np.zeros((1000, 4)), np.arange(1000) * DAY + 1.0)
     model.close_batch()
     assert len(model.get()) == 400
     assert model.n_seen == 1000
@@ -511,7 +511,7 @@ def test_people_who_come_each_day_are_counted_each_day(many: bool) -> None:
         times, names = np.repeat([DAY, 2 * DAY, 3 * DAY], 50), [f"p{i}" for i in range(50)] * 3
         X = np.vstack([model.encoder.encode_raw(row) for row in frame.to_dict("records")] * 3) if many else None
         if many:
-            model.learn_arrays(X, times.astype(float), subjects=names)
+            model.learn_encoded(X, times.astype(float), subjects=names)
         else:
             for row, time, name in zip(frame.to_dict("records") * 3, times.tolist(), names, strict=True):
                 model.learn_one(row, time, subject=name)
@@ -536,7 +536,7 @@ def test_the_most_frequent_texts_of_an_open_domain_are_found(tmp_path: Any) -> N
     texts += [f"r{i}" for i in rng.integers(0, 10**6, n - len(texts))]
     hitters = stats.HeavyHitters(6, "eps=3", seed=1)
     rows = np.array([list(text.encode()[:6].ljust(6, b"\0")) for text in texts])
-    hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+    hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
     found, limits = hitters.get(), hitters.interval(1 - 6e-7)
     assert list(found) == ["tea", "coffee", "Müsli"]
     for (name, value), true in zip(found.items(), (30_000, 20_000, 15_000), strict=True):
@@ -558,7 +558,7 @@ def test_many_texts_with_the_same_share_are_found_and_no_other() -> None:
     frequent = rows[:60].copy()
     rows[: n * 9 // 10] = frequent[rng.integers(0, 60, n * 9 // 10)]
     hitters = stats.HeavyHitters(8, "eps=5", seed=1)
-    hitters.estimator.learn_arrays(rows / 127.5 - 1, np.zeros(n))
+    hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
     assert hitters.get().keys() == {bytes(row.tolist()).decode() for row in frequent}
 
 
@@ -709,10 +709,10 @@ def test_the_law_of_each_draw_is_as_far_from_its_neighbours_as_its_share_of_epsi
 def test_a_window_ends_where_it_is_said_and_further_ones_add_up() -> None:
     """One quantile of two windows is their average, weighted by records."""
     model = of("window", {"median": DECLARED["median"]}, batch_size=3000, seed=None)
-    model.learn_arrays(np.full((3000, 4), 0.0), np.zeros(3000))
+    model.learn_encoded(np.full((3000, 4), 0.0), np.zeros(3000))
     assert model.at_boundary
     assert model.get()["median"] == pytest.approx(50, abs=0.01)
-    model.learn_arrays(np.column_stack([np.full(1000, 0.4), np.zeros((1000, 3))]), np.zeros(1000))
+    model.learn_encoded(np.column_stack([np.full(1000, 0.4), np.zeros((1000, 3))]), np.zeros(1000))
     model.close_batch()
     assert model.get()["median"] == pytest.approx(0.75 * 50 + 0.25 * 70, abs=0.01)
     assert "until its release" in model.statement()
@@ -741,7 +741,7 @@ def test_a_person_spends_for_each_record_in_a_window_with_a_pure_epsilon(many: b
         rows, subjects = people(4), ["anna", "anna", "bert", "anna"]
         if many:
             X = np.column_stack([rows.charge / 50 - 1, np.zeros((4, 3))])
-            model.learn_arrays(X, np.ones(4), subjects=subjects)
+            model.learn_encoded(X, np.ones(4), subjects=subjects)
         else:
             for row, subject in zip(rows.to_dict("records"), subjects, strict=True):
                 model.learn_one(row, 1.0, subject=subject)
@@ -757,7 +757,7 @@ def test_a_cap_in_mu_allows_a_person_once_in_a_window_with_a_pure_epsilon(cap: s
     with streamdp.Ledger(cap) as ledger:
         model = of("window", budget="eps=0.1", ledger=ledger, every=every)
         X, subjects = np.zeros((101, 4)), ["bert", *["anna"] * 100]
-        assert np.flatnonzero(model.learn_arrays(X, np.ones(101), subjects=subjects)).tolist() == [0, 1]
+        assert np.flatnonzero(model.learn_encoded(X, np.ones(101), subjects=subjects)).tolist() == [0, 1]
         model.learn_one(people(1).to_dict("records")[0], 1.0, subject="anna")
         assert (model.n_seen, model.n_refused) == (2, 100)
         model.close_batch()  # the next release has noise of its own

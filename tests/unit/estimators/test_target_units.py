@@ -57,17 +57,17 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
     """The same noise, so the same theta in other units: every step commutes with the units."""
     X, y, people = data()
     learner, other = made(kind, options), made(kind, options, (-1.0, 1.0))
-    learner.learn_arrays(X, y, subjects=people)
+    learner.learn_encoded(X, y, subjects=people)
     units = y.copy()
     declared(2, BOUNDS).place_targets(units)
     assert np.abs(units).max() == 1
-    other.learn_arrays(X, units, subjects=people)
+    other.learn_encoded(X, units, subjects=people)
     theta = other.theta
     expected = theta * SCALE + CENTRE * (np.arange(len(theta)) == 2)
     np.testing.assert_allclose(learner.theta, expected, rtol=1e-9)
-    np.testing.assert_allclose(learner.predict_arrays(X[:9]), CENTRE + SCALE * other.predict_arrays(X[:9]), rtol=1e-9)
+    np.testing.assert_allclose(learner.predict_encoded(X[:9]), CENTRE + SCALE * other.predict_encoded(X[:9]), rtol=1e-9)
     x = {"a": 0.5, "b": -0.2}
-    assert learner.predict_one(x) == pytest.approx(learner.predict_arrays(np.array([[0.5, -0.2]]))[0], rel=1e-9)
+    assert learner.predict_one(x) == pytest.approx(learner.predict_encoded(np.array([[0.5, -0.2]]))[0], rel=1e-9)
     assert learner.on_border == other.on_border
 
 
@@ -76,17 +76,17 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
 def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]) -> None:
     X, y, people = data(2400)
     learner = made(kind, options)
-    learner.learn_arrays(X[:1200], y[:1200], subjects=people[:1200])
+    learner.learn_encoded(X[:1200], y[:1200], subjects=people[:1200])
     state = learner.state_dict()
     other = made(kind, options)
     other.load_state_dict(state)
     assert other.predict_one({"a": 0.1, "b": 0.2}) == learner.predict_one({"a": 0.1, "b": 0.2})
     for each in (learner, other):
         each.learner.rng, each.learner.fast = SeededEntropy(11), None
-        each.learn_arrays(X[1200:], y[1200:], subjects=people[1200:])
+        each.learn_encoded(X[1200:], y[1200:], subjects=people[1200:])
     np.testing.assert_array_equal(other.theta, learner.theta)
     merged = learner.merged(other)
-    np.testing.assert_allclose(merged.predict_arrays(X[:5]), learner.predict_arrays(X[:5]), rtol=1e-6)
+    np.testing.assert_allclose(merged.predict_encoded(X[:5]), learner.predict_encoded(X[:5]), rtol=1e-6)
     for bounds in (None, (-500.0, 2501.0)):
         with pytest.raises(ConfigError, match="expected scaling"):
             made(kind, options, bounds).load_state_dict(state)
@@ -97,7 +97,7 @@ def test_a_device_reports_as_the_learner_would() -> None:
     inside, device = (
         made(UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 10, "scaling": "declared"}) for _ in range(2)
     )
-    inside.learn_arrays(X, y, subjects=people)
+    inside.learn_encoded(X, y, subjects=people)
     report = device.randomizer([({"a": a, "b": b}, t) for (a, b), t in zip(X, y, strict=True)])
     np.testing.assert_array_equal(inside.learner.total, report.answer)
     half = device.randomizer
@@ -121,8 +121,8 @@ def test_newton_begins_within_the_bounds_and_then_units_do_not_matter(kind: Any)
     learner, other, raw = (kind(features=["a", "b"], seed=3, target=t) for t in (BOUNDS, (-100.0, 100.0), None))
     np.testing.assert_array_equal(learner.theta, [0, 0, CENTRE, SCALE])
     np.testing.assert_array_equal(raw.theta, [0, 0, 0, 1])
-    learner.learn_arrays(X, y)
-    other.learn_arrays(X, (y - CENTRE) / SCALE * 100)
+    learner.learn_encoded(X, y)
+    other.learn_encoded(X, (y - CENTRE) / SCALE * 100)
     np.testing.assert_allclose(learner.theta, other.theta * SCALE / 100 + CENTRE * (np.arange(4) == 2), rtol=1e-6)
     with pytest.raises(ConfigError, match="state"):
         learner.load_state_dict(raw.state_dict())  # of a target without bounds
@@ -136,10 +136,10 @@ def test_newton_learns_targets_of_any_size(kind: Any) -> None:
     X, y, _ = data(3000)
     y = (y - CENTRE) / SCALE
     whole = kind(features=["a", "b"], seed=3, target=(-1.0, 1.0))
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for unit in (1e-50, 1e-3, 1e9):
         learner = kind(features=["a", "b"], seed=3, target=(-unit, unit))
-        learner.learn_arrays(X, y * unit)
+        learner.learn_encoded(X, y * unit)
         np.testing.assert_allclose(learner.theta, whole.theta * unit, rtol=1e-6)
         again = kind(features=["a", "b"], seed=3, target=(-unit, unit))
         learner.close_batch()

@@ -84,7 +84,7 @@ def test_a_log_target_is_the_model_of_the_log_and_predicts_its_exponential(kind:
     many.learn_many(X, y)
     of_log.learn_many(X, np.log(np.clip(y, 10, 1e6)))
     encoded = of_log.encoder.encode_features(X.with_columns(pl.col("kids", "month").cast(float)))
-    arrays.learn_arrays(encoded, y)
+    arrays.learn_encoded(encoded, y)
     for model in (one, many, arrays):
         np.testing.assert_array_equal(model.theta, of_log.theta)
         np.testing.assert_allclose(model.predict_many(X), np.exp(of_log.predict_many(X)), rtol=1e-12)

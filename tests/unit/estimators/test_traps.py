@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from river import imblearn
 from river.compose import Select
 from river.preprocessing import StandardScaler
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -18,7 +20,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 from sklearn.preprocessing import StandardScaler as Standard
 
-from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, WindowedRegressor
+from streamdp import (
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleClassifier,
+    UserLevelLDPClassifier,
+    WindowedClassifier,
+    WindowedRegressor,
+)
 from streamdp.config.job import make_config
 from streamdp.errors import CostWarning
 from streamdp.estimators import traps
@@ -146,9 +158,9 @@ def test_fits_of_a_search_spend_again() -> None:
 CLASSES = (TARGETS > 0).astype(float)
 DEAR: dict[str, tuple[Callable[[], object], str]] = {
     "a frame": (lambda: LDPASGDRegressor(features=NAMES).learn_many(FRAME, TARGETS), "huber"),
-    "an array": (lambda: LDPSGDRegressor(features=NAMES).learn_arrays(X, TARGETS), "huber"),
+    "an array": (lambda: LDPSGDRegressor(features=NAMES).learn_encoded(X, TARGETS), "huber"),
     "a schema": (lambda: LDPASGDRegressor(features={"a": (-9, 9), "b": (-9, 9)}).learn_many(FRAME, TARGETS), "huber"),
-    "classes": (lambda: LDPASGDClassifier(features=NAMES).learn_arrays(X, CLASSES), "logistic"),
+    "classes": (lambda: LDPASGDClassifier(features=NAMES).learn_encoded(X, CLASSES), "logistic"),
     "scikit-learn": (lambda: PrivateClassifier(classes=[0, 1], trust="nobody").fit(X, CLASSES), "logistic"),
 }
 
@@ -175,12 +187,12 @@ def test_who_has_no_cheaper_way_is_not_told_of_one(monkeypatch: pytest.MonkeyPat
     with warnings.catch_warnings():
         warnings.simplefilter("error", CostWarning)
         PanPrivateRegressor(features=NAMES).learn_many(FRAME, TARGETS)
-        job.build_estimator().learn_arrays(X / 9, TARGETS / 9)  # `run` and `serve` say it, and Spark's parts do not
-        LDPASGDRegressor(features=NAMES).learn_arrays(X, TARGETS, own)
+        job.build_estimator().learn_encoded(X / 9, TARGETS / 9)  # `run` and `serve` say it, and Spark's parts do not
+        LDPASGDRegressor(features=NAMES).learn_encoded(X, TARGETS, own)
         LDPASGDRegressor(features=NAMES, seed=1).learn_many(FRAME, TARGETS)
         LDPASGDRegressor(features=NAMES, loss="quantile").learn_many(FRAME, TARGETS)
         LDPASGDRegressor(features=NAMES, budget="eps=9").learn_many(FRAME, TARGETS)
-        LDPASGDClassifier(features=NAMES, classes=["a", "b", "c"]).learn_arrays(X, CLASSES)
+        LDPASGDClassifier(features=NAMES, classes=["a", "b", "c"]).learn_encoded(X, CLASSES)
         device = LDPASGDRegressor(features=NAMES)
         device.absorb(device.randomizer({"a": 0.5, "b": 1.0}, 1.0))
 
@@ -225,3 +237,90 @@ def test_a_min_max_scaler(trust: Any) -> None:
 )
 def test_columns_that_no_scaler_made(rows: np.ndarray, bounds: Any) -> None:
     assert said(lambda: PrivateRegressor(bounds=bounds, target=(-9, 9)).fit(rows, TARGETS)) == []
+
+
+RECORDS: list[tuple[dict[str, float], bool]] = [({"a": a, "b": b}, a > 0) for a, b in X[:50].tolist()]
+ONE_AGAIN = "gets records again that it has learned from: each time spends its budget again"
+
+
+def passes_of_records(model: Any, records: list[Any], times: int) -> Callable[[], None]:
+    def use() -> None:
+        for _ in range(times):
+            for x, y in records:
+                model.learn_one(x, y)
+
+    return use
+
+
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, ShuffleClassifier, WindowedClassifier, UserLevelLDPClassifier])
+def test_a_loop_that_learns_records_again(kind: Any) -> None:
+    model = kind(features=NAMES)
+    assert ONE_AGAIN in " ".join(said(passes_of_records(kind(features=NAMES), RECORDS, 20)))
+    assert len(said(passes_of_records(kind(features=NAMES), RECORDS, 3))) == 1
+    assert len(said(lambda: [model.learn_one(x, y) for x, y in RECORDS for _ in range(3)])) == 1
+    assert said(passes_of_records(kind(features=NAMES), RECORDS, 1)) == []
+
+
+@pytest.mark.parametrize("values", [1, 2, 1000])
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, PanPrivateClassifier, WindowedClassifier])
+def test_records_that_take_the_place_of_others_in_memory_are_none_that_come_again(kind: Any, values: int) -> None:
+    model, fresh = kind(features=NAMES), np.random.default_rng(1)
+
+    def use() -> None:
+        places = set()
+        for _ in range(200):
+            x = {"a": float(fresh.integers(values)) / 1000, "b": 1.0}
+            places.add(id(x))
+            model.learn_one(x, True)
+            del x
+        assert len(places) < 100
+
+    assert said(use) == []
+    assert model.n_seen == 200
+
+
+@pytest.mark.parametrize(
+    ("wrap", "several"),
+    [
+        (lambda m: imblearn.RandomOverSampler(m, {False: 0.5, True: 0.5}, seed=1), True),
+        (lambda m: imblearn.RandomSampler(m, {False: 0.5, True: 0.5}, sampling_rate=1.0, seed=1), True),
+        (lambda m: imblearn.HardSamplingClassifier(m, size=5, p=0.5, seed=1), True),
+        (lambda m: Select("a", "b") | imblearn.RandomOverSampler(m, {False: 0.5, True: 0.5}, seed=1), True),
+        (lambda m: imblearn.RandomUnderSampler(m, {False: 0.5, True: 0.5}, seed=1), False),
+    ],
+    ids=["over", "both", "hard", "pipeline", "under"],
+)
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, PanPrivateClassifier])
+def test_samplers_of_river(kind: Any, wrap: Any, several: bool) -> None:
+    """1,359 records were learned of 300, and the statement said epsilon = 1."""
+    model = kind(features=NAMES)
+    found = said(passes_of_records(wrap(model), RECORDS, 1))
+    assert (
+        len([text for text in found if "lets a model learn records several times: each time spends" in text]) == several
+    )
+    assert len([text for text in found if ONE_AGAIN in text]) <= several
+    assert (model.n_seen > 50) <= several
+
+
+def test_a_sampler_of_numbers() -> None:
+    model = imblearn.HardSamplingRegressor(LDPASGDRegressor(features=NAMES), size=5, p=0.5, seed=1)
+    assert (
+        "HardSamplingRegressor lets a model learn records several times"
+        in said(lambda: [model.learn_one(x, float(y)) for x, y in RECORDS])[0]
+    )
+
+
+def test_arrays_that_come_again() -> None:
+    model = LDPASGDRegressor(features=NAMES)
+    (sentence,) = said(lambda: [model.learn_arrays(X, TARGETS) for _ in range(3)])
+    assert AGAIN in sentence
+
+
+def test_nothing_of_the_first_record_is_saved() -> None:
+    model = LDPASGDClassifier(features=NAMES)
+    passes_of_records(model, RECORDS, 1)()
+    copied = pickle.loads(pickle.dumps(model))
+    assert said(passes_of_records(copied, RECORDS, 1)) == []
+    pan = PanPrivateClassifier(features=NAMES)
+    passes_of_records(pan, RECORDS, 1)()
+    assert pan._first.watched == ()

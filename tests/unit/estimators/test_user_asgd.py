@@ -34,7 +34,7 @@ def test_without_noise_it_is_averaged_sgd_on_users_averages(monkeypatch: pytest.
     silent(monkeypatch)
     X, y, subjects = data(30, 4)
     learner = model(items_per_user=4, batch_size=10)
-    learner.learn_arrays(X, y, subjects=subjects)
+    learner.learn_encoded(X, y, subjects=subjects)
     loss, theta, clock, weights = Logistic(weighting="norm"), np.zeros(3), 0.0, 0.0
     average = np.zeros(3)
     cut, tau = math.sqrt(2) / 4, 10 * learner.learner.batch_steps._reports.information
@@ -139,7 +139,7 @@ def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
             make: Any = UserLevelLDPClassifier if kind == "classes" else UserLevelLDPRegressor
             loss = {"classes": "logistic", "numbers": "huber", "median": Quantile(tau=0.5)}[kind]
             learner = make(loss, "eps=1,delta=1e-6", 4, features=["a", "b"], method=method, batch_size=batch, seed=seed)
-            learner.learn_arrays(X, y, subjects=subjects)
+            learner.learn_encoded(X, y, subjects=subjects)
             found.append(float(np.linalg.norm(learner.theta[:2] - truth)))
         return float(np.mean(found))
 
@@ -154,12 +154,12 @@ def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
 def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     X, y, subjects = data(260, 4)
     whole, first, second = (model(items_per_user=4, seed=5) for _ in range(3))
-    whole.learn_arrays(X, y, subjects=subjects)
-    first.learn_arrays(X[:800], y[:800], subjects=subjects[:800])
+    whole.learn_encoded(X, y, subjects=subjects)
+    first.learn_encoded(X[:800], y[:800], subjects=subjects[:800])
     assert 0 < first.learner.answered < first.learner.mean.users
     second.load_state_dict(first.state_dict())
     second.learner.rng, second.learner.fast = first.learner.rng, None
-    second.learn_arrays(X[800:], y[800:], subjects=subjects[800:])
+    second.learn_encoded(X[800:], y[800:], subjects=subjects[800:])
     np.testing.assert_array_equal(second.theta, whole.theta)
     np.testing.assert_array_equal(second.learner.total, whole.learner.total)
     merged = whole.merged(first)
@@ -193,12 +193,12 @@ def test_a_change_is_noticed_in_the_reports_and_followed(scaled: bool) -> None:
         learner = UserLevelLDPRegressor(
             **{"features": ["a", "b"]} | options, budget="eps=6", items_per_user=2, seed=1, change=change
         )
-        learner.learn_arrays(X[:6000], y[:6000], subjects=subjects[:6000])
+        learner.learn_encoded(X[:6000], y[:6000], subjects=subjects[:6000])
         assert learner.n_changes == 0
-        learner.learn_arrays(X[6000:], y[6000:], subjects=subjects[6000:])
+        learner.learn_encoded(X[6000:], y[6000:], subjects=subjects[6000:])
         assert (learner.n_changes > 0) == (change is None)
         assert ("the stream has changed" in learner.statement()) == (change is None)
-        ones = learner.predict_arrays(np.eye(3, 2)[:, ::-1])  # at (0, 1), (1, 0) and (0, 0)
+        ones = learner.predict_encoded(np.eye(3, 2)[:, ::-1])  # at (0, 1), (1, 0) and (0, 0)
         far[change] = np.linalg.norm(ones[:2] - ones[2] - [0.7, -0.7])
     assert far[None] < 0.2
     assert scaled or far["ignore"] > 0.6  # new units begin the average anew
@@ -208,7 +208,7 @@ def test_without_a_change_following_costs_a_user_level_model_nothing() -> None:
     X, y, subjects = flipped(3000, flips=False)
     follows, ignores = regressor(), regressor(change="ignore")
     for learner in (follows, ignores):
-        learner.learn_arrays(X, y, subjects=subjects)
+        learner.learn_encoded(X, y, subjects=subjects)
     assert follows.n_changes == 0
     np.testing.assert_array_equal(follows.theta, ignores.theta)
 
@@ -217,17 +217,17 @@ def test_a_state_goes_on_in_a_change_and_parts_that_noticed_one_are_merged() -> 
     X, y, subjects = flipped(2000)
     half = slice(0, 2400), slice(2400, None)
     whole, first = regressor(), regressor()
-    whole.learn_arrays(X, y, subjects=subjects)
-    first.learn_arrays(X[half[0]], y[half[0]], subjects=subjects[half[0]])
+    whole.learn_encoded(X, y, subjects=subjects)
+    first.learn_encoded(X[half[0]], y[half[0]], subjects=subjects[half[0]])
     second = regressor()
     second.load_state_dict(first.state_dict())
     second.learner.rng, second.learner.fast = first.learner.rng, None
-    second.learn_arrays(X[half[1]], y[half[1]], subjects=subjects[half[1]])
+    second.learn_encoded(X[half[1]], y[half[1]], subjects=subjects[half[1]])
     assert whole.n_changes > 0
     for key, value in whole.state_dict().items():
         np.testing.assert_array_equal(second.state_dict()[key], value, err_msg=key)
     other = regressor(seed=2)
-    other.learn_arrays(X, y, subjects=subjects)
+    other.learn_encoded(X, y, subjects=subjects)
     merged = whole.merged(other)
     assert merged.n_changes == max(whole.n_changes, other.n_changes)
     assert np.linalg.norm(merged.theta[:2] - [-0.7, 0.7]) < 0.2

@@ -39,7 +39,7 @@ def test_it_is_algorithm_5_on_averages_of_users(monkeypatch: pytest.MonkeyPatch)
     silent(monkeypatch)
     X, y, subjects = data(40, 5)
     learner = model(items_per_user=5, batch_size=10, horizon=40, domain=L2Ball(2.0))
-    learner.learn_arrays(X[:150], y[:150], subjects=subjects[:150])
+    learner.learn_encoded(X[:150], y[:150], subjects=subjects[:150])
     theta = ag = np.zeros(3)
     for t in range(3):
         alpha = 2 / (t + 2)
@@ -130,7 +130,7 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
                 items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed, centre="asked"
             )
             assert (learner.learner.mean.coarse > 0) == (items > 1)
-            learner.learn_arrays(np.zeros((50_000, 2)), np.zeros(50_000))
+            learner.learn_encoded(np.zeros((50_000, 2)), np.zeros(50_000))
             found.append(loss_at(learner.theta) - least)
         return float(np.mean(found))
 
@@ -144,12 +144,12 @@ def test_regression_and_many_classes_learn() -> None:
     X, _, subjects = data(10_000, 5)
     u = X @ WEIGHTS
     regressor = UserLevelLDPRegressor(features=NAMES, items_per_user=5, budget="eps=4", horizon=10_000, seed=1)
-    regressor.learn_arrays(X, u + np.random.default_rng(3).normal(0, 0.3, len(X)), subjects=subjects)
+    regressor.learn_encoded(X, u + np.random.default_rng(3).normal(0, 0.3, len(X)), subjects=subjects)
     np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.6)
     classes = np.digitize(u, [-1.0, 1.0]).astype(float)
     classifier = model(classes=["low", "middle", "high"], items_per_user=5, budget="eps=4", horizon=10_000, seed=1)
-    classifier.learn_arrays(X, classes, subjects=subjects)
-    assert np.mean(classifier.predict_arrays(X) == classes) > 0.7
+    classifier.learn_encoded(X, classes, subjects=subjects)
+    assert np.mean(classifier.predict_encoded(X) == classes) > 0.7
 
 
 # --- users that hold their records
@@ -164,7 +164,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     for each in (one, learner):
         each.learner.mean = UserMean(each.learner.budget, math.sqrt(2), each.learner.mean.sensitivity, 3, 40, 0.1, 16)
         each.learner._begin_batch()
-    one.learn_arrays(X, y, subjects=subjects)
+    one.learn_encoded(X, y, subjects=subjects)
     for user in range(90):
         rows = slice(4 * user, 4 * user + 4)
         randomizer = learner.randomizer
@@ -380,12 +380,12 @@ def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[E
 
 BAD: list[tuple[str, Callable[[Any], Any], type[Exception]]] = [
     ("a subject that is a float", lambda m: m.learn_one({"a": 1.0}, True, subject=55512.5), SchemaError),
-    ("such a one in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[55512.5]), SchemaError),
-    ("too few subjects", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[]), SchemaError),
+    ("such a one in arrays", lambda m: m.learn_encoded([[1.0, 1.0]], [1.0], subjects=[55512.5]), SchemaError),
+    ("too few subjects", lambda m: m.learn_encoded([[1.0, 1.0]], [1.0], subjects=[]), SchemaError),
     ("text in a feature", lambda m: m.learn_one({"a": SECRET, "b": 1.0}, True, subject="u"), SchemaError),
     ("no class", lambda m: m.learn_one({"a": 1.0, "b": 1.0}, SECRET, subject="u"), SchemaError),
-    ("nan in arrays", lambda m: m.learn_arrays([[1.0, 1.0], [1.0, np.nan]], [1.0, 1.0]), SchemaError),
-    ("no class in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [float(SECRET)]), SchemaError),
+    ("nan in arrays", lambda m: m.learn_encoded([[1.0, 1.0], [1.0, np.nan]], [1.0, 1.0]), SchemaError),
+    ("no class in arrays", lambda m: m.learn_encoded([[1.0, 1.0]], [float(SECRET)]), SchemaError),
     ("another kind of budget", lambda m: m.learn_one({"a": 1.0}, True, budget=PureDP(1)), BudgetError),
 ]
 
@@ -406,7 +406,7 @@ def test_records_that_allow_less_are_refused_and_nothing_is_known_before_feature
     learner = model(items_per_user=4)
     learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(0.5, 1e-6), subject="u")
     learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(2.0, 1e-6), subject="u")
-    allowed = learner.learn_arrays([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
+    allowed = learner.learn_encoded([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
     assert allowed is not None
     assert allowed.tolist() == [False, True, True]
     assert (learner.n_seen, learner.n_refused, learner.learner.people.held) == (3, 2, 3)
@@ -428,6 +428,6 @@ def test_a_model_without_an_intercept_has_its_columns_only(classes: list[int] | 
     options: dict[str, Any] = {} if classes is None else {"classes": classes}
     model = kind(features=["a", "b"], intercept=False, budget="eps=4", items_per_user=4, seed=1, **options)
     y = X[:, 0] if classes is None else rng.integers(len(classes), size=len(X))
-    model.learn_arrays(X, y, subjects=[f"u{i // 4}" for i in range(len(X))])
-    assert len(model.predict_arrays(X[:5])) == 5
+    model.learn_encoded(X, y, subjects=[f"u{i // 4}" for i in range(len(X))])
+    assert len(model.predict_encoded(X[:5])) == 5
     assert len(model.theta) == {None: 3, 2: 2, 3: 6}[None if classes is None else len(classes)]

@@ -47,10 +47,10 @@ def classifier(validation: Any, **more: Any) -> LDPASGDClassifier:
 def test_all_ways_to_learn_give_the_same_model_and_the_same_answers(validation: Any) -> None:
     X, y = records(2000)
     whole, parts, single = (classifier(validation, seed=4) for _ in range(3))
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for at in (0, 1, 13, 14, 1300):
         end = {0: 1, 1: 13, 13: 14, 14: 1300, 1300: 2000}[at]
-        parts.learn_arrays(X[at:end], y[at:end])
+        parts.learn_encoded(X[at:end], y[at:end])
     for row, label in zip(X, y, strict=True):
         single.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), bool(label))
     for other in (parts, single):
@@ -73,7 +73,7 @@ def test_with_a_share_each_record_answers_or_is_learned_and_the_guarantee_is_the
         learn_rows(X, *more)
 
     model.learner.learn = watched  # type: ignore[method-assign]
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert model.quality is not None
     assert sum(learned) + model.quality.total.answers == 20_000 == model.n_seen
     assert model.quality.total.answers == pytest.approx(5000, abs=320)  # 5.2 standard deviations
@@ -85,7 +85,7 @@ def test_with_a_budget_the_guarantee_and_the_cap_count_both() -> None:
     X, y = records(6)
     ledger = Ledger("eps=4")
     model = classifier({"budget": "eps=0.5"}, ledger=ledger)
-    mask = model.learn_arrays(X, y, subjects=["p"] * 6)
+    mask = model.learn_encoded(X, y, subjects=["p"] * 6)
     assert mask is not None
     assert mask.tolist() == [True, True, False, False, False, False]
     model.learn_one({"a": 0, "b": 1}, True, subject="q")
@@ -102,12 +102,12 @@ def test_with_a_budget_the_guarantee_and_the_cap_count_both() -> None:
 def test_batches_count_both_budgets_and_their_answers_are_local(kind: Any) -> None:
     X, y = records(3000)
     model = kind(features=NAMES, budget="eps=1,delta=1e-6", validation=BUDGET, batch_size=500)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     assert model.guarantee.budgets == (ApproxDP(2, 1e-6),)
     assert model.n_seen == model.quality.total.answers == 3000
     other = kind(features=NAMES, budget="eps=1,delta=1e-6", validation=SHARE, batch_size=500)
-    other.learn_arrays(X, y)
+    other.learn_encoded(X, y)
     other.close_batch()
     assert other.n_seen == 3000
     assert other.guarantee.budgets == (ApproxDP(1, 1e-6),)
@@ -119,20 +119,20 @@ def test_batches_count_both_budgets_and_their_answers_are_local(kind: Any) -> No
 def test_a_batch_refuses_records_that_allow_less_than_both() -> None:
     X, y = records(3)
     model = PanPrivateClassifier(features=NAMES, budget="eps=1,delta=1e-6", validation=BUDGET)
-    model.learn_arrays(X, y, budgets=np.array([1.0, 2.0, np.nan]))
+    model.learn_encoded(X, y, budgets=np.array([1.0, 2.0, np.nan]))
     assert (model.n_seen, model.n_refused) == (2, 1)
 
 
 def test_records_with_budgets_of_their_own_spend_no_more_than_these() -> None:
     X, y = records(50)
     model = classifier(BUDGET)
-    model.learn_arrays(X, y, budgets=np.full(50, 0.7))
+    model.learn_encoded(X, y, budgets=np.full(50, 0.7))
     model.learn_one({"a": 0, "b": 1}, True, budget="eps=0.5")
     assert model.quality is not None
     assert model.quality.total.answers == 0
     assert model.guarantee.budgets == (PureDP(0.7),)
     other = classifier({"share": 0.5})
-    other.learn_arrays(X, y, budgets=np.full(50, 0.7))
+    other.learn_encoded(X, y, budgets=np.full(50, 0.7))
     assert other.quality is not None
     assert other.quality.total.answers > 0
     assert other.guarantee.budgets == (PureDP(0.7),)
@@ -142,8 +142,8 @@ def test_records_of_which_none_has_a_budget_of_its_own_answer() -> None:
     """Also if their budgets are given as gaps, as the service and files with a column for budgets do."""
     X, y = records(50)
     models = [classifier(BUDGET, seed=1), classifier(BUDGET, seed=1)]
-    models[0].learn_arrays(X, y)
-    models[1].learn_arrays(X, y, budgets=np.full(50, np.nan))
+    models[0].learn_encoded(X, y)
+    models[1].learn_encoded(X, y, budgets=np.full(50, np.nan))
     for model in models:
         assert model.quality is not None
         assert model.quality.total.answers == 50
@@ -154,7 +154,7 @@ def test_records_of_which_none_has_a_budget_of_its_own_answer() -> None:
 def test_a_state_goes_on_where_it_was_saved() -> None:
     X, y = records(5000)
     whole, first = classifier(BUDGET), classifier(BUDGET)
-    first.learn_arrays(X[:3333], y[:3333])
+    first.learn_encoded(X[:3333], y[:3333])
     state = first.state_dict()
     second = classifier(BUDGET)
     second.load_state_dict(state)
@@ -163,8 +163,8 @@ def test_a_state_goes_on_where_it_was_saved() -> None:
         second.second_use.validator.state().values(), first.second_use.validator.state().values(), strict=True
     ):
         assert np.array_equal(mine, theirs)
-    second.learn_arrays(X[3333:], y[3333:])
-    whole.learn_arrays(X, y)
+    second.learn_encoded(X[3333:], y[3333:])
+    whole.learn_encoded(X, y)
     assert second.quality is not None
     assert whole.quality is not None
     assert second.quality.total.answers == whole.quality.total.answers == 5000
@@ -173,7 +173,7 @@ def test_a_state_goes_on_where_it_was_saved() -> None:
 def test_states_without_validation_are_as_before_and_do_not_mix() -> None:
     X, y = records(100)
     plain = classifier(None)
-    plain.learn_arrays(X, y)
+    plain.learn_encoded(X, y)
     assert plain.quality is None
     assert not {"answers", "validation"} & plain.state_dict().keys()
     with pytest.raises(ConfigError, match="lacks 'validation'"):
@@ -184,7 +184,7 @@ def test_states_without_validation_are_as_before_and_do_not_mix() -> None:
 
 def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
     model = classifier(BUDGET)
-    model.learn_arrays(*records(300))
+    model.learn_encoded(*records(300))
     before = model.quality
     for name, value in (("total", np.full(26, np.nan)), ("progress", np.full(7, -1.0)), ("halves", np.zeros(3))):
         state = model.state_dict()
@@ -197,7 +197,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
 def test_shards_add_their_answers_up() -> None:
     parts = [classifier(BUDGET) for _ in range(3)]
     for seed, part in enumerate(parts):
-        part.learn_arrays(*records(2000 * (seed + 1), seed))
+        part.learn_encoded(*records(2000 * (seed + 1), seed))
     merged = parts[0].merged(*parts[1:])
     assert merged.quality is not None
     found = [part.quality for part in parts]
@@ -217,10 +217,10 @@ def test_a_model_with_features_to_learn_is_better_and_one_without_records_is_unk
     assert model.quality is not None
     assert model.quality.verdict == UNKNOWN
     assert model.quality.total.error.value is None
-    model.learn_arrays(*records(20_000))
+    model.learn_encoded(*records(20_000))
     X, y = records(20_000, 1)
     assert model.quality.verdict == BETTER
-    now = np.mean(model.predict_arrays(X) != y)
+    now = np.mean(model.predict_encoded(X) != y)
     rate = model.quality.recent.rate
     assert rate is not None
     assert rate.low is not None
@@ -235,7 +235,7 @@ def test_numbers_with_a_learned_scale(loss: Any) -> None:
     x = rng.uniform(-1, 1, 30_000)
     y = 50 + 20 * x + rng.normal(0, 2, len(x))
     model = LDPASGDRegressor(loss, "eps=2", features={"x": (-1, 1)}, target=(-100, 200), validation=BUDGET)
-    model.learn_arrays(x[:, None], y)
+    model.learn_encoded(x[:, None], y)
     found = model.quality
     assert found is not None
     assert found.largest is not None
@@ -254,10 +254,10 @@ def test_a_flipped_weight_is_found() -> None:
         return X, (weight * X[:, 0] - X[:, 1] + rng.logistic(size=n) > 0).astype(float)
 
     model = classifier(BUDGET)
-    model.learn_arrays(*stream(40_000, 2.0))
+    model.learn_encoded(*stream(40_000, 2.0))
     assert model.quality is not None
     assert (model.quality.drifts, model.quality.last_drift) == (0, None)
-    model.learn_arrays(*stream(20_000, -2.0))
+    model.learn_encoded(*stream(20_000, -2.0))
     assert model.quality.drifts >= 1
     assert model.quality.last_drift is not None
     assert 40_000 < model.quality.last_drift <= 60_000
@@ -278,16 +278,16 @@ def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch
         tell(kind, y, scores, words, keep)
 
     monkeypatch.setattr(validator, "_on_error", watched)
-    model.learn_arrays(*records(2000))
+    model.learn_encoded(*records(2000))
     assert kept
     assert not any(array.any() for array in kept)
 
 
 def test_copies_have_answers_and_words_of_their_own() -> None:
     model = classifier(BUDGET)
-    model.learn_arrays(*records(500))
+    model.learn_encoded(*records(500))
     twin = copy.deepcopy(model)
-    twin.learn_arrays(*records(500, 1))
+    twin.learn_encoded(*records(500, 1))
     assert model.quality is not None
     assert twin.quality is not None
     assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
@@ -340,7 +340,7 @@ def test_errors_are_counted_up_to_the_scale_of_the_target(kind: Any) -> None:
             features={"a": (-1, 1)}, target=(0, 20_000), validation={"share": 0.5}, budget="eps=8,delta=1e-6",
             seed=seed,
         )  # fmt: skip
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         quality = model.quality
         assert quality.largest > 1_000
         assert 0 < quality.recent.error.value < quality.recent.constant.value < quality.largest

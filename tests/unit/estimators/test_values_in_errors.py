@@ -91,14 +91,14 @@ def actions(model: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "target", lambda v: model.learn_one(good, v)
     yield "targets", lambda v: model.learn_many(pd.DataFrame([good, good]), pd.Series([v, v], dtype=object))
     yield "subject", lambda v: model.learn_one(good, y, subject=v)
-    yield "subjects", lambda v: model.learn_arrays([[0.5, 0.5]], [1.0], subjects=[v])
-    yield "rows", lambda v: model.learn_arrays([[v, 0.5], [0.5, 0.5]], [1.0, 1.0])
-    yield "targets of rows", lambda v: model.learn_arrays([[0.5, 0.5]], [v])
-    yield "all rows", lambda v: model.learn_arrays(v, v)
-    yield "budgets", lambda v: model.learn_arrays([[0.5, 0.5]], [1.0], budgets=[v])
-    yield "predict_arrays", lambda v: model.predict_arrays([[v, 0.5]])
-    if hasattr(model, "predict_proba_arrays"):
-        yield "predict_proba_arrays", lambda v: model.predict_proba_arrays([[v, 0.5]])
+    yield "subjects", lambda v: model.learn_encoded([[0.5, 0.5]], [1.0], subjects=[v])
+    yield "rows", lambda v: model.learn_encoded([[v, 0.5], [0.5, 0.5]], [1.0, 1.0])
+    yield "targets of rows", lambda v: model.learn_encoded([[0.5, 0.5]], [v])
+    yield "all rows", lambda v: model.learn_encoded(v, v)
+    yield "budgets", lambda v: model.learn_encoded([[0.5, 0.5]], [1.0], budgets=[v])
+    yield "predict_encoded", lambda v: model.predict_encoded([[v, 0.5]])
+    if hasattr(model, "predict_proba_encoded"):
+        yield "predict_proba_encoded", lambda v: model.predict_proba_encoded([[v, 0.5]])
         yield "predict_proba_one", lambda v: model.predict_proba_one(good | {"a": v})
     if hasattr(model, "randomizer"):
         one = model.randomizer

@@ -74,7 +74,7 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     rng, done, masks = np.random.default_rng(1), 0, []
     while done < len(X):
         part = slice(done, done + int(rng.integers(1, 23)))
-        mask = learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+        mask = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
         masks.extend([True] * len(X[part]) if mask is None else mask.tolist())
         done = part.stop
     windows, taken = replay(subjects, window, items, least)
@@ -99,19 +99,19 @@ def test_one_by_one_in_bulk_and_in_frames_are_the_same() -> None:
     one, bulk, frames, bulk_alone = made(), made(), made(), made()
     for row, target, subject in zip(X, y, subjects, strict=True):
         one.learn_one(dict(zip("ab", row, strict=True)), target, subject=subject)
-    bulk.learn_arrays(X, y, subjects=subjects)
+    bulk.learn_encoded(X, y, subjects=subjects)
     assert one.state_dict().keys() == bulk.state_dict().keys()
     for name, value in one.state_dict().items():
         np.testing.assert_array_equal(value, bulk.state_dict()[name])
     frames.learn_many(pd.DataFrame(X, columns=["a", "b"]), pd.Series(y))
-    bulk_alone.learn_arrays(X, y)
+    bulk_alone.learn_encoded(X, y)
     np.testing.assert_array_equal(frames.theta, bulk_alone.theta)
     assert frames.n_users == 60
 
 
 def test_text_and_bytes_are_one_person() -> None:
     learner = made(window=4, method=Plain(1))
-    learner.learn_arrays(np.ones((4, 2)), np.ones(4), subjects=["ann", b"ann", "bob", b"bob"])
+    learner.learn_encoded(np.ones((4, 2)), np.ones(4), subjects=["ann", b"ann", "bob", b"bob"])
     assert learner.n_users == 2
 
 
@@ -119,12 +119,12 @@ def test_a_window_with_too_few_users_goes_on() -> None:
     learner = made(window=5, method=Plain(4))
     X, y, _ = stream(20, 2)
     with pytest.warns(WindowWarning, match="4 are needed"):
-        learner.learn_arrays(X[:5], y[:5], subjects=["ann"] * 5)
+        learner.learn_encoded(X[:5], y[:5], subjects=["ann"] * 5)
     assert (learner.n_windows, learner.at_boundary, learner.to_boundary, learner.n_seen) == (0, False, 5, 4)
     with pytest.warns(WindowWarning):
         learner.close_batch()
     assert not learner.at_boundary
-    learner.learn_arrays(X[5:10], y[5:10], subjects=["bob", "cy", "dee", "ann", "eve"])
+    learner.learn_encoded(X[5:10], y[5:10], subjects=["bob", "cy", "dee", "ann", "eve"])
     assert (learner.n_windows, learner.n_users, learner.at_boundary) == (1, 5, True)
     assert (learner.n_seen, learner.n_refused) == (8, 2)
 
@@ -143,7 +143,7 @@ def test_a_window_that_can_never_have_enough_users_is_an_error_before_the_first_
 
 def test_close_batch_releases_what_is_enough() -> None:
     learner = made()
-    learner.learn_arrays(np.ones((4, 2)), np.ones(4), subjects=["ann", "bob", "cy", None])
+    learner.learn_encoded(np.ones((4, 2)), np.ones(4), subjects=["ann", "bob", "cy", None])
     learner.close_batch()
     assert (learner.n_windows, learner.n_users, learner.at_boundary) == (1, 4, True)
     learner.close_batch()
@@ -156,7 +156,7 @@ def test_the_ledger_counts_windows_and_not_records() -> None:
         learner = made(ledger=ledger, window=8, method=Plain(1))
         for new in range(4):
             people = ["ann", "bob", "ann", new, "ann", "bob", "ann", "cy"]
-            learner.learn_arrays(np.ones((8, 2)), np.ones(8), subjects=people)
+            learner.learn_encoded(np.ones((8, 2)), np.ones(8), subjects=people)
         assert [ledger.spent(who).records for who in ("ann", "bob", "cy")] == [2, 2, 2]
     assert [n for n, _ in SHOWN] == [4, 4, 1]  # from the first record that is taken: the fourth of the third round
     assert (learner.at_boundary, learner.to_boundary) == (False, 3)
@@ -171,14 +171,14 @@ def test_nothing_is_taken_where_the_ledger_raises() -> None:
 
     learner = made(ledger=Broken(ApproxDP(2.0, 1e-5)))
     with pytest.raises(RuntimeError):
-        learner.learn_arrays(np.ones((8, 2)), np.ones(8), subjects=["ann"] * 8)
+        learner.learn_encoded(np.ones((8, 2)), np.ones(8), subjects=["ann"] * 8)
     assert (learner.n_seen, learner.n_refused, learner.at_boundary) == (0, 0, True)
 
 
 def test_a_record_that_allows_less_is_refused() -> None:
     learner = made()
     learner.learn_one({"a": 1.0}, 1.0, budget="eps=0.5,delta=1e-6")
-    mask = learner.learn_arrays(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
+    mask = learner.learn_encoded(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
     assert mask is not None
     assert mask.tolist() == [False, True]
     assert (learner.n_seen, learner.n_refused) == (1, 2)
@@ -200,7 +200,7 @@ def secrets(thing: Any, *, classes: bool = False) -> list[str]:
 def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -> None:
     learner = made(window=200, loss=Quantile(tau=0.5))
     X, y, subjects = stream(150, 9)
-    learner.learn_arrays(np.abs(X) + 7_123_000, y, subjects=subjects)
+    learner.learn_encoded(np.abs(X) + 7_123_000, y, subjects=subjects)
     assert secrets(learner)
     for copied in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
         assert not secrets(copied)
@@ -212,7 +212,7 @@ def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -
     assert learner.n_windows == 1
     assert not secrets(learner, classes=True)
     assert not rows.any()
-    learner.learn_arrays(np.abs(X) + 7_123_000, y, subjects=subjects)
+    learner.learn_encoded(np.abs(X) + 7_123_000, y, subjects=subjects)
     rows = learner.learner.gathered.rows
     learner.load_state_dict(made(window=200, loss=Quantile(tau=0.5)).state_dict())
     assert not secrets(learner)
@@ -229,7 +229,7 @@ def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Plain, "run", failing)
     learner = made(window=3)
     with pytest.raises(KeyboardInterrupt):
-        learner.learn_arrays(np.ones((3, 2)), np.ones(3))
+        learner.learn_encoded(np.ones((3, 2)), np.ones(3))
     assert not kept[0]._X.any()
     assert (learner.n_windows, learner.n_seen, learner.at_boundary) == (0, 3, True)
     assert learner.guarantee.budgets  # counted, whatever was released
@@ -238,11 +238,11 @@ def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch)
 def test_a_state_goes_on_bit_for_bit() -> None:
     X, y, subjects = stream(60, 5)
     whole, first = made(), made()
-    whole.learn_arrays(X, y, subjects=subjects)
-    first.learn_arrays(X[:30], y[:30], subjects=subjects[:30])
+    whole.learn_encoded(X, y, subjects=subjects)
+    first.learn_encoded(X[:30], y[:30], subjects=subjects[:30])
     second = made(features=None)
     second.load_state_dict(first.state_dict())
-    second.learn_arrays(X[30:], y[30:], subjects=subjects[30:])
+    second.learn_encoded(X[30:], y[30:], subjects=subjects[30:])
     np.testing.assert_array_equal(whole.theta, second.theta)
     assert whole.state_dict().keys() == second.state_dict().keys()
     undeclared = "Note: no features were declared; the first record's names were taken as public.\n"
@@ -264,7 +264,7 @@ def test_a_state_goes_on_bit_for_bit() -> None:
 )
 def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any]) -> None:
     learner = made()
-    learner.learn_arrays(np.ones((10, 2)), np.ones(10))
+    learner.learn_encoded(np.ones((10, 2)), np.ones(10))
     before = learner.state_dict()
     state = {k: v for k, v in (before | change).items() if v is not None}
     with pytest.raises((ConfigError, BudgetError)):
@@ -284,8 +284,8 @@ def test_a_state_of_another_model_is_refused(change: dict[str, Any]) -> None:
 def test_merged_weighs_by_users() -> None:
     X, y, subjects = stream(40, 30)
     one, two = made(), made()
-    one.learn_arrays(X[:10], y[:10], subjects=subjects[:10])
-    two.learn_arrays(X[10:], y[10:], subjects=subjects[10:])
+    one.learn_encoded(X[:10], y[:10], subjects=subjects[:10])
+    two.learn_encoded(X[10:], y[10:], subjects=subjects[10:])
     together = one.merged(two)
     users = one.n_users + two.n_users
     np.testing.assert_allclose(together.theta, (one.theta * one.n_users + two.theta * two.n_users) / users)
@@ -325,7 +325,7 @@ def test_bad_subjects_and_records_change_nothing() -> None:
         (np.full((2, 2), np.nan), np.ones(2), ["ann", "bob"]),
     ):
         with pytest.raises(SchemaError):
-            learner.learn_arrays(X, y, subjects=subjects)
+            learner.learn_encoded(X, y, subjects=subjects)
     assert (learner.n_seen, learner.at_boundary) == (0, True)
 
 
@@ -370,7 +370,7 @@ def test_the_statement_says_what_is_protected() -> None:
     learner = made()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learner.learn_arrays(np.ones((10, 2)), np.ones(10))
+        learner.learn_encoded(np.ones((10, 2)), np.ones(10))
     text = learner.statement()
     expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "epsilon = 1")
     for words in (*expected, "the subject and the budget of each"):

@@ -44,10 +44,10 @@ def test_every_method_learns(method: str) -> None:
     )
     for seed in (0, 1):
         X, y, subjects = people(3000, 8, seed)
-        model.learn_arrays(X, y, subjects=subjects)
+        model.learn_encoded(X, y, subjects=subjects)
     assert (model.n_windows, model.n_users, model.n_stopped) == (2, 6000, 0)
     X, y, _ = people(3000, 1, 9)
-    assert np.mean(model.predict_arrays(X) == y) > 0.78
+    assert np.mean(model.predict_encoded(X) == y) > 0.78
     assert model.theta[0] > 2 * np.abs(model.theta[1:]).max()
 
 
@@ -70,11 +70,11 @@ def test_a_regulariser_shrinks_weights_and_is_part_of_the_state() -> None:
     y = (X[:, 0] > -1).astype(float)  # 84 % ones: the intercept matters
     plain, lasso = build(None), build(ElasticNet(l1=0.02, free=1))
     for model in (plain, lasso):
-        model.learn_arrays(X, y, subjects=subjects)
+        model.learn_encoded(X, y, subjects=subjects)
         assert model.n_windows == 1
     assert np.abs(lasso.theta[1:3]).sum() < 0.5 * np.abs(plain.theta[1:3]).sum()
     assert np.all(lasso.theta[[0, 3]] > 1)
-    assert np.mean(lasso.predict_arrays(X) == y) > 0.9
+    assert np.mean(lasso.predict_encoded(X) == y) > 0.9
     again = build(ElasticNet(l1=0.02, free=1))
     again.load_state_dict(lasso.state_dict())
     np.testing.assert_array_equal(again.theta, lasso.theta)
@@ -149,7 +149,7 @@ def test_a_state_keeps_what_windows_have_told_and_a_forged_one_is_refused() -> N
     X, y, subjects = people(3000, 8, 1)
     options: dict[str, Any] = {"items_per_user": 8, "window": 24_000, "features": ["a", "b", "c"], "seed": 1}
     whole, part = WindowedClassifier(**options), WindowedClassifier(**options)
-    part.learn_arrays(X, y, subjects=subjects)
+    part.learn_encoded(X, y, subjects=subjects)
     state = part.state_dict()
     whole.load_state_dict(state)
     np.testing.assert_array_equal(whole.learner._state, part.learner._state)

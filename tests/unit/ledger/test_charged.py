@@ -224,6 +224,6 @@ def test_late_records_of_an_open_user_or_window_are_refused() -> None:
             one.learn_one({"a": 0.5}, 0.5, subject=Dated("ann", time))
             assert (one.n_seen > before) is learned
         people = [Dated("ann", now - 90_000), Dated("bob", now - 90_000), Dated("bob", now), Dated("ann", now)]
-        mask = one.learn_arrays(np.zeros((4, 1)), np.zeros(4), None, people)
+        mask = one.learn_encoded(np.zeros((4, 1)), np.zeros(4), None, people)
         assert mask.tolist() == [False, False, True, True]
         assert one.n_refused == 4

@@ -523,7 +523,7 @@ def test_threads_with_clones_share_one_cap() -> None:
     def learn(model: LDPSGDClassifier) -> int:
         for _ in range(10):
             begun.wait()
-            model.learn_arrays(X, y, subjects=people)
+            model.learn_encoded(X, y, subjects=people)
         return model.n_seen
 
     with ThreadPoolExecutor(2) as pool:

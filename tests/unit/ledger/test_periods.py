@@ -290,7 +290,7 @@ def test_every_estimator_counts_a_record_in_its_own_period(kind: Any) -> None:
     model = kind(features=["a"], ledger=ledger, budget="eps=1,delta=1e-4", **more)
     model.learn_one({"a": 1.0}, True, subject=Dated("ann", NOW - LENGTH))
     X, y = np.ones((3, 1)), np.ones(3)
-    model.learn_arrays(X, y, subjects=[Dated("ann", NOW - 2 * LENGTH), Dated("bob", NOW - 3 * LENGTH), "eve"])
+    model.learn_encoded(X, y, subjects=[Dated("ann", NOW - 2 * LENGTH), Dated("bob", NOW - 3 * LENGTH), "eve"])
     found = {who: [ledger.spent(who, NOW - k * LENGTH).records for k in range(4)] for who in ("ann", "bob", "eve")}
     alone = kind is LDPSGDClassifier  # in a batch, a window or a report, the second record of ann spends nothing
     assert found == {"ann": [0, 1, int(alone), 0], "bob": [0, 0, 0, 1], "eve": [1, 0, 0, 0]}
@@ -560,7 +560,7 @@ def test_repeated_records_of_a_batch_leave_no_moment_to_later_records() -> None:
     budget = ApproxDP(1.0, 1e-6)
     with at(Ledger("eps=1,delta=1e-6 per 1 day"), NOW) as ledger:
         model = PanPrivateClassifier(features=["a"], budget=budget, ledger=ledger)
-        model.learn_arrays(np.zeros((40, 1)), np.zeros(40), subjects=["bob"] * 40)
+        model.learn_encoded(np.zeros((40, 1)), np.zeros(40), subjects=["bob"] * 40)
         at(ledger, NOW + 5 * DAY)
         model.learn_one({"a": 0.0}, False, subject="ann")
         assert ledger.spent("ann", NOW).records == 0

@@ -28,9 +28,9 @@ def off(model: object, theta: np.ndarray) -> float:
 @pytest.mark.parametrize("kind", REGRESSORS)
 def test_a_flip_is_noticed_and_followed(kind: str) -> None:
     model = REGRESSORS[kind](features=NAMES, budget="eps=4", seed=1)
-    model.learn_arrays(*records(20_000, THETA))
+    model.learn_encoded(*records(20_000, THETA))
     assert model.n_changes == 0
-    model.learn_arrays(*records(5_000, -THETA, 1))
+    model.learn_encoded(*records(5_000, -THETA, 1))
     assert model.n_changes >= 1
     assert off(model, -THETA) < 0.05
     assert 20_000 < model.last_change <= 25_000
@@ -42,7 +42,7 @@ def test_the_record_of_a_change_does_not_depend_on_how_records_come() -> None:
     X, y = (np.concatenate(parts) for parts in zip(records(4_000, THETA), records(1_000, -THETA, 1), strict=True))
     whole, single, other = (LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6) for _ in range(3))
     assert whole.last_change is None
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for row, target in zip(X.tolist(), y.tolist(), strict=True):
         before = single.n_changes
         single.learn_one(dict(zip(NAMES, row, strict=True)), target)
@@ -59,8 +59,8 @@ def test_the_record_of_a_change_does_not_depend_on_how_records_come() -> None:
 
 def test_without_following_the_average_stays_where_it_was() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1, change="ignore")
-    model.learn_arrays(*records(20_000, THETA))
-    model.learn_arrays(*records(5_000, -THETA, 1))
+    model.learn_encoded(*records(20_000, THETA))
+    model.learn_encoded(*records(5_000, -THETA, 1))
     assert model.n_changes == 0
     assert off(model, -THETA) > 1
 
@@ -74,8 +74,8 @@ def test_classes_are_followed() -> None:
     right = {}
     for change in ("follow", "ignore"):
         model = LDPASGDClassifier(features=NAMES, budget="eps=4", seed=1, change=change)
-        model.learn_arrays(X, y)
-        right[change] = np.mean(model.predict_arrays(X[30_000:]) == y[30_000:])
+        model.learn_encoded(X, y)
+        right[change] = np.mean(model.predict_encoded(X[30_000:]) == y[30_000:])
     assert right["follow"] > 0.75
     assert right["ignore"] < 0.5
 
@@ -89,7 +89,7 @@ def test_a_stationary_stream_has_no_alarm(budget: str, slow: float) -> None:
         common = rng.normal(size=(30_000, 1))
         X = np.sqrt(slow) * common + np.sqrt(1 - slow) * rng.normal(size=(30_000, 4))
         model = LDPASGDRegressor(features=NAMES, budget=budget, seed=seed)
-        model.learn_arrays(X, X @ THETA + rng.normal(size=len(X)))
+        model.learn_encoded(X, X @ THETA + rng.normal(size=len(X)))
         assert model.n_changes == 0
 
 
@@ -97,9 +97,9 @@ def test_budgets_that_differ_by_record_give_no_alarm_and_a_change_is_still_notic
     rng = np.random.default_rng(3)
     amounts = rng.choice([0.5, 2.0, 6.0], size=40_000)
     model = LDPASGDRegressor(features=NAMES, budget="eps=1", seed=3)
-    model.learn_arrays(*records(30_000, THETA, 3), budgets=amounts[:30_000])
+    model.learn_encoded(*records(30_000, THETA, 3), budgets=amounts[:30_000])
     assert model.n_changes == 0
-    model.learn_arrays(*records(10_000, -THETA, 4), budgets=amounts[30_000:])
+    model.learn_encoded(*records(10_000, -THETA, 4), budgets=amounts[30_000:])
     assert model.n_changes >= 1
 
 
@@ -112,7 +112,7 @@ def test_until_a_change_is_likely_the_answer_is_that_of_the_whole_past() -> None
     same = 0
     for at in range(0, len(X), 100):
         for model in (follows, ignores):
-            model.learn_arrays(X[at : at + 100], y[at : at + 100])
+            model.learn_encoded(X[at : at + 100], y[at : at + 100])
         same += bool(np.array_equal(follows.theta, ignores.theta))
     assert follows.n_changes == 0
     assert same >= 25
@@ -122,19 +122,19 @@ def test_where_disturbances_end_soon_the_answer_stays_and_a_change_that_lasts_is
     """600 of 5,000 records have another intercept, and each time the answer is looked at just then."""
     model, errors = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=3), []
     for i in range(40):
-        model.learn_arrays(*records(4_400, THETA, 2 * i))
+        model.learn_encoded(*records(4_400, THETA, 2 * i))
         X, y = records(600, THETA, 2 * i + 1)
-        model.learn_arrays(X, y + 1.5)
+        model.learn_encoded(X, y + 1.5)
         errors.append(off(model, THETA) + float(model.theta[4] ** 2))
     assert np.mean(errors[20:]) < 0.1
-    model.learn_arrays(*records(10_000, -THETA, 100))
+    model.learn_encoded(*records(10_000, -THETA, 100))
     assert off(model, -THETA) < 0.05
 
 
 def test_a_state_goes_on_as_the_model_does_also_after_a_change() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
-    model.learn_arrays(*records(5_000, THETA))
-    model.learn_arrays(*records(1_500, -THETA, 1))
+    model.learn_encoded(*records(5_000, THETA))
+    model.learn_encoded(*records(1_500, -THETA, 1))
     other = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=7)
     other.load_state_dict(model.state_dict())
     assert other.n_changes == model.n_changes >= 1
@@ -156,7 +156,7 @@ def test_a_state_goes_on_as_the_model_does_also_after_a_change() -> None:
 )
 def test_blocks_that_no_stream_makes_are_refused(spoil: object) -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
-    model.learn_arrays(*records(2_000, THETA))
+    model.learn_encoded(*records(2_000, THETA))
     state = model.state_dict()
     state["blocks"] = spoil(np.array(state["blocks"]))  # type: ignore[operator]
     with pytest.raises(ConfigError, match="blocks"):
@@ -165,22 +165,22 @@ def test_blocks_that_no_stream_makes_are_refused(spoil: object) -> None:
 
 def test_the_papers_clock_follows_nothing() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=8, clock="records", alpha=0.6, eta=0.2)
-    model.learn_arrays(*records(10_000, THETA))
-    model.learn_arrays(*records(10_000, -THETA, 1))
+    model.learn_encoded(*records(10_000, THETA))
+    model.learn_encoded(*records(10_000, -THETA, 1))
     assert model.n_changes == 0
 
 
 def test_after_a_change_there_is_no_interval_until_enough_has_come_since() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=9)
-    model.learn_arrays(*records(10_000, THETA))
+    model.learn_encoded(*records(10_000, THETA))
     assert np.isfinite(model.interval()).all()
     changes, at = 0, 0
     X, y = records(30_000, -THETA, 1)
     while not changes:
-        model.learn_arrays(X[at : at + 50], y[at : at + 50])
+        model.learn_encoded(X[at : at + 50], y[at : at + 50])
         changes, at = model.n_changes, at + 50
     assert np.isnan(model.interval()).all()
-    model.learn_arrays(X[at:], y[at:])
+    model.learn_encoded(X[at:], y[at:])
     limits = model.interval()[:4]
     assert np.isfinite(limits).all()
     assert np.all(np.abs(limits.mean(axis=1) + THETA) < 0.1)
@@ -189,10 +189,10 @@ def test_after_a_change_there_is_no_interval_until_enough_has_come_since() -> No
 def test_a_model_of_parts_begins_without_blocks_and_notices_later_changes() -> None:
     parts = [LDPASGDRegressor(features=NAMES, budget="eps=4", seed=i) for i in (1, 2)]
     for i, part in enumerate(parts):
-        part.learn_arrays(*records(10_000, THETA, i))
+        part.learn_encoded(*records(10_000, THETA, i))
     both = parts[0].merged(parts[1])
     assert off(both, THETA) < 0.05
-    both.learn_arrays(*records(10_000, -THETA, 5))
+    both.learn_encoded(*records(10_000, -THETA, 5))
     assert both.n_changes >= 1
     assert off(both, -THETA) < 0.05
 
@@ -204,8 +204,8 @@ def test_a_change_that_one_shard_noticed_is_news_to_the_others(kind: str) -> Non
     later = records(3_000, -THETA, 1)
     one, two = (REGRESSORS[kind](features=NAMES, budget=b, seed=1) for b in ("eps=4", "eps=1"))
     for part in (one, two):
-        part.learn_arrays(X, y)
-        part.learn_arrays(*later)
+        part.learn_encoded(X, y)
+        part.learn_encoded(*later)
     assert (one.n_changes, two.n_changes) == (1, 0)
     before = two.state_dict()
     both = two.merged(one)
@@ -213,7 +213,7 @@ def test_a_change_that_one_shard_noticed_is_news_to_the_others(kind: str) -> Non
     assert off(both, -THETA) < 0.1
     for key, value in before.items():
         np.testing.assert_array_equal(two.state_dict()[key], value, err_msg=key)
-    both.learn_arrays(*records(20_000, -THETA, 2))
+    both.learn_encoded(*records(20_000, -THETA, 2))
     assert both.n_changes == 1
     assert off(both, -THETA) < 0.05
 

@@ -120,7 +120,7 @@ def records(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_the_compiled_map_writes_theta_in_original_units() -> None:
     """Without an average, which is mapped in Python."""
     model = LDPSGDRegressor(features=regressor().features, target=(-50.0, 150.0))
-    model.learn_arrays(*records(3000))
+    model.learn_encoded(*records(3000))
     theta, shown, _ = model.learner.arrays.state
     np.testing.assert_allclose(model.learner.units.outward(theta), shown, rtol=1e-9, atol=1e-9)
 
@@ -135,7 +135,7 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
             model.learner.units.outward(model.learner.arrays.state[0]),
             *progress[[k.CHANGES, k.TOTAL]],
         )
-        model.learn_arrays(X[i : i + 1], y[i : i + 1])
+        model.learn_encoded(X[i : i + 1], y[i : i + 1])
         moved = progress[k.TOTAL] > total  # a gradient step; then theta moves anyway
         if progress[k.CHANGES] > changes and not moved and progress[k.COUNT] > 0:
             np.testing.assert_allclose(model.learner.units.outward(model.learner.arrays.state[0]), before, rtol=1e-9)
@@ -168,14 +168,14 @@ def test_bits_become_rare_and_better_budgets_need_fewer() -> None:
     asked = {}
     for budget in ("eps=1", "eps=4"):
         model = regressor(budget=budget, seed=1)
-        model.learn_arrays(X[:10_000], y[:10_000])
+        model.learn_encoded(X[:10_000], y[:10_000])
         first = model.n_asked
-        model.learn_arrays(X[10_000:], y[10_000:])
+        model.learn_encoded(X[10_000:], y[10_000:])
         asked[budget] = model.n_asked
         assert model.n_asked - first < first
     assert asked["eps=4"] < asked["eps=1"] < 0.2 * 20_000
     plain = LDPASGDRegressor(features=["a", "b", "c", "d"], clock="records")
-    plain.learn_arrays(X, y)
+    plain.learn_encoded(X, y)
     assert plain.n_asked == 0
 
 
@@ -187,8 +187,8 @@ def test_classifiers_scale_their_columns(loss: str) -> None:
     scores = []
     for scaling in ("private", "none"):
         model = LDPASGDClassifier(loss, budget="eps=2", features=features, classes=labels, scaling=scaling, seed=1)  # type: ignore[arg-type]
-        model.learn_arrays(X, (y > 20).astype(float))
-        scores.append(float(np.mean(model.predict_arrays(X) == (y > 20))))
+        model.learn_encoded(X, (y > 20).astype(float))
+        scores.append(float(np.mean(model.predict_encoded(X) == (y > 20))))
     assert scores[0] > 0.75
     assert scores[0] > scores[1] + 0.05
 
@@ -201,6 +201,6 @@ def test_steps_do_not_grow_with_the_columns_where_the_target_is_scaled() -> None
         truth = 1 + 3 * X.sum(axis=1)
         y = truth + rng.normal(scale=2, size=len(X))
         model = LDPASGDRegressor(features=dict.fromkeys(names, (-1, 1)), target=(-12, 14), budget="eps=4", seed=seed)
-        model.learn_arrays(X[:3_000], y[:3_000])
-        missed.append(np.var(model.predict_arrays(X[3_000:]) - truth[3_000:]) / np.var(truth[3_000:]))
+        model.learn_encoded(X[:3_000], y[:3_000])
+        missed.append(np.var(model.predict_encoded(X[3_000:]) - truth[3_000:]) / np.var(truth[3_000:]))
     assert np.mean(missed) < 0.43  # six draws: 0.31, and 0.54 with longer steps; other seeds move them by 0.05

@@ -31,7 +31,7 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     """Bayes' rule on the grid, by numpy, from the number of noisy answers; other parameters stay at 0. Clocks begin
     earlier the rarer the class is."""
     learner = model(estimator)
-    learner.learn_arrays(np.zeros((30, 1)), np.zeros(30))
+    learner.learn_encoded(np.zeros((30, 1)), np.zeros(30))
     assert learner.n_asked == 30
     assert "of the 30 records, 30 spent their budget on one bit about the class, or" in learner.statement()
     total, information = learner.learner.arrays.units.progress[[k.CLASS, k.TARGET]]
@@ -50,7 +50,7 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
 
 def test_many_answers_of_a_class_that_is_rarer_than_any_of_the_grid() -> None:
     learner = model(budget="eps=4")
-    learner.learn_arrays(np.zeros((60_000, 1)), np.zeros(60_000))
+    learner.learn_encoded(np.zeros((60_000, 1)), np.zeros(60_000))
     assert -6 < learner.theta[1] < -5
     assert learner.learner.arrays.units.progress[k.TOTAL] > 0
 
@@ -60,9 +60,9 @@ def test_rare_classes_are_asked_about_for_longer() -> None:
     counts = []
     for seed in range(20):
         even, (X, y) = model(seed=seed, budget="eps=4"), rare(6000, 1, seed)
-        even.learn_arrays(X, (X[:, 0] < 0).astype(float))
+        even.learn_encoded(X, (X[:, 0] < 0).astype(float))
         odd = model(seed=seed, budget="eps=4")
-        odd.learn_arrays(X, y)
+        odd.learn_encoded(X, y)
         counts.append([each.learner.arrays.units.progress[k.TARGET] for each in (even, odd)])
         assert even.learner.arrays.units.progress[k.TOTAL] > 0
         assert odd.learner.arrays.units.progress[k.TOTAL] > 0
@@ -76,9 +76,9 @@ def test_a_rare_class_has_a_small_probability_from_the_start() -> None:
     for seed in range(20):
         X, y = rare(1000, 20, seed)
         learner = model(features={f"x{j}": (-1.0, 1.0) for j in range(20)}, seed=seed)
-        learner.learn_arrays(X, y)
+        learner.learn_encoded(X, y)
         held, truth = rare(2000, 20, 100 + seed)
-        shares = learner.predict_proba_arrays(held)
+        shares = learner.predict_proba_encoded(held)
         losses.append(-np.mean(np.log(shares[np.arange(2000), truth.astype(int)])))
     assert np.mean(losses) < 0.2
 
@@ -90,9 +90,9 @@ def test_noise_does_not_spoil_a_rare_class() -> None:
     for seed in range(12):
         X, y = rare(20_000, 20, seed)
         learner = model(features={f"x{j}": (-1.0, 1.0) for j in range(20)}, budget="eps=4", seed=seed)
-        learner.learn_arrays(X, y)
+        learner.learn_encoded(X, y)
         held, truth = rare(4000, 20, 100 + seed)
-        shares = learner.predict_proba_arrays(held)
+        shares = learner.predict_proba_encoded(held)
         losses.append(-np.mean(np.log(shares[np.arange(4000), truth.astype(int)])))
         assert "few" in str(too_few(learner))
     assert np.mean(losses) < 0.115
@@ -110,7 +110,7 @@ def test_noise_does_not_spoil_a_rare_class() -> None:
 )
 def test_others_are_not_asked(options: dict[str, Any]) -> None:
     learner = model(**options)
-    learner.learn_arrays(np.zeros((3, 1)), np.zeros(3))
+    learner.learn_encoded(np.zeros((3, 1)), np.zeros(3))
     assert learner.n_asked == 0
 
 
@@ -118,18 +118,18 @@ def test_devices_and_trained_models_are_not_asked() -> None:
     learner = model()
     assert schedule.next_question(learner.learner.arrays.units) == k.GRADIENT
     learner.absorb(learner.randomizer({"a": 0.5}, 1))
-    learner.learn_arrays(np.zeros((3, 1)), np.zeros(3))
+    learner.learn_encoded(np.zeros((3, 1)), np.zeros(3))
     assert learner.n_asked == 0
 
 
 def test_states_keep_the_bits() -> None:
     X, y = rare(60, 1, 1)
     whole, first = model(budget="eps=30"), model(budget="eps=30")  # so bits are true
-    whole.learn_arrays(X, y)
-    first.learn_arrays(X[:20], y[:20])
+    whole.learn_encoded(X, y)
+    first.learn_encoded(X[:20], y[:20])
     second = model(budget="eps=30")
     second.load_state_dict(first.state_dict())
-    second.learn_arrays(X[20:], y[20:])
+    second.learn_encoded(X[20:], y[20:])
     np.testing.assert_array_equal(second.theta, whole.theta)
 
 
@@ -137,9 +137,9 @@ def test_a_merge_of_bits_begins_where_all_of_them_say() -> None:
     """The parts have no gradient, so their thetas have no weight."""
     X, y = np.zeros((60, 1)), np.zeros(60)
     whole, parts = model(budget="eps=30"), [model(budget="eps=30"), model(budget="eps=30")]  # so bits are true
-    whole.learn_arrays(X, y)
-    parts[0].learn_arrays(X[:25], y[:25])
-    parts[1].learn_arrays(X[25:], y[25:])
+    whole.learn_encoded(X, y)
+    parts[0].learn_encoded(X[:25], y[:25])
+    parts[1].learn_encoded(X[25:], y[25:])
     both = parts[0].merged(parts[1])
     np.testing.assert_allclose(both.theta, whole.theta, rtol=1e-12)
     assert both.theta[1] < min(part.theta[1] for part in parts)
@@ -151,13 +151,13 @@ def test_forged_bits_stay_finite(sums: tuple[float, float]) -> None:
     state = learner.state_dict()
     state["progress"][[k.CLASS, k.TARGET]] = sums
     learner.load_state_dict(state)
-    learner.learn_arrays(np.zeros((50, 1)), np.zeros(50))
+    learner.learn_encoded(np.zeros((50, 1)), np.zeros(50))
     assert np.isfinite(learner.theta).all()
 
 
 def test_clocks_that_begin_later_than_now_are_refused() -> None:
     learner = model()
-    learner.learn_arrays(np.zeros((50, 1)), np.arange(50) % 2.0)
+    learner.learn_encoded(np.zeros((50, 1)), np.arange(50) % 2.0)
     for row, since in ((-1, 1e-3), (0, -1e16), (0, 1e9)):
         state = learner.state_dict()
         state["scales"][row, k.SINCE] = since

@@ -17,7 +17,7 @@ def model_of(n: int = 0) -> LDPASGDRegressor:
     """A model of two columns that fill a third and a thirtieth of their bounds, after n records."""
     model = LDPASGDRegressor(features={"a": (-3, 3), "b": (-30, 30)}, target=(-8, 8), budget="eps=4", seed=1)
     if n:
-        model.learn_arrays(*records(n))
+        model.learn_encoded(*records(n))
     return model
 
 
@@ -29,7 +29,7 @@ def records(n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_segments_know_steps_and_scales() -> None:
     """Against the sums of the steps over scale^2, record by record, while columns are scaled anew."""
     model, (X, y) = model_of(), records(6000)
-    model.learn_arrays(X[:1], y[:1])
+    model.learn_encoded(X[:1], y[:1])
     arrays, expected, open_since, joined = model.learner.arrays, np.zeros((3, 2)), np.zeros((3, 2)), 0
     offset = arrays.spec[loops.OFFSET]
     for x, target in zip(X[1:], y[1:], strict=True):
@@ -38,7 +38,7 @@ def test_segments_know_steps_and_scales() -> None:
             arrays.units.progress[k.TOTAL],
             arrays.units.progress[k.SEGMENT],
         )
-        model.learn_arrays(x[None], target[None])
+        model.learn_encoded(x[None], target[None])
         tau = arrays.units.progress[k.TOTAL] - total
         if began == 0 and not arrays.segments.any():
             expected[:] = open_since[:] = 0.0  # the target was scaled, and the path began anew

@@ -41,9 +41,9 @@ def windows_error(n: int, columns: int, correlation: float, seed: int) -> float:
     noise = rng.laplace(size=n) / 4
     features = {f"x{j}": (-4, 4) for j in range(columns)}
     model = WindowedRegressor(features=features, target=(-10, 10), budget="eps=1,delta=1e-8", items_per_user=1, seed=1)
-    model.learn_arrays(X, X @ slopes + noise)
+    model.learn_encoded(X, X @ slopes + noise)
     model.close_batch()
-    return float(np.mean(np.abs(model.predict_arrays(X) - X @ slopes - noise)) / np.mean(np.abs(noise)))
+    return float(np.mean(np.abs(model.predict_encoded(X) - X @ slopes - noise)) / np.mean(np.abs(noise)))
 
 
 def test_windows_learn_what_correlated_columns_differ_in() -> None:

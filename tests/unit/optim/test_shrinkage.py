@@ -79,7 +79,7 @@ def test_a_few_records_with_far_too_wide_bounds_give_about_the_constant(kind: An
     errors = []
     for seed in range(6):
         model = kind(features=dict.fromkeys("abc", (-1, 1)), target=(-1000, 1000), budget="eps=2,delta=1e-6", seed=seed)
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         model.close_batch()
-        errors.append(float(np.mean(np.abs(y - model.predict_arrays(X)))))
+        errors.append(float(np.mean(np.abs(y - model.predict_encoded(X)))))
     assert np.mean(errors) < 1.1 * np.mean(np.abs(y - 70))

@@ -469,9 +469,9 @@ def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
         one_by_one(one, names, X, targets, [None] * n)
     with pytest.warns(UserWarning, match="no features were declared"):
         many.learn_many(pd.DataFrame(X, columns=names), pd.Series(targets))
-    arrays.learn_arrays(X[:, order], y)
+    arrays.learn_encoded(X[:, order], y)
     for part in np.split(np.arange(n), [1, 2, 700, 701]):
-        pieces.learn_arrays(X[part][:, order], y[part])
+        pieces.learn_encoded(X[part][:, order], y[part])
     for other in (many, arrays, pieces):
         assert np.array_equal(one.learner.arrays.state, other.learner.arrays.state)
         assert other.n_seen == n
@@ -494,9 +494,9 @@ def test_the_same_with_a_budget_for_each_record(make) -> None:
     ]
     with pytest.warns(UserWarning, match="no features were declared"):
         one_by_one(one, names, X, targets, own)
-    arrays.learn_arrays(X, y, budgets=amounts)
+    arrays.learn_encoded(X, y, budgets=amounts)
     for part in np.split(np.arange(n), [1, 300]):
-        pieces.learn_arrays(X[part], y[part], budgets=amounts[part])
+        pieces.learn_encoded(X[part], y[part], budgets=amounts[part])
     assert np.array_equal(arrays.learner.arrays.state, pieces.learner.arrays.state)
     assert np.array_equal(one.learner.arrays.state, arrays.learner.arrays.state)
     assert one.guarantee.budgets == arrays.guarantee.budgets

@@ -464,10 +464,10 @@ def test_a_cohort_learns_no_raw_records() -> None:
     for learn in (
         lambda: learner.learn_one(RECORD, True),
         lambda: learner.learn_many(X, y.astype(bool)),
-        lambda: learner.learn_arrays(X, y),
+        lambda: learner.learn_encoded(X, y),
         lambda: learner.learn_cohort(X, y),
         lambda: capped.learn_one(RECORD, True, subject="ann"),
-        lambda: capped.learn_arrays(X, y, subjects=["ann", "bob"]),
+        lambda: capped.learn_encoded(X, y, subjects=["ann", "bob"]),
     ):
         with pytest.raises(ConfigError, match="by `absorb`"):
             learn()

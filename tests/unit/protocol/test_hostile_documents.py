@@ -159,7 +159,7 @@ def test_which_records_fit_does_not_depend_on_the_question() -> None:
 
 def test_the_point_does_not_choose_the_classes() -> None:
     """The number of classes followed from the length of theta, so that the last class was an error at a shorter one."""
-    agreed = Randomizer(np.zeros(3), Softmax(), ("a",), False, PureDP(1), "auto", classes=3)
+    agreed = Randomizer(np.zeros(3), Softmax(), ("a",), False, PureDP(1), "auto", classes=(0, 1, 2))
     assert isinstance(agreed({"a": 1.0}, 2.0), Report)
     with pytest.raises(ConfigError, match="shape"):
         replace(agreed, theta=np.zeros(2))

@@ -38,7 +38,7 @@ def learned(kind: Any, n: int, seed: int, shift: float = 0.3, **more: Any) -> An
     else:
         y = scores + rng.normal(size=n)
     model = kind(**{"features": NAMES, "budget": "eps=2,delta=1e-6", "seed": seed, **more})
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     return model
 

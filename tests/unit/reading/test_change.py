@@ -156,7 +156,7 @@ def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
     errors = {}
     for choice in ("follow", "ignore"):
         model = regressor(kind, change=choice)
-        model.learn_arrays(*stream(60_000, 3))
+        model.learn_encoded(*stream(60_000, 3))
         model.close_batch()
         errors[choice] = np.linalg.norm(model.theta[:4] - [-0.5, 0.5, -0.5, -0.5])
         assert (model.n_changes > 0) == (choice == "follow")
@@ -171,7 +171,7 @@ def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str)
     thetas, size = [], {} if kind == "windowed" else {"batch_size": 1000}
     for choice in ("follow", "ignore"):
         model = regressor(kind, change=choice, **size)
-        model.learn_arrays(*stream(30_000, 4, flip=False))
+        model.learn_encoded(*stream(30_000, 4, flip=False))
         assert model.n_changes == 0
         thetas.append(model.theta)
     np.testing.assert_array_equal(*thetas)
@@ -182,13 +182,13 @@ def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str)
 def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
     X, y = stream(60_000, 5)
     whole, first = regressor(kind), regressor(kind)
-    whole.learn_arrays(X, y)
-    first.learn_arrays(X[:36_000], y[:36_000])
+    whole.learn_encoded(X, y)
+    first.learn_encoded(X[:36_000], y[:36_000])
     second = regressor(kind)
     first.close_batch()
     second.load_state_dict(first.state_dict())
     assert (second.n_changes, second.last_change) == (first.n_changes, first.last_change)
-    second.learn_arrays(X[36_000:], y[36_000:])
+    second.learn_encoded(X[36_000:], y[36_000:])
     assert second.n_changes > 0
     assert second.last_change is None if kind == "windowed" else 30_000 < second.last_change <= 60_000
     assert np.linalg.norm(second.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) < 0.2
@@ -202,7 +202,7 @@ def test_a_classifier_follows() -> None:
     far = {}
     for choice in ("follow", "ignore"):
         model = PanPrivateClassifier(features=NAMES, budget="eps=2,delta=1e-6", seed=1, change=choice)
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         far[choice] = np.linalg.norm(model.theta[:4] - [-2.0, 1.0, 0.0, 0.0])
     assert far["follow"] < 0.5
     assert far["ignore"] > 1
@@ -211,8 +211,8 @@ def test_a_classifier_follows() -> None:
 @pytest.mark.slow
 def test_sizes_of_batches_that_devices_know_from_the_job_stay() -> None:
     flipped, same = (regressor("shuffle") for _ in range(2))
-    flipped.learn_arrays(*stream(60_000, 3))
-    same.learn_arrays(*stream(60_000, 3, flip=False))
+    flipped.learn_encoded(*stream(60_000, 3))
+    same.learn_encoded(*stream(60_000, 3, flip=False))
     assert flipped.n_changes > 0 == same.n_changes
     assert (flipped.batch, flipped.to_boundary) == (same.batch, same.to_boundary)
 
@@ -224,7 +224,7 @@ def test_batches_of_another_shard_before_a_change_are_left_out() -> None:
         shards.append(model := regressor("pan"))
         for n, sign in ((before, 1), (after, -1)):
             X = np.random.default_rng(seed).normal(size=(n, 4))
-            model.learn_arrays(X, sign * X @ [0.5, -0.5, 0.5, 0.5] + np.random.default_rng(-sign + 9).normal(size=n))
+            model.learn_encoded(X, sign * X @ [0.5, -0.5, 0.5, 0.5] + np.random.default_rng(-sign + 9).normal(size=n))
         model.close_batch()
     changes = [model.n_changes for model in shards]
     assert changes[0] > changes[1]
@@ -241,7 +241,7 @@ def test_windows_of_another_shard_before_a_change_are_left_out() -> None:
         for n, sign in ((20_000, 1), (after, -1)):
             rng = np.random.default_rng(seed + sign)
             X = rng.normal(size=(n, 4))
-            model.learn_arrays(X, sign * X @ [0.5, -0.5, 0.5, 0.5] + rng.normal(size=n))
+            model.learn_encoded(X, sign * X @ [0.5, -0.5, 0.5, 0.5] + rng.normal(size=n))
     assert shards[0].n_changes >= 1
     assert shards[0].learner.weight <= 20_000
     errors = [np.linalg.norm(m.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) for m in (*shards, shards[0].merged(shards[1]))]
@@ -265,7 +265,7 @@ def test_a_change_is_counted_once(size: float, seed: int) -> None:
         X = rng.normal(size=(n, 4))
         sign = np.where(np.arange(n) < n // 2, 1.0, -1.0)
         model = regressor(kind, **options)
-        model.learn_arrays(X, size * sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n))
+        model.learn_encoded(X, size * sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n))
         assert model.n_changes == 1, (kind, options)
 
 
@@ -278,7 +278,7 @@ def test_changes_that_released_numbers_tell_apart_are_counted_each(kind: str, si
     sign = np.where(np.arange(n) // 15_000 % 2 == 0, 1.0, -1.0)
     options = {"windowed": {"window": 1000}, "user": {"items_per_user": 2}}.get(kind, {})
     model = regressor(kind, budget="eps=4" if kind in LOCAL else "eps=4,delta=1e-6", **options)
-    model.learn_arrays(X, size * sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n))
+    model.learn_encoded(X, size * sign * (X @ [0.5, -0.5, 0.5, 0.5]) + rng.normal(size=n))
     assert model.n_changes == 3
 
 
@@ -288,9 +288,9 @@ def test_the_way_from_the_start_to_a_theta_far_away_is_no_change() -> None:
     y += 9 * X @ [0.5, -0.5, 0.5, 0.5]
     models = [LDPASGDRegressor(features=NAMES, budget="eps=4", seed=seed) for seed in (1, 2)]
     for model in models:
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
     assert max(model.learner.renewals for model in models) > 0 == max(model.n_changes for model in models)
-    models[0].learn_arrays(X, -y)
+    models[0].learn_encoded(X, -y)
     merged, again = models[0].merged(models[1]), LDPASGDRegressor(features=NAMES, budget="eps=4")
     again.load_state_dict(merged.state_dict())
     assert models[0].n_changes == merged.n_changes == again.n_changes == 1
@@ -304,7 +304,7 @@ def test_windows_that_were_merged_from_several_units_know_that_the_stream_has_ch
         for n, sign in ((20_000, 1), (after, -1)):
             rng = np.random.default_rng(n)
             X = rng.normal(size=(n, 4))
-            model.learn_arrays(X, spread * (sign * X @ [0.5, -0.5, 0.5, 0.5] + rng.normal(size=n)))
+            model.learn_encoded(X, spread * (sign * X @ [0.5, -0.5, 0.5, 0.5] + rng.normal(size=n)))
     assert shards[0].n_changes == 1 > shards[1].n_changes
     for merged in (shards[0].merged(shards[1]), shards[1].merged(shards[0])):
         assert merged.n_changes == 1
@@ -319,7 +319,7 @@ def test_batches_are_larger_if_no_change_is_looked_for() -> None:
     sizes = []
     for choice in ("follow", "ignore"):
         model = regressor("pan", change=choice)
-        model.learn_arrays(*stream(60_000, 3, flip=False))
+        model.learn_encoded(*stream(60_000, 3, flip=False))
         sizes.append(model.learner.batch)
     assert 1.5 * sizes[0] < sizes[1] <= 2 * sizes[0] + 1
 
@@ -355,7 +355,7 @@ def test_the_first_long_steps_are_no_change(batch: int | None) -> None:
     X = rng.normal(size=(20_000, 4))
     y = 3 + X @ [3.0, -3.0, 2.0, 1.0] + 0.5 * rng.normal(size=len(X))
     model = PanPrivateRegressor(features=NAMES, budget="eps=20,delta=1e-4", seed=1, batch_size=batch)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert model.n_changes == 0
 
 
@@ -365,7 +365,7 @@ def test_batches_in_several_processes_keep_the_sizes_that_were_planned(kind: str
     X, y = stream(40_000, 3)
     part, driver = regressor(kind), regressor(kind)
     part.gather_part(0, 1)
-    part.learn_arrays(X, y)
+    part.learn_encoded(X, y)
     batches = part.take_records()
 
     def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
@@ -380,5 +380,5 @@ def test_batches_in_several_processes_keep_the_sizes_that_were_planned(kind: str
     again = regressor(kind)
     again.load_state_dict(driver.state_dict())
     for model in (driver, again):
-        model.learn_arrays(X[-100:], y[-100:])
+        model.learn_encoded(X[-100:], y[-100:])
     assert driver.to_boundary == again.to_boundary

@@ -358,7 +358,7 @@ def test_segments_add_up_to_all_iterates() -> None:
     rng = np.random.default_rng(0)
     X, total = rng.normal(size=(1000, 1)), np.zeros(3)
     for x in X:
-        model.learn_arrays(x[None], x)
+        model.learn_encoded(x[None], x)
         total += model.learner.units.outward(model.learner.arrays.state[0])
     held = model.learner.arrays.segments[:, :4]
     np.testing.assert_allclose(held[:, :-1].sum(axis=0), total)
@@ -372,7 +372,7 @@ def test_segments_add_up_to_all_iterates() -> None:
 def test_no_interval_without_a_normal_limit(alpha: float) -> None:
     """Shi et al. 2025, Corollary 1: below 1/2 the bias of the average is larger than its error, at 1 it may stay."""
     model = LDPASGDRegressor(features=["a"], clock="records", alpha=alpha, seed=1)
-    model.learn_arrays(np.ones((10, 1)), np.ones(10))
+    model.learn_encoded(np.ones((10, 1)), np.ones(10))
     with pytest.raises(NotAvailableError, match=r"alpha of at least 0\.5 and below 1"):
         model.interval()
 
@@ -382,7 +382,7 @@ def test_a_walk_on_its_way_has_no_interval_by_chance(seed: int) -> None:
     """With steps that count records: of six parameters, whose average is 2 to 3 errors from its limit, one had one."""
     X, y = datasets.logistic(30_000, 5, seed=seed)
     model = LDPASGDClassifier(features=list("abcde"), clock="records", eta=0.2, alpha=2 / 3, budget="mu=1", seed=seed)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert np.isnan(model.interval()).all()
 
 
@@ -432,7 +432,7 @@ def test_records_of_another_shape_than_expected_are_covered(records: str) -> Non
         else:
             X = (X + rng.normal(size=(len(X), 1))) / math.sqrt(2)
         model = LDPASGDRegressor(features=[f"x{j}" for j in range(d)], budget="eps=4", seed=draw)
-        model.learn_arrays(X, X.sum(axis=1) + 1 + noise)
+        model.learn_encoded(X, X.sum(axis=1) + 1 + noise)
         low, high = model.interval()[:-1].T  # without the scale, which depends on the law
         inside.extend(((low <= 1) & (high >= 1))[~np.isnan(low)])
     assert len(inside) > 200
@@ -473,7 +473,7 @@ def test_a_common_shift_of_all_classes_is_left_out() -> None:
         chances /= chances.sum(axis=1, keepdims=True)
         y = (chances.cumsum(axis=1) < rng.random((len(X), 1))).sum(axis=1)
         model = LDPASGDClassifier(budget="eps=8", classes=[0, 1, 2], features=["a", "b", "c"], seed=seed)
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         assert np.abs(model.theta.reshape(3, 4).sum(axis=0)).max() < 1e-12
         found = model.interval().reshape(3, 4, 2)[:, :3]
         given = ~np.isnan(found[:, :, 0])
@@ -489,7 +489,7 @@ def test_a_rare_class_has_no_interval(middle: float, given: bool) -> None:
     X = rng.normal(size=(100_000, 3))
     y = (rng.random(len(X)) < scipy.special.expit(X @ [1.0, -1.0, 0.5] + middle)).astype(float)
     model = LDPASGDClassifier(features=["a", "b", "c"], budget="eps=4", seed=0)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert bool(np.isfinite(model.interval()).any()) == given
 
 
@@ -500,5 +500,5 @@ def test_a_rare_class_has_no_interval_before_the_answer_can_show_that_it_is_rare
     X = rng.normal(size=(10_000, 3))
     y = (rng.random(len(X)) < scipy.special.expit(X @ [1.0, -1.0, 0.5] - 5.65)).astype(float)
     model = LDPASGDClassifier(features=["a", "b", "c"], budget="eps=1", seed=seed)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert not np.isfinite(model.interval()).any()

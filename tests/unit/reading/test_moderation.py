@@ -37,7 +37,7 @@ def test_the_variance_is_that_of_learners(kind: type[LDPSGDClassifier]) -> None:
     rng, found = np.random.default_rng(2), []
     for seed in range(300):
         model = kind(features=["a", "b", "c"], budget="eps=1", seed=seed)
-        model.learn_arrays(rng.normal(size=(300, 3)), rng.integers(0, 2, 300).astype(float))
+        model.learn_encoded(rng.normal(size=(300, 3)), rng.integers(0, 2, 300).astype(float))
         found.append(model.theta)
     assert model.learner.noise_variance() == pytest.approx(np.var(found), rel=0.2)
 
@@ -66,9 +66,9 @@ def test_the_log_loss_falls_and_the_classes_stay() -> None:
         X, y = draw(20_000, seed)
         features = {f"x{j}": (-1.0, 1.0) for j in range(20)}
         model = LDPASGDClassifier(features=features, budget="eps=1", seed=seed)
-        model.learn_arrays(X, y)
-        shares = model.predict_proba_arrays(held)
-        np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_arrays(held) == 1)
+        model.learn_encoded(X, y)
+        shares = model.predict_proba_encoded(held)
+        np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_encoded(held) == 1)
         plain = np.logaddexp(0, (1 - 2 * truth) * model.prediction.reader().scores(held)[:, 0])
         gains.append(np.mean(plain + np.log(shares[rows, truth.astype(int)])))
     assert np.mean(gains) > 0.04
@@ -90,7 +90,7 @@ def test_records_and_arrays_have_the_same_probabilities(intercept: bool) -> None
     assert features is not None
     for record in records[:20]:
         found = list(model.predict_proba_one(record).values())
-        np.testing.assert_allclose(found, model.predict_proba_arrays(features.row_of(record))[0], rtol=1e-9)
+        np.testing.assert_allclose(found, model.predict_proba_encoded(features.row_of(record))[0], rtol=1e-9)
 
 
 def test_without_a_known_variance_probabilities_are_plain() -> None:
@@ -102,12 +102,12 @@ def test_without_a_known_variance_probabilities_are_plain() -> None:
         LDPASGDClassifier(features=names, seed=1),
     ]
     for model in models:
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
     other = LDPASGDClassifier(features=names, seed=2)
-    other.learn_arrays(X, y)
+    other.learn_encoded(X, y)
     for model in [*models[:2], models[2].merged(other)]:
         plain = scipy.special.expit(model.prediction.reader().scores(X)[:, 0])
-        np.testing.assert_array_equal(model.predict_proba_arrays(X)[:, 1], plain)
+        np.testing.assert_array_equal(model.predict_proba_encoded(X)[:, 1], plain)
         found = [model.predict_proba_one(dict(zip(names, x, strict=True)))[True] for x in X[:5].tolist()]
         np.testing.assert_allclose(found, plain[:5])
     assert models[2].learner.noise_variance() > 0

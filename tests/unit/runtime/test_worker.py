@@ -475,13 +475,13 @@ def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(path: Path, given
 def slow(store: Store, gate: threading.Event) -> LDPASGDRegressor:
     """A model that learns while the gate is open."""
     estimator = model(store)
-    learn = estimator.learn_arrays
+    learn = estimator.learn_encoded
 
     def learn_slowly(*arguments: Any) -> Any:
         assert_set(gate)
         return learn(*arguments)
 
-    estimator.learn_arrays = learn_slowly
+    estimator.learn_encoded = learn_slowly
     return estimator
 
 

@@ -156,13 +156,13 @@ def test_a_target_that_is_constant_at_first_is_searched_for_again(estimator: typ
     y = np.clip(0.5 + 0.15 * X @ [1, -1, 0.5, 0] + 0.1 * rng.normal(size=len(X)), 0, 1)
     y[:18_000] = 0.5
     model = estimator(features={f"x{j}": (-1.0, 1.0) for j in range(4)}, target=(0.0, 1.0), seed=1)
-    model.learn_arrays(X[:18_000], y[:18_000])
+    model.learn_encoded(X[:18_000], y[:18_000])
     model.close_batch()
     assert model.looseness is not None
     assert model.looseness > 1e3  # a reason to doubt it
-    model.learn_arrays(X[18_000:60_000], y[18_000:60_000])
+    model.learn_encoded(X[18_000:60_000], y[18_000:60_000])
     model.close_batch()
-    assert np.mean(np.abs(model.predict_arrays(X[60_000:]) - y[60_000:])) < 0.085
+    assert np.mean(np.abs(model.predict_encoded(X[60_000:]) - y[60_000:])) < 0.085
     assert model.looseness < 4
 
 

@@ -26,7 +26,7 @@ def records(n: int, rho: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
 def learned(n: int = 20_000, rho: float = 0.0, **options: Any) -> Any:
     X, y = records(n, rho)
     model = LDPASGDRegressor(**({"features": NAMES, "budget": "eps=4", "seed": 1} | options))
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     return model
 
 
@@ -50,7 +50,7 @@ def test_they_are_few_and_end() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=1", seed=1)
     shares = []
     for at in range(0, len(X), 500):
-        model.learn_arrays(X[at : at + 500], y[at : at + 500])
+        model.learn_encoded(X[at : at + 500], y[at : at + 500])
         if model.learner.arrays.units.progress[k.TOTAL] < k.SHORTEST:
             assert model.n_paired == 0
         shares.append(model.n_paired / model.n_seen)
@@ -77,7 +77,7 @@ def test_who_is_not_asked() -> None:
 def test_a_constant_column_is_a_pair_with_the_constant() -> None:
     X, y = records(20_000)
     model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1)
-    model.learn_arrays(X + np.array([10.0, 0.0, 0.0]), y)
+    model.learn_encoded(X + np.array([10.0, 0.0, 0.0]), y)
     sums, information = model.learner.arrays.units.pairs[2, BITS]
     assert sums > 0.9 * information
 
@@ -86,7 +86,7 @@ def test_columns_that_are_scaled_are_compared_with_their_centres() -> None:
     X, y = records(20_000, 0.8)
     bounds = dict.fromkeys(NAMES, (0, 40))
     model = LDPASGDRegressor(features=bounds, target=(-10, 10), budget="eps=4", seed=1)
-    model.learn_arrays((X + 30) / 20 - 1, y)  # in units of the bounds
+    model.learn_encoded((X + 30) / 20 - 1, y)  # in units of the bounds
     sums, information = model.learner.arrays.units.pairs[:3, BITS].T
     np.testing.assert_allclose(sums / information, [2 / math.pi * math.asin(0.8), 0, 0], atol=0.3)
 
@@ -94,10 +94,10 @@ def test_columns_that_are_scaled_are_compared_with_their_centres() -> None:
 def test_calls_may_be_divided_in_any_way() -> None:
     X, y = records(3_000)
     whole, parts = (LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1) for _ in range(2))
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for row, target in zip(X[:1_000], y[:1_000], strict=True):
         parts.learn_one(dict(zip(NAMES, row, strict=True)), target)
-    parts.learn_arrays(X[1_000:], y[1_000:])
+    parts.learn_encoded(X[1_000:], y[1_000:])
     assert 0 < whole.n_paired == parts.n_paired
     np.testing.assert_array_equal(whole.learner.arrays.units.pairs, parts.learner.arrays.units.pairs)
     np.testing.assert_array_equal(whole.theta, parts.theta)

@@ -111,7 +111,7 @@ def test_learning_with_rare_events_is_far_better_than_the_constant() -> None:
         y = ((X - 2 * shares + 1) / spreads).sum(axis=1) + rng.normal(size=10_000)
         features = {f"x{j}": (-1.0, 1.0) for j in range(5)}
         model = LDPASGDRegressor(features=features, target=(-8.0, 12.0), budget="eps=4", seed=seed)
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         wrong = model.theta[:5] * spreads - 1
         shift = model.theta[5] + model.theta[:5] @ (2 * shares - 1)
         missed.append((wrong @ wrong + shift**2) / 5)
@@ -132,7 +132,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
         model = LDPASGDRegressor(
             features={f"x{j}": (-1.0, 1.0) for j in range(3)}, target=(-5.0, 5.0), budget="eps=4", seed=seed
         )
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         assert model.learner.arrays.units.table[0, k.SCALE] > 0.1
         held = np.column_stack([np.clip(rng.normal(size=(2000, 3)) / 3, -1, 1), np.ones(2000)])
         missed.append(np.mean((held @ (model.theta[:4] - [0, 3, -3, 0])) ** 2) / 2)
@@ -154,7 +154,7 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
 
 def test_states_keep_tails_and_false_ones_are_refused() -> None:
     model = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
-    model.learn_arrays(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
+    model.learn_encoded(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
     assert model.learner.arrays.units.tail_evidence.any()
     state = model.state_dict()
     fresh = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)

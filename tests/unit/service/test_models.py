@@ -32,7 +32,7 @@ def learned_elsewhere(config: JobConfig, n: int, commits: int = 1) -> Any:
         estimator: Any = config.build_estimator(store.ledger)
         for k in range(1, commits + 1):
             X = rng.uniform(-1, 1, (n, 3))
-            estimator.learn_arrays(X, (X[:, 0] > 0).astype(float), subjects=range(k * n, k * n + n))
+            estimator.learn_encoded(X, (X[:, 0] > 0).astype(float), subjects=range(k * n, k * n + n))
             store.commit(estimator.state_dict(), {"row": k * n}, Counts(k * n))
     return estimator
 
@@ -100,7 +100,7 @@ def test_predictions_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator()
         X = np.random.default_rng(1).uniform(-1, 1, (20_000, 1))
-        estimator.learn_arrays(X, (X[:, 0] + 1) * 5)
+        estimator.learn_encoded(X, (X[:, 0] + 1) * 5)
         store.commit(estimator.state_dict(), {}, Counts(20_000))
     with client(config) as http:
         found = http.post("/v1/models/late/predict", json={"records": [{"a": 7}]}).json()
@@ -119,7 +119,7 @@ def test_predictions_for_groups_and_for_records_of_none(tmp_path: Path) -> None:
         estimator: Any = config.build_estimator()
         raw = [{"a": i % 11, "region": "ns"[i % 2]} for i in range(2_000)]
         X = np.array([estimator.encoder.encode_raw(x) for x in raw[:22]])[np.arange(2_000) % 22]
-        estimator.learn_arrays(X, 50 + 40 * X[:, 1])
+        estimator.learn_encoded(X, 50 + 40 * X[:, 1])
         store.commit(estimator.state_dict(), {}, Counts(2_000))
     records = [{"a": 7, "region": region} for region in ("n", "s", "elsewhere", "")]
     with client(config) as http:
@@ -180,7 +180,7 @@ def test_the_shards_of_workers_are_one_model(tmp_path: Path) -> None:
         for k, shard in enumerate(shards):
             estimator: Any = config.build_estimator()
             X = np.random.default_rng(k).uniform(-1, 1, (200, 3))
-            estimator.learn_arrays(X, (X[:, 0] > 0).astype(float))
+            estimator.learn_encoded(X, (X[:, 0] > 0).astype(float))
             store.commit_parts({shard: Part(estimator.state_dict(), {"offset": 200}, Counts(200))})
         merged = combined(Store.snapshots(config.store_path))
     with client(config) as http:

@@ -44,14 +44,14 @@ def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
 def test_theta_on_its_border_and_weights_without_an_interval_are_told() -> None:
     X = np.full((3000, 1), 2.0)
     pan = PanPrivateClassifier(features=["a"], mechanism="none", method="ac-sa", domain=L2Ball(0.01))
-    pan.learn_arrays(X, np.ones(3000))
+    pan.learn_encoded(X, np.ones(3000))
     pan.close_batch()
     assert pan.on_border
     assert doubts(pan, Counts(3000, 0, 0)) == [
         "the coefficients lie on the border of their domain: a larger domain may hold better ones"
     ]
     model = LDPASGDClassifier(features=["a"])
-    model.learn_arrays(X[:3], np.ones(3))
+    model.learn_encoded(X[:3], np.ones(3))
     assert "2 of 2 weights have no interval yet" in doubts(model, Counts(3, 0, 0))[-1]
 
 
@@ -62,7 +62,7 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
         model = UserLevelLDPRegressor(features=["a"], target=bounds, items_per_user=1, budget="eps=4", seed=1)
         assert model.looseness is None
         assert model.near_bound is None
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         assert (model.looseness > 50) == told
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
 
@@ -76,7 +76,7 @@ def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
     for bounds, said in (((0.0, 40.0), "near its bound 40, as far as"), wide):
         given: Any = {"features": {"a": (0, 1)}, "target": bounds, "budget": "eps=4", "seed": 1}
         for model in (LDPASGDRegressor(**given), UserLevelLDPRegressor(items_per_user=1, **given)):
-            model.learn_arrays(X, y)
+            model.learn_encoded(X, y)
             assert any(said in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
 
 
@@ -88,7 +88,7 @@ def test_a_bound_is_near_only_if_the_learned_centre_is(estimator: type[PanPrivat
     X, noise = rng.uniform(-1, 1, (20_000, 1)), rng.normal(0, 4, 20_000)
     for centre, near in ((500, None), (999.5, 1000.0)):
         model = estimator(features={"a": (-1, 1)}, target=(0.0, 1000.0), budget="eps=4,delta=1e-6", seed=1)
-        model.learn_arrays(X, centre + noise)
+        model.learn_encoded(X, centre + noise)
         model.close_batch()
         assert model.near_bound == near
         said = "50 times as wide as the spread" if near is None else "near its bound 1000, as far as"
@@ -137,7 +137,7 @@ def test_a_target_without_bounds_is_told_while_its_weights_are_not_settled() -> 
         (UserLevelLDPRegressor(items_per_user=1, **given), near + 500, True),
         (LDPASGDClassifier(**given), near > 0, False),
     ):
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         assert any("no declared bounds" in doubt for doubt in doubts(model, Counts(5000, 0, 0))) == told
 
 
@@ -146,7 +146,7 @@ def test_a_target_that_is_mostly_one_value_is_told_to_suit_a_constant() -> None:
     X = rng.uniform(0, 1, (4000, 1))
     y = np.where(rng.uniform(size=4000) < 0.08, rng.lognormal(7, 1, 4000), 0)
     model = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 100_000), budget="eps=4", seed=1)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert np.abs(y - model.predict_many(X)).mean() > np.abs(y - np.median(y)).mean()
     assert any("a constant may be better" in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
 
@@ -156,20 +156,20 @@ def test_noise_that_hides_many_columns_is_told() -> None:
     X, y = rng.normal(size=(30_000, 60)), rng.integers(0, 2, 30_000).astype(float)
     model = LDPASGDClassifier(features=names, budget="eps=1", seed=1)
     assert model.least_records is None
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert model.least_records == pytest.approx(93_570, rel=0.01)
     assert any("takes at least about 94,000 records" in doubt for doubt in doubts(model, Counts(30_000, 0, 0)))
     user = UserLevelLDPClassifier(features=names, budget="eps=1", items_per_user=2, seed=1)
-    user.learn_arrays(X[:3000], y[:3000], subjects=[i // 2 for i in range(3000)])
+    user.learn_encoded(X[:3000], y[:3000], subjects=[i // 2 for i in range(3000)])
     assert user.least_records == pytest.approx(93_570 / 2, rel=0.01)  # averages are cut to half the bound
     assert any("1,500 reports are too few" in doubt for doubt in doubts(user, Counts(3000, 0, 0)))
     few = LDPASGDClassifier(features=names[:5], budget="eps=1", seed=1)
-    few.learn_arrays(X[:9000, :5], y[:9000])
+    few.learn_encoded(X[:9000, :5], y[:9000])
     assert few.least_records == pytest.approx(852, rel=0.01)
     assert not any("constant" in doubt for doubt in doubts(few, Counts(9000, 0, 0)))
     assert "constant" not in few.statement()
     few = few.clone()
-    few.learn_arrays(X[:1500, :5], y[:1500])
+    few.learn_encoded(X[:1500, :5], y[:1500])
     assert any("from about 8,500 records on that is likely" in doubt for doubt in doubts(few, Counts(1500, 0, 0)))
     assert "about the use of the model, not about privacy: 1,500 records are few" in few.statement()
 
@@ -180,7 +180,7 @@ def test_classes_of_which_one_has_nearly_all_records_need_more_records(rare: flo
     rng = np.random.default_rng(1)
     model = LDPASGDClassifier(features={"a": (-1, 1), "b": (-1, 1)}, classes=["a", "b", "c"], budget="eps=4", seed=1)
     y = rng.choice(3, 20_000, p=[1 - 2 * rare, rare, rare])
-    model.learn_arrays(rng.uniform(-1, 1, (20_000, 2)), y.astype(float))
+    model.learn_encoded(rng.uniform(-1, 1, (20_000, 2)), y.astype(float))
     assert (too_few(model) is not None) == told
 
 
@@ -188,7 +188,7 @@ def test_records_that_answered_about_scale_count_once() -> None:
     """Ten times I_0 are ten times as many gradients; the bits are not needed ten times."""
     rng = np.random.default_rng(1)
     model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget="eps=1", seed=1)
-    model.learn_arrays(rng.uniform(-1, 1, (2000, 1)), rng.uniform(-1, 1, 2000))
+    model.learn_encoded(rng.uniform(-1, 1, (2000, 1)), rng.uniform(-1, 1, 2000))
     assert model.least_records is not None
     assert 0 < model.n_asked < 2000
     enough = model.n_asked + 10 * (model.least_records - model.n_asked)
@@ -197,7 +197,7 @@ def test_records_that_answered_about_scale_count_once() -> None:
 
 def test_records_that_all_answered_about_scale_are_too_few() -> None:
     model = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 9), budget="eps=1", seed=1)
-    model.learn_arrays(np.zeros((100, 1)), np.ones(100))
+    model.learn_encoded(np.zeros((100, 1)), np.ones(100))
     assert model.n_asked == 100
     assert "100 records are too few" in doubts(model, Counts(100, 0, 0))[0]
 
@@ -208,7 +208,7 @@ def test_batches_whose_noise_hides_the_columns_are_told() -> None:
     model = PanPrivateClassifier(features=[f"x{j}" for j in range(20)], budget="eps=1,delta=1e-6", seed=1)
     assert model.least_records is None
     for begin, end, told in ((0, 2000, "too few"), (2000, 60_000, None)):
-        model.learn_arrays(X[begin:end], y[begin:end])
+        model.learn_encoded(X[begin:end], y[begin:end])
         found = [doubt for doubt in doubts(model, Counts(end, 0, 0)) if "constant" in doubt]
         assert told is None if not found else told in found[0]
 
@@ -216,7 +216,7 @@ def test_batches_whose_noise_hides_the_columns_are_told() -> None:
 def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 2))
     model = LDPASGDRegressor(features=["a", "b"], budget="eps=1", seed=1)
-    model.learn_arrays(X, X @ [1.0, 1.0])
+    model.learn_encoded(X, X @ [1.0, 1.0])
     rows = weights(model)
     waiting = [row.settles_at for row in rows if row.settled is False]
     assert waiting

@@ -235,7 +235,7 @@ def test_a_saved_model_is_exported_with_its_statement(named: bool, tmp_path: Pat
     X, path = rng.uniform(-1, 1, (500, 2)), str(tmp_path / "m")
     features: Any = ["a", "b"] if named else {"a": (-1, 1), "b": (-1, 1)}
     model = LDPASGDClassifier(features=features, seed=1)
-    model.learn_arrays(X, (X[:, 0] > 0).astype(float))
+    model.learn_encoded(X, (X[:, 0] > 0).astype(float))
     model.save(path)
     shown = CliRunner().invoke(app, ["export", path, "--to", "json"])
     document = json.loads(shown.stdout)

@@ -50,7 +50,7 @@ class Constant:
     def __init__(self, value: float) -> None:
         self.value = value
 
-    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+    def predict_encoded(self, X: np.ndarray) -> np.ndarray:
         return np.full(len(X), self.value)
 
 

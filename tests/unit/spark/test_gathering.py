@@ -185,7 +185,7 @@ def test_batches_on_executors_are_those_of_one_process(shards: int, small_blocks
     blocks: Any = Gathered(partitions)
     driver, one = job.build_estimator(), job.build_estimator()
     learn_batches(GatheredRecords(blocks, job.text(), seal, results), driver)
-    one.learn_arrays(np.array([[row["a"], row["b"] / 4.5 - 1] for row in rows]), np.array([row["y"] for row in rows]))
+    one.learn_encoded(np.array([[row["a"], row["b"] / 4.5 - 1] for row in rows]), np.array([row["y"] for row in rows]))
     one.close_batch()
     ours, theirs = driver.state_dict(), one.state_dict()
     assert driver.n_seen == len(rows) == sum(result.counts.learned for result in results)
@@ -223,7 +223,7 @@ def test_sums_of_statistics_on_executors_are_those_of_one_process(shards: int, e
         driver.add_sums([result.state for result in results], sum(result.counts.learned for result in results))
         assert not any(result.state["sums"].any() for result in results)  # overwritten
         X = np.array([[row["a"], row["b"] / 4.5 - 1] for row in part])
-        one.learn_arrays(X, np.array([float(row["y"]) for row in part]))
+        one.learn_encoded(X, np.array([float(row["y"]) for row in part]))
         one.close_batch()
     ours, theirs = driver.state_dict(), one.state_dict()
     assert ours.keys() == theirs.keys()

@@ -82,7 +82,7 @@ def test_the_noise_of_executors_is_fresh_and_has_the_scale_of_the_estimator() ->
     for _ in range(n):
         estimator = job.build_estimator()
         encoded = schema.encode(pl.DataFrame(frame), np.zeros(1, np.int64), {})
-        estimator.learn_arrays(encoded.X, encoded.y)
+        estimator.learn_encoded(encoded.X, encoded.y)
         expected.append(estimator.state_dict()["state"][0])
     ours, theirs = found.var(axis=0, ddof=1).mean(), np.array(expected).var(axis=0, ddof=1).mean()
     assert abs(ours / theirs - 1) < 0.13

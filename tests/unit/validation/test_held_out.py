@@ -51,7 +51,7 @@ def classes(n: int, signal: float, shift: float, seed: int = 0) -> tuple[np.ndar
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_one_pass_over_a_file_tells_that_a_model_is_better(kind: Any) -> None:
     model = made(kind)
-    model.learn_arrays(*classes(20_000, 3, 0))
+    model.learn_encoded(*classes(20_000, 3, 0))
     model.close_batch()
     found = model.quality
     assert found.verdict == BETTER
@@ -60,7 +60,7 @@ def test_one_pass_over_a_file_tells_that_a_model_is_better(kind: Any) -> None:
     assert model.guarantee.budgets == (ApproxDP(1, 1e-6),)
     assert found.total.answers == pytest.approx(2000, abs=600)
     X, y = classes(20_000, 3, 0, 1)
-    p = model.predict_proba_arrays(X)[:, 1]
+    p = model.predict_proba_encoded(X)[:, 1]
     gain = np.mean(np.where(y > 0, np.log(p), np.log1p(-p))) + math.log(2)
     assert -found.recent.difference.value == pytest.approx(gain, abs=0.15)
     assert "held back from what is learned" in model.statement()
@@ -72,7 +72,7 @@ def test_the_same_for_numbers(kind: Any) -> None:
     X = rng.uniform(-1, 1, (12_000, 3))
     y = 30 + 10 * (X @ [1, -1, 0.5]) + rng.normal(0, 4, len(X))
     model = made(kind, target=(-50, 150))
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     found = model.quality
     assert found.verdict == BETTER
@@ -85,10 +85,10 @@ def test_a_rare_class_has_a_verdict_that_its_error_rate_cannot_give() -> None:
     model = made(WindowedClassifier)
     X, y = classes(120_000, 3, -6)
     assert 0.015 < y.mean() < 0.045
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     model.close_batch()
     found = model.quality.recent
-    assert np.mean(model.predict_arrays(X) != y) > 0.95 * y.mean()
+    assert np.mean(model.predict_encoded(X) != y) > 0.95 * y.mean()
     assert model.quality.verdict == BETTER
     assert found.auc.low > 0.6
     assert type(found.auc.low) is float  # the service writes no number of numpy
@@ -101,7 +101,7 @@ def test_a_model_of_nothing_is_not_called_better(kind: Any) -> None:
     verdicts = []
     for seed in range(5):
         model = made(kind, seed)
-        model.learn_arrays(*classes(8000, 0, 0, seed))
+        model.learn_encoded(*classes(8000, 0, 0, seed))
         model.close_batch()
         verdicts.append(model.quality.verdict)
     assert verdicts.count(BETTER) < 5
@@ -110,7 +110,7 @@ def test_a_model_of_nothing_is_not_called_better(kind: Any) -> None:
 
 def test_not_known_says_how_many_more_answers_would_tell() -> None:
     model = LDPASGDClassifier(features=BOUNDS, budget="eps=1", validation=SHARE, seed=3)
-    model.learn_arrays(*classes(6000, 1.5, 0))
+    model.learn_encoded(*classes(6000, 1.5, 0))
     found = model.quality
     assert found is not None
     assert found.verdict == UNKNOWN
@@ -121,14 +121,14 @@ def test_not_known_says_how_many_more_answers_would_tell() -> None:
 
 def test_a_window_without_enough_people_holds_nobody_back() -> None:
     model = made(WindowedClassifier)
-    model.learn_arrays(*classes(500, 3, 0))
+    model.learn_encoded(*classes(500, 3, 0))
     model.close_batch()
     assert model.n_users == 500
     assert model.quality.total.answers == 0
     assert model.quality.verdict == UNKNOWN
     assert f"about {model.quality.first:,} more answers give a first interval" in model.quality.sentence()
     enough = made(WindowedClassifier)
-    enough.learn_arrays(*classes(round(1.3 * model.quality.first / SHARE["share"]), 3, 0))
+    enough.learn_encoded(*classes(round(1.3 * model.quality.first / SHARE["share"]), 3, 0))
     enough.close_batch()
     assert enough.quality.recent.difference.low is not None
 
@@ -136,7 +136,7 @@ def test_a_window_without_enough_people_holds_nobody_back() -> None:
 def test_people_are_held_back_whole_and_nobody_is_asked_and_learned() -> None:
     X, y = classes(12_000, 3, 0)
     model = made(WindowedClassifier, items_per_user=4, window=12_000)
-    model.learn_arrays(X, y, subjects=[f"p{i // 4}" for i in range(12_000)])
+    model.learn_encoded(X, y, subjects=[f"p{i // 4}" for i in range(12_000)])
     held = model.quality.total.answers
     assert model.n_users + held == 3000
     assert 200 < held < 400
@@ -155,7 +155,7 @@ def test_people_of_a_window_speak_once_also_where_they_are_too_few_to_know_the_c
         add(asked, scores, y, sizes)
 
     second.sums.add = listened
-    model.learn_arrays(np.zeros((600, 1)), np.arange(600) / 600)
+    model.learn_encoded(np.zeros((600, 1)), np.arange(600) / 600)
     assert model.n_windows == 1
     assert len(set(told)) == len(told) == second.quality.total.answers == 600 - model.n_users > 0
 
@@ -167,7 +167,7 @@ def test_no_target_makes_an_error_where_the_bound_is_below_the_precision_of_the_
     known = task.start(low, 1e-300 * low + 1e-320, summed=True)
     assert task.group(np.array([low, low + 1]), known).tolist() == [0, 15]
     model = PanPrivateRegressor(features=["a"], target=(1e9, 1e9 + 1), validation={"share": 0.3, "bound": 1e-9}, seed=1)
-    model.learn_arrays(np.zeros((20_000, 1)), np.full(20_000, 1e9))
+    model.learn_encoded(np.zeros((20_000, 1)), np.full(20_000, 1e9))
     assert model.quality.total.answers > 0
 
 
@@ -175,8 +175,8 @@ def test_no_target_makes_an_error_where_the_bound_is_below_the_precision_of_the_
 def test_a_person_is_once_in_a_batch_with_those_who_are_held_back(kind: Any) -> None:
     X, y = classes(3000, 3, 0)
     model = made(kind, batch_size=3000, ledger=Ledger("eps=9,delta=1e-5"))
-    model.learn_arrays(X[:2000], y[:2000], subjects=[f"p{i}" for i in range(2000)])
-    mask = model.learn_arrays(X[:900], y[:900], subjects=[f"p{i}" for i in range(900)])
+    model.learn_encoded(X[:2000], y[:2000], subjects=[f"p{i}" for i in range(2000)])
+    mask = model.learn_encoded(X[:900], y[:900], subjects=[f"p{i}" for i in range(900)])
     assert mask is not None
     assert not mask.any()
 
@@ -186,7 +186,7 @@ def test_a_person_who_is_held_back_is_counted_at_once(kind: Any) -> None:
     """A job adds up what is counted from call to call, and says how many records its committed state is about."""
     model, (X, y), open_ones = made(kind, validation={"share": 0.4}), classes(8000, 3, 0), 0
     for i in range(0, 8000, 50):
-        model.learn_arrays(X[i : i + 50], y[i : i + 50])
+        model.learn_encoded(X[i : i + 50], y[i : i + 50])
         assert model.n_seen == i + 50
         open_ones += model.second_use.sums.scores.vectors > 0
         assert copy.deepcopy(model).n_seen == model.n_seen - model.learner.pending  # that of the last boundary
@@ -201,7 +201,7 @@ def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_n
     model, (X, y) = made(PanPrivateClassifier, batch_size=1000, validation={"share": 0.4}), classes(9000, 3, 0)
     sums, at = model.second_use.sums, 0
     while not (sums.scores.vectors and model.learner.open.taken == 999):
-        model.learn_arrays(X[at : at + 1], y[at : at + 1])
+        model.learn_encoded(X[at : at + 1], y[at : at + 1])
         at += 1
 
     def interrupted() -> None:
@@ -210,9 +210,9 @@ def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_n
     with monkeypatch.context() as patched:
         patched.setattr(model.learner, "close", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            model.learn_arrays(X[at:], y[at:])
+            model.learn_encoded(X[at:], y[at:])
     assert sums.scores.vectors > 0
-    model.learn_arrays(X[-1:], y[-1:])
+    model.learn_encoded(X[-1:], y[-1:])
     assert (model.learner.open.taken, sums.scores.vectors) == (1, 0)
 
 
@@ -220,9 +220,9 @@ def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_n
 def test_calls_of_any_size_ask_the_same_people(kind: Any) -> None:
     X, y = classes(4000, 3, 0)
     whole, parts = (made(kind, 7, **({} if kind is WindowedClassifier else {"batch_size": 2000})) for _ in range(2))
-    whole.learn_arrays(X, y)
+    whole.learn_encoded(X, y)
     for begin in range(0, 4000, 37):
-        parts.learn_arrays(X[begin : begin + 37], y[begin : begin + 37])
+        parts.learn_encoded(X[begin : begin + 37], y[begin : begin + 37])
     for model in (whole, parts):
         model.close_batch()
     assert whole.quality.total.answers == parts.quality.total.answers > 0
@@ -233,7 +233,7 @@ def test_calls_of_any_size_ask_the_same_people(kind: Any) -> None:
 def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any) -> None:
     X, y = classes(6000, 3, 0)
     model = made(kind, None, **({} if kind is WindowedClassifier else {"batch_size": 2000}))
-    model.learn_arrays(X[:5000], y[:5000])
+    model.learn_encoded(X[:5000], y[:5000])
     sums = model.second_use.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert twin.second_use.sums.scores.vectors == 0
@@ -259,7 +259,7 @@ def test_records_of_those_who_are_held_back_are_overwritten(monkeypatch: pytest.
     monkeypatch.setattr(HeldOut, "add", watched)
     for kind in CLASSIFIERS:
         model = made(kind)
-        model.learn_arrays(*classes(6000, 3, 1))
+        model.learn_encoded(*classes(6000, 3, 1))
         model.close_batch()
         assert not hasattr(model.learner, "gathered") or model.learner.gathered.taken_out() is None
     assert len(kept) >= 6
@@ -370,10 +370,10 @@ def test_cells_and_the_auc_are_unbiased_under_ldp() -> None:
     """The estimate of the area is within 5.2 of its own standard errors of the truth, which are small here."""
     X, y = classes(200_000, 4, 0)
     model = LDPASGDClassifier(features=BOUNDS, budget="eps=8", validation={"share": 0.5}, seed=5)
-    model.learn_arrays(X, y)
+    model.learn_encoded(X, y)
     assert model.quality is not None
     found = model.quality.recent.auc
-    scores = model.predict_proba_arrays(X)[:, 1]
+    scores = model.predict_proba_encoded(X)[:, 1]
     order = np.argsort(scores)
     ranks = np.empty(len(y))
     ranks[order] = np.arange(1, len(y) + 1)

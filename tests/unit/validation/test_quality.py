@@ -75,7 +75,7 @@ def test_a_model_says_a_number_from_its_first_answers_on(numbers: bool) -> None:
         y = (X.sum(axis=1) > 0).astype(float)
     firsts, unsaid = [], 0
     for i in range(0, 3000, 50):
-        model.learn_arrays(X[i : i + 50], y[i : i + 50])
+        model.learn_encoded(X[i : i + 50], y[i : i + 50])
         found = model.quality
         if found.verdict == UNKNOWN and found.total.answers:
             assert (found.missing is None) != (found.first is None)

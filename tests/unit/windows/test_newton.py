@@ -22,7 +22,7 @@ def test_a_rare_class_has_no_bias_from_the_first_rounds() -> None:
         model = WindowedClassifier(
             features=["a", "b", "c"], budget="eps=10,delta=1e-8", window=len(X), items_per_user=1, seed=draw
         )
-        model.learn_arrays(X, y)
+        model.learn_encoded(X, y)
         found.append(np.asarray(model.theta))
     bias = np.mean(found, axis=0) - truth
     assert np.all(np.abs(bias) < 0.14)
