@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from streamdp.errors import StoreDamagedError, StoreError, StoreUnavailableError
+from streamdp.errors import StoreDamagedError, StoreError, StoreUnavailableError, raise_alone
 
 BUSY_TIMEOUT_S = 10.0
 """How long a statement or a shared lock waits for another process."""
@@ -64,6 +64,8 @@ def store_errors(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         cause = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
+        if isinstance(cause, UnicodeDecodeError):  # of a message of SQLite that quotes a damaged schema
+            raise_alone(StoreDamagedError(f"{name} is damaged: its schema is no text; restore the newest copy"))
         if not isinstance(cause, sqlite3.Error):
             raise
         code = getattr(cause, "sqlite_errorcode", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -18,6 +19,24 @@ from streamdp.service.problems import ProblemError, busy, problem_of
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^][:@/?#\s]+))(?::[0-9]*)?")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
+_ONCE = {
+    b"access-control-request-method",
+    b"authorization",
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"host",
+    b"idempotency-key",
+    b"origin",
+    b"transfer-encoding",
+}
+"""The headers that the service reads and that are no list: two readers of a request could choose different values."""
+LINGER_SECONDS = 5.0
+"""How long the rest of a body is read, and not kept, after an answer that closes the connection.
+
+If a connection is closed with bytes that were not read, TCP resets it, and the sender may lose the answer. It is
+shorter than `server.STOP_SECONDS`.
+"""
 
 access_log = logging.getLogger("streamdp.service.access")
 
@@ -27,7 +46,8 @@ class Guard:
 
     The access log has method, path template, status and duration, and neither path, query, body nor token. Requests are
     refused once `stopping` is set. With `only_loopback` they must name this machine as their host: without tokens, a
-    page of another origin could otherwise reach the service by a name that it points to this machine.
+    page of another origin could otherwise reach the service by a name that it points to this machine. A request whose
+    end two readers could see at different places (RFC 9112, 6.1) is refused, and its connection closed.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, stopping: asyncio.Event, only_loopback: bool) -> None:
@@ -46,6 +66,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, current: Any) -> None:
         began, status, method = time.perf_counter(), 0, scope["method"]
+        receive, send = _lingering(receive, send)
         if method == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
 
@@ -60,6 +81,9 @@ class Guard:
                 await busy("the service is stopping").response()(scope, receive, noted)
             elif self._only_loopback and not _names_loopback(scope["headers"]):
                 problem = ProblemError(400, "host", "without tokens, the host of a request must be this machine")
+                await problem.response()(scope, receive, noted)
+            elif (fault := _fault(scope)) is not None:
+                problem = ProblemError(400, "header", fault, headers={"Connection": "close"})
                 await problem.response()(scope, receive, noted)
             else:
                 await self._app(scope, receive, noted)
@@ -89,6 +113,44 @@ def _without_body(send: Send) -> Send:
             await send({"type": "http.response.body"})
 
     return head
+
+
+def _fault(scope: Scope) -> str | None:
+    """Say what is wrong with the headers of a request as a whole; None if nothing is."""
+    names = [name for name, _ in scope["headers"]]
+    repeated = next((name for name in names if name in _ONCE and names.count(name) > 1), None)
+    if repeated is not None:
+        return f"the header {repeated.decode()} comes twice: expected one value"
+    if b"transfer-encoding" in names and (b"content-length" in names or scope["http_version"] == "1.0"):
+        return "expected a body with Content-Length, or with Transfer-Encoding in HTTP/1.1, and not with both"
+    return None
+
+
+def _lingering(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Before an answer that closes the connection ends, read the rest of the body, for at most `LINGER_SECONDS`."""
+    more, closes = True, False
+
+    async def reading() -> Message:
+        nonlocal more
+        message = await receive()
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        return message
+
+    async def sending(message: Message) -> None:
+        nonlocal closes
+        if message["type"] == "http.response.start":
+            closes = (b"connection", b"close") in message.get("headers", ())
+        if not (closes and more and message["type"] == "http.response.body" and not message.get("more_body", False)):
+            await send(message)
+            return
+        await send({**message, "more_body": True})  # the whole answer: its length is known
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while more:
+                    await reading()
+        await send({"type": "http.response.body"})
+
+    return reading, sending
 
 
 def _names_loopback(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -74,7 +74,7 @@ def _packed(name: str) -> bytes:
 
 def _file(request: Request, name: str, media_type: str) -> Response:
     text, headers = _packed(name), _HEADERS
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if "gzip" in ",".join(request.headers.getlist("accept-encoding")):
         headers = headers | {"Content-Encoding": "gzip"}
     else:
         text = gzip.decompress(text)

@@ -38,7 +38,7 @@ async def randomizer(request: Request, job: JobName) -> Response:
     """All that a device needs for a report. It changes with the commits; see docs/reports.md."""
     text, etag = _desk(job_for(request, job, "report", "read")).document()
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    known = {tag.strip().removeprefix("W/") for tag in ",".join(request.headers.getlist("if-none-match")).split(",")}
     if known & {etag, "*"}:
         return Response(status_code=304, headers=headers)
     return Response(text, media_type="application/json", headers=headers)

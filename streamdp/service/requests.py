@@ -20,8 +20,6 @@ from streamdp.service.jobs import Job
 from streamdp.service.problems import ProblemError, problem_of
 
 MAX_BODY_BYTES = 8 << 20
-MOST_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
-"""How much of a body that is too large is read, and not kept, so that its sender gets the answer."""
 FEW_BYTES = 16_384
 """A body of at most so many bytes is read in the event loop; a thread of its own would take longer."""
 BODY_SECONDS = 10.0
@@ -118,11 +116,16 @@ async def read_json(request: Request) -> bytes:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ProblemError(415, "not-json", "expected Content-Type: application/json")
+    too_large = ProblemError(
+        413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB", headers={"Connection": "close"}
+    )
+    if int(request.headers.get("content-length", "0")) > MAX_BODY_BYTES:  # h11 has checked that it is a number
+        raise too_large
     parts: list[bytes] = []
     size, more = 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while more and size <= MOST_DISCARDED_BYTES:
+            while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise ProblemError(
@@ -130,16 +133,13 @@ async def read_json(request: Request) -> bytes:
                     )
                 part, more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
-                if size <= MAX_BODY_BYTES:
-                    parts.append(part)
+                if size > MAX_BODY_BYTES:
+                    raise too_large
+                parts.append(part)
     except TimeoutError:
         raise ProblemError(
             408, "too-slow", f"the body took longer than {BODY_SECONDS:g} s", headers={"Connection": "close"}
         ) from None
-    if size > MAX_BODY_BYTES:
-        raise ProblemError(
-            413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB", headers={"Connection": "close"}
-        )
     body = b"".join(parts)
     match request.headers.get("content-encoding", "identity").lower():
         case "identity":

@@ -1,4 +1,4 @@
-"""The way of published documents to a sink: a thread that sends the last one, until the sink has it.
+"""The way of published documents to a file or a sink: a thread that sends the last one, until the sink has it.
 
 Learning never waits for a sink. While the sink does not take a document, later commits replace it. What was not sent
 before the end of the process is sent by the next one, because a job publishes its last commit when it resumes.
@@ -7,13 +7,18 @@ before the end of the process is sent by the next one, because a job publishes i
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from streamdp.config.publish import SinkConfig, check_installed
-from streamdp.errors import reason_of
+from streamdp.database.durable import write_durably
+from streamdp.errors import SinkError, reason_of
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
@@ -29,8 +34,26 @@ Note = Callable[["Message", str], None]
 """Notes for readers that a sink has a message, or the reason why it has not, which is otherwise ""."""
 
 
+class FileSink:
+    """The file at `path`, which each document replaces. Everybody may read it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def send(self, message: Message) -> None:
+        """Write the document of the `message`. Raises `SinkError`."""
+        document = json.dumps(orjson.loads(message.document), indent=2)
+        try:
+            write_durably(self._path, document + "\n", mode=0o644)
+        except OSError as error:
+            raise SinkError(error.strerror or type(error).__name__) from None
+
+    def close(self) -> None:
+        """Do nothing: the file is open during `send` only."""
+
+
 class Outlet:
-    """Sends the last message to the sink of a `config`.
+    """Sends the last message to the sink of a `config`, or to the file of this path.
 
     `tell` gets a sentence when it fails for the first time, and when it is over; then, and from time to time, `note` is
     called. What `note` cannot write is left out.
@@ -38,9 +61,14 @@ class Outlet:
     Raises `ConfigError` if what the sink needs is not installed.
     """
 
-    def __init__(self, config: SinkConfig, tell: Callable[[str], None], note: Note) -> None:
-        check_installed(config)
-        self._config, self._tell, self._note = config, tell, note
+    def __init__(self, config: SinkConfig | str, tell: Callable[[str], None], note: Note) -> None:
+        self._build: Callable[[], Any]
+        if isinstance(config, str):
+            self.name, self._build = config, partial(FileSink, config)
+        else:
+            check_installed(config)
+            self.name, self._build = config.name, config.build
+        self._tell, self._note = tell, note
         self.trouble: str | None = None
         """Why the sink has not taken the last message; None if it has, or if none was sent."""
         self._changed = threading.Condition()
@@ -54,7 +82,7 @@ class Outlet:
             self._message = message
             self._changed.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"to {self._config.name}", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=f"to {self.name}", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -67,7 +95,7 @@ class Outlet:
         self._thread.join(CLOSE_S)
         self._thread = None
         if (left := self._message) is not None:
-            self._tell(f"{self._config.name} does not have commit {left.commit}: the next run of the job publishes it")
+            self._tell(f"{self.name} does not have commit {left.commit}: the next run of the job publishes it")
 
     def _run(self) -> None:
         sink: Any = None
@@ -76,7 +104,7 @@ class Outlet:
         noted_at = -NOTE_S
         while (message := self._next(wait_s)) is not None:
             try:
-                sink = sink or self._config.build()
+                sink = sink or self._build()
                 sink.send(message)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt connects again
                 _close(sink)
@@ -86,7 +114,7 @@ class Outlet:
                 if before != self.trouble:
                     self._write(message, self.trouble)
                 if before is None:
-                    self._tell(f"cannot publish to {self._config.name}, trying again: {self.trouble}")
+                    self._tell(f"cannot publish to {self.name}, trying again: {self.trouble}")
                 if self._closing:
                     return
                 continue
@@ -98,7 +126,7 @@ class Outlet:
                 self._write(message)
                 sent, noted_at = None, time.monotonic()
             if self.trouble is not None:
-                self._tell(f"published to {self._config.name} again")
+                self._tell(f"published to {self.name} again")
             wait_s, self.trouble = 0.0, None
         if sent is not None:
             self._write(sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import logging
 import math
 import os
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, StoreError
 from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.outlet import Note, Outlet
@@ -151,10 +150,10 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
     """A listener for committed snapshots: it measures the model, publishes its document, and calls other listeners.
 
     `places` are files and sinks; None as `holdout`: no measures. The `listeners` get the snapshot and its measures,
-    after the files are written. `tell` gets sentences about sinks that fail, from their threads; the database `store`
-    has what `streamdp status` shows of sinks. What is published is released: the document follows from the committed
-    snapshot alone, whose spends are in the same transaction. A context manager, which ends with `close`. Raises
-    `StoreError` if a file cannot be written.
+    which do not wait for the places. `tell` gets sentences about places that fail, from their threads; the database
+    `store` has what `streamdp status` shows of them. What is published is released: the document follows from the
+    committed snapshot alone, whose spends are in the same transaction. A context manager, which ends with `close`.
+    Raises `StoreError` if a path can be no file that is replaced.
     """
 
     def __init__(
@@ -165,18 +164,18 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
         tell: Callable[[str], None] = _log.warning,
     ) -> None:
-        self._paths = [place for place in places if isinstance(place, str)]
-        for path in self._paths:
+        for path in (place for place in places if isinstance(place, str)):
             if os.path.lexists(path) and not os.path.isfile(path):
                 raise StoreError(f"cannot publish to {path}: it is not a regular file")
             try:
                 tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
             except OSError as error:
-                raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
-        found = [place for place in places if not isinstance(place, str)]
-        self._outlets = [
-            Outlet(sink, tell, _note(store, (place, len(found)), sink.name)) for place, sink in enumerate(found)
-        ]
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk may have room later
+                    raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
+        self._outlets = []
+        for number, place in enumerate(places):
+            name = place if isinstance(place, str) else place.name
+            self._outlets.append(Outlet(place, tell, _note(store, (number, len(places)), name)))
         self._holdout = holdout
         self._listeners = listeners
         self._model: Model | None = None
@@ -195,25 +194,18 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         return [trouble for outlet in self._outlets if (trouble := outlet.trouble) is not None]
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Publish a committed snapshot. Raises `StoreError` if a file cannot be written."""
+        """Publish a committed snapshot."""
         measures = None
-        if self._paths or self._outlets or self._holdout is not None:
+        if self._outlets or self._holdout is not None:
             model = self._model = restore(snapshot, self._model)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
-            if self._paths or self._outlets:
+            if self._outlets:
                 self._publish(snapshot, document(model, measures))
         for listener in self._listeners:
             listener(snapshot, measures)
 
     def _publish(self, snapshot: Snapshot, found: dict[str, Any]) -> None:
-        for path in self._paths:
-            try:  # mode: everybody may read what is published
-                write_durably(path, json.dumps(found, indent=2) + "\n", mode=0o644)
-            except OSError as error:
-                raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
-        if not self._outlets:
-            return
         from connectors.sinks import Message  # commands that read a store load no connectors
 
         for outlet in self._outlets:

@@ -18,8 +18,11 @@ from streamdp.store.state_codec import StoredState, encode_state
 STORE_HEADER = Header("store", 0x73445073, 1)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 """The columns of a commit that a snapshot and the history share."""
-ALL_SHARDS = "SELECT * FROM shards WHERE job = :job ORDER BY topic, partition"
-"""Reads all shards of a job."""
+ALL_SHARDS = (
+    f"SELECT topic, partition, epoch, waiting, state, checksum, {', '.join(NAMES)} FROM shards WHERE job = :job"
+    " ORDER BY topic, partition"
+)
+"""Reads all shards of a job. A column that damage has renamed is then an error of the database."""
 
 _LETTERS = "letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
