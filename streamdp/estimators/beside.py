@@ -56,7 +56,7 @@ class Beside(SecondUse):
         self._given = statistics, share, target
         super().__init__(statistics.record_budget)
         self._target = target
-        self._share = share / (share + sum(one.share for one in statistics.declared))
+        self._share = share / (share + math.fsum(one.share for one in statistics.declared))
         self.of_model, mine = divided(self.spend, self._share, statistics.trust)
         self.statistics = statistics.clone({"budget": mine})
         own = 0 if target is None else target - 1 if isinstance(target, int) else 1

@@ -298,7 +298,8 @@ class Statistics(Estimator):
         pure = trust == "window" and isinstance(parse_budget(spend), PureDP)
         reader = _Reader(SchemaFeatures(features, type(self).__name__), pure)
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
-        """The declared statistics, in their order."""
+        """The declared statistics, in the order in which they are shown."""
+        self._by_name = tuple(sorted(self.declared, key=lambda one: one.name))  # in which they are learned and kept
         self.read_columns = reader.columns
         """How many columns they may read: those of products come after these."""
         if trust != "nobody" and any(one.kind == "heavy_hitters" for one in self.declared):
@@ -316,11 +317,11 @@ class Statistics(Estimator):
         return make() if self._length is None else Series(problem, budget, rng, make, self._length)
 
     def _make_window(self, problem: LinearProblem, budget: Budget, rng: Any) -> Sums | Drawn:
-        whole = sum(one.share for one in self.declared)
+        whole = math.fsum(one.share for one in self.declared)
         if self.trust == "nobody":
             return Drawn(problem, budget, rng, partial(self._parts, whole))
         shares: dict[Block, float] = {}
-        for one in self.declared:  # equal blocks are added once
+        for one in self._by_name:  # equal blocks are added once
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
             return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
@@ -329,7 +330,7 @@ class Statistics(Estimator):
 
     def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:
         found: list[tuple[Part, float]] = []
-        for one in self.declared:
+        for one in self._by_name:
             if one.kind == "quantile":
                 each = one.share / whole / len(one.items)
                 column = one.block.bins.column
@@ -538,7 +539,7 @@ class Statistics(Estimator):
 
     def _parts_of(self, learner: Drawn, one: Declared) -> list[Any]:
         """The parts of a learner of reports, from the first one of a statistic on."""
-        before = self.declared[: [other.name for other in self.declared].index(one.name)]
+        before = self._by_name[: [other.name for other in self._by_name].index(one.name)]
         return learner.parts[sum(len(other.items) if other.kind == "quantile" else 1 for other in before) :]
 
     def _estimated(self, one: Declared, z: float, learner: Any) -> np.ndarray:
@@ -594,7 +595,7 @@ class Statistics(Estimator):
         raise NotAvailableError("statistics predict nothing: see get()")
 
     def model_dict(self) -> dict[str, Any]:
-        shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self.declared]
+        shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self._by_name]
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 
 

@@ -42,8 +42,6 @@ class GatheredPart(Learner):
     A copy or pickle is that of the learner: the records are not in it.
     """
 
-    per_record_budgets = False
-
     def __init__(self, batches: Batches, number: int, of: int) -> None:
         super().__init__(batches.problem, batches.budget, batches.rng)
         batches.need_boundary()

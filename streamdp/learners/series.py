@@ -33,7 +33,6 @@ class Series(Learner):
     `make`: makes the learner of a window. `length`: the length of a window, in seconds, from 1970 (UTC).
     """
 
-    per_record_budgets = False
     neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
 
     def __init__(

@@ -112,7 +112,8 @@ class ShuffleBatches(Batches):
 
     def model(self) -> dict[str, Any]:
         model = super().model() | {"method": self.method}
-        if self.cohort is not None:
+        if self.cohort is not None:  # whose people share one budget among all rounds
+            model["budget"] = str(self.budget)
             # A version that plans other rounds would go on with the noise of its own plan.
             model["plan"] = (
                 f"{self.cohort.people} people in each of {self.cohort_steps.phase.steps} rounds, {model['plan']}"

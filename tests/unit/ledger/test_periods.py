@@ -550,7 +550,7 @@ def test_set_cap_keeps_the_periods(place: str) -> None:
     set_caps(place, {"ann": "eps=1"})
     with pytest.raises(Exception, match="amounts only"):
         set_cap(place, "eps=2 per 1 day")
-    set_cap(place, "eps=3 per 10 minutes, late 20 minutes, total eps=31")
+    set_cap(place, "eps=3 per 10 minutes, late 20 minutes, total eps=31", accept=True)
     with open_job(place, "a", "eps=3 per 10 minutes, late 20 minutes, total eps=31", NOW) as store:
         assert admit(store, "ann", "bob", "bob", "bob") == [False, True, True, True]
 
