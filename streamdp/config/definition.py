@@ -24,7 +24,8 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.traps import say_nothing
-from streamdp.ledger.periods import DAY, Cap, RenewingCap, loosest, parse_cap
+from streamdp.learners.series import furthest
+from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
 from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
@@ -256,9 +257,11 @@ class Definition(Settings):
         return self._encoder(self.schema_)
 
     def _encoder(self, schema: SchemaConfig) -> Schema:
-        cap = self.cap_budget
-        ahead = None if schema.time is None else (math.inf, DAY)  # a window of the far future would end the present one
-        return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else ahead)
+        cap, every = self.cap_budget, self.model.every
+        late, ahead = (cap.late, cap.ahead) if isinstance(cap, RenewingCap) else (math.inf, math.inf)
+        if every is not None:
+            ahead = min(ahead, furthest(whole_seconds(every)))
+        return schema.build(None if schema.time is None else (late, ahead))
 
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:
         """Build the estimator, which has learned nothing; the `ledger` (None: nothing) counts the spends of subjects.

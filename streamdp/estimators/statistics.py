@@ -49,9 +49,9 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import Counts
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.ranks import Ranks
-from streamdp.learners.series import Series
+from streamdp.learners.series import KEPT, Series, furthest
 from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
-from streamdp.ledger.periods import whole_seconds
+from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
@@ -402,6 +402,10 @@ class Statistics(Estimator):
         if not np.all(y < YEAR_10000):
             unit = "for milliseconds, divide them by 1,000"
             raise SchemaError(f"y: expected seconds since 1970 (UTC), got a time beyond the year 9999; {unit}")
+        # Twice what a job allows, so that a clock that is set back after it read a record stops no job.
+        if np.any(y > present() + 2 * furthest(self._length)):
+            expected = f"y: expected times at most {in_units(int(2 * furthest(self._length)))} after the present"
+            raise SchemaError(f"{expected}, because the window of the present must stay among the {KEPT} latest")
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Nothing clips a column after this, and the noise is for columns of the schema."""
