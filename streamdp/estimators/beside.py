@@ -34,6 +34,8 @@ def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
     """
     if trust == "nobody":
         return budget, budget
+    if trust not in ("process", "shuffler"):
+        raise ConfigError(f"statistics beside a model: expected trust process, nobody or shuffler, got {trust!r}")
     if trust == "shuffler":  # its noise is not normal: epsilon and delta are divided
         assert isinstance(budget, ApproxDP)
         both = [ApproxDP(budget.epsilon * part, budget.delta * part) for part in (share, 1 - share)]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -63,16 +64,20 @@ if TYPE_CHECKING:
 Trust = Literal["nobody", "process", "window", "shuffler"]
 BINS = 1024  # of a quantile between the declared bounds
 MOST_CELLS = 1 << 16
-KINDS = {
-    "mean": ("by", "share"),
-    "sum": ("by", "share"),
-    "count": ("share",),
-    "proportion": ("by", "share"),
-    "histogram": ("edges", "by", "share"),
-    "quantile": ("of", "by", "share"),
-    "heavy_hitters": ("share",),
-}
-"""The further keys of each kind of statistic."""
+KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "mean": ("by", "share"),
+        "sum": ("by", "share"),
+        "count": ("share",),
+        "proportion": ("by", "share"),
+        "histogram": ("edges", "by", "share"),
+        "quantile": ("of", "by", "share"),
+        "heavy_hitters": ("share",),
+    }
+)
+"""The further keys of each kind of statistic. It is closed: what a kind adds up, and how that is read, is code here."""
+_OF_CELLS = ("count", "proportion", "histogram")
+"""The kinds whose records are in one cell of several."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,8 @@ class _Reader:
     ) -> tuple[Cells | Values | Ranks, tuple[Any, ...], tuple[float, float]]:
         declared, first = self._declarations[of], self._first[of]
         if not declared.is_number:
+            if kind not in _OF_CELLS:
+                raise _unknown(kind)
             return Cells(groups, self._categories(name, of)), tuple(declared.values), (0.0, 1.0)
         (piece,) = declared.pieces  # of a transform, the statistic is of the transformed number
         low, high = (float(bound) for bound in declared.values)
@@ -181,10 +188,16 @@ class _Reader:
                 return Ranks(groups, first, levels), levels, place
             edges = np.linspace(-1, 1, BINS + 1)
             return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), levels, place
+        if kind != "histogram":
+            raise _unknown(kind)
         edges = _edges(name, given["edges"])
         inner = tuple(scale_to_bounds(edges, low, high).tolist())  # as values, so that one on an edge stays there
         bins = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
         return Cells(groups, Bins(first, inner)), bins, place
+
+
+def _unknown(kind: str) -> ConfigError:
+    return ConfigError(f"{kind}: no statistic of this kind is known here")
 
 
 def _length(every: Any) -> int:
@@ -306,7 +319,8 @@ class Statistics(Estimator):
             need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
-        self.learns = Drawn if trust == "nobody" else HeldSums if trust == "window" else Sums
+        kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
+        self.learns = kinds[trust]
         self._construct(arguments)
 
     def _words(self) -> Any:
@@ -325,8 +339,8 @@ class Statistics(Estimator):
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
             return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
-        kind: type[BatchSum] = Pan if self.trust == "process" else Mixed
-        return Sums(problem, budget, rng, list(shares.items()), kind, self.batch_size)
+        kinds: dict[str, type[BatchSum]] = {"process": Pan, "shuffler": Mixed}
+        return Sums(problem, budget, rng, list(shares.items()), kinds[self.trust], self.batch_size)
 
     def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:
         found: list[tuple[Part, float]] = []
@@ -337,8 +351,10 @@ class Statistics(Estimator):
                 found += [(Roots(one.block.groups, column, q, epsilon), each) for q in one.items]
             elif one.kind == "heavy_hitters":
                 found.append((Hitters(one.items, epsilon), one.share / whole))
-            else:
+            elif one.kind in (*_OF_CELLS, "mean", "sum"):
                 found.append((Counts(one.block, epsilon), one.share / whole))
+            else:
+                raise _unknown(one.kind)
         return found
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -576,6 +592,8 @@ class Statistics(Estimator):
         if not isinstance(one.block, Values):
             return _with_limits(_of_cells(one, found, n), z)
         values = middle + half * part.levels
+        if one.kind not in ("mean", "sum"):
+            raise _unknown(one.kind)
         return _with_limits(found.means(values) if one.kind == "mean" else found.counts(n, values), z)
 
     @property
@@ -627,6 +645,8 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
     if one.kind == "mean":
         mean = means(moments, noises)
         return _with_limits(Estimates(middle + half * mean.values, half * mean.deviations), z)
+    if one.kind != "sum":
+        raise _unknown(one.kind)
     deviation = math.hypot(middle * math.sqrt(noises[0]), half * math.sqrt(noises[1]))
     total = middle * moments[0] + half * moments[1]
     return _with_limits(Estimates(total, np.full(len(total), deviation)), z)
@@ -634,6 +654,8 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
 
 def _of_cells(one: Declared, found: Frequencies, n: int) -> Estimates:
     """Counts or shares of the cells of a statistic."""
+    if one.kind not in _OF_CELLS:
+        raise _unknown(one.kind)
     return found.shares(len(one.items)) if one.kind == "proportion" else found.counts(n)
 
 

@@ -56,6 +56,10 @@ class GatheredPart(Learner):
         return _same, (self._inner,)
 
     @property
+    def private(self) -> bool:
+        return self._inner.private
+
+    @property
     def full(self) -> int:
         end = self._before + self._inner.batch_steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of

@@ -36,6 +36,7 @@ class Drawn(Learner):
         "nobody but the process that calls learn_one, update or learn_many, which sees each record, adds the noise and "
         "forgets the record"
     )
+    private = True
     rng: FreshWords | SeededEntropy
 
     def __init__(

@@ -246,8 +246,8 @@ class Learner(ABC):
 
     @property
     def private(self) -> bool:
-        """False without noise. Seeds are not its concern."""
-        return True
+        """Whether it adds noise, which each learner says for itself. Seeds are not its concern."""
+        return False
 
     def check_identified(self) -> None:
         """Raise `NotAvailableError` if a prior alone divides effects in those of a group and those that all share."""

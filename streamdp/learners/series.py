@@ -59,6 +59,10 @@ class Series(Learner):
         """See `Learner.trust`."""
         return self._any.trust
 
+    @property
+    def private(self) -> bool:
+        return self._any.private
+
     def begin(self, columns: Columns) -> None:
         self.columns = columns
         self._any.begin(columns)

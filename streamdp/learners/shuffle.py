@@ -52,7 +52,7 @@ def cohort_of(declared: Any) -> Cohort:
 class ShuffleBatches(Batches):
     """The learner, and all three parties in one process; without a cohort each record is in one batch."""
 
-    shuffled = True
+    private = shuffled = True
     trust = (
         "the shuffler, which must mix whole batches and show only that, and enough people who follow the protocol; not "
         "the learner. If one process acts as all parties (learn_one, learn_many, learn_arrays), that process until a "

@@ -183,7 +183,7 @@ class Mixed(BatchSum):
 class Sums(Learner):
     """The sums of several blocks, with words of an `rng`; `batch_size` None: batches grow."""
 
-    any_budget = True
+    private = any_budget = True
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     open: OpenBatch
 

@@ -115,7 +115,7 @@ class UserReports(Collector):
     unit: ClassVar[Unit] = REPORT
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     default_domain = USUAL
-    any_budget = True
+    private = any_budget = True
     scales_columns = True
     rng: Entropy | SeededEntropy
     batch_steps: BatchSteps

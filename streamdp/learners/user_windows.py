@@ -83,8 +83,7 @@ class Windows(Collector):
     unit: ClassVar[Unit] = WINDOW
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     default_domain = USUAL
-    commits_at_every_boundary = True
-    any_budget = True
+    private = commits_at_every_boundary = any_budget = True
     needs_subject = False
     scales_columns = True
     rng: Entropy | SeededEntropy
