@@ -188,7 +188,7 @@ class Definition(Settings):
         return None if subject is None else (subject.column, subject.type)
 
     def promise(self) -> Promise:
-        """What people are told."""
+        """What people are promised."""
         estimator = self.build_estimator()
         items: int = getattr(getattr(estimator.learner, "plan", None), "items_per_user", 1)
         own = self.schema_.budget is not None and self.model.kind.learns.per_record_budgets
@@ -229,10 +229,11 @@ class Definition(Settings):
         replaced = now.fingerprint() != before.fingerprint()
         if replaced and learned and not new_model:
             return Terms(self.fingerprint(), self.text())  # the store refuses it
-        old, new, told = before.promise(), now.promise(), before.told
-        records = learned + sum(promises[-1].learned for promises in models(told)[:-1])
+        old, new, made = before.promise(), now.promise(), before.promises
+        records = learned + sum(promises[-1].learned for promises in models(made)[:-1])
         if records and not accept:
-            both = [old, old if cap is None else old.model_copy(update={"cap": str(cap)})]
+            ledger = None if cap is None or old.cap is None else str(cap)  # of other jobs, if this one has no cap
+            both = [old, old if ledger is None else old.model_copy(update={"cap": ledger})]
             if said := list(dict.fromkeys(sentence for one in both for sentence in weaker(one, new))):
                 raise ConfigError(
                     f"{records:,} records were learned, and people would get a weaker promise than before:"
@@ -240,8 +241,8 @@ class Definition(Settings):
                     " both"
                 )
         if records and (replaced or old != new):
-            told = (*told, old.model_copy(update={"learned": learned, "ended": replaced}))
-        kept = now.model_copy(update={"told": told, "losses": losses or None})
+            made = (*made, old.model_copy(update={"learned": learned, "ended": replaced}))
+        kept = now.model_copy(update={"promises": made, "losses": losses or None})
         note = "the former model had learned nothing" if replaced and new_model else ""
         if replaced and learned:
             note = kept.said_of_former()
@@ -327,13 +328,13 @@ class Definition(Settings):
 class StoredDefinition(Definition):
     """The definition that a store keeps."""
 
-    told: tuple[Promise, ...] = ()  # what people were told before, oldest first, also by former models
+    promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
     losses: int | None = None  # how often a loss of commits was accepted; None: never
 
     def text(self) -> str:
-        if not (self.told or self.losses):
+        if not (self.promises or self.losses):
             return super().text()
-        more = self.model_dump(mode="json", include={"told", "losses"}, exclude_none=True)
+        more = self.model_dump(mode="json", include={"promises", "losses"}, exclude_none=True)
         return json.dumps(json.loads(super().text()) | more)
 
     def _check_seed(self) -> None:
@@ -349,18 +350,18 @@ class StoredDefinition(Definition):
         subjects = [] if subject is None or subject.type == "text" else [whole]
         time = self.schema_.time
         times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
-        learned = any(old.learned for old in self.told if old.ended)
+        learned = any(old.learned for old in self.promises if old.ended)
         former = [self.said_of_former()] if learned else []
         return [*subjects, *times, *self._lost(), *self._changes(), *former]
 
     def said_of_former(self) -> str:
         """What former models have spent, as a sentence."""
-        former = [[old for old in promises if old.learned] for promises in models(self.told)[:-1]]
+        former = [[old for old in promises if old.learned] for promises in models(self.promises)[:-1]]
         listed = ", ".join(
             f"{each[-1].learned:,} records with {', then '.join(dict.fromkeys(old.budget for old in each))}"
             for each in filter(None, former)
         )
-        counted = all((old.cap, old.people) == (self.cap, self.people) for old in self.told)
+        counted = all((old.cap, old.people) == (self.cap, self.people) for old in self.promises)
         bounds = "bounds" if counted else "does not bound"
         held = "" if self.cap is None else f"; the cap {self.cap} {bounds} a person's total over all of them"
         return (
@@ -385,12 +386,12 @@ class StoredDefinition(Definition):
         notes = [
             f"until {old.learned:,} records were learned, the default budget was {old.budget}"
             + ("" if old.cap is None else f" and the cap {old.cap}")
-            for old in models(self.told)[-1]
+            for old in models(self.promises)[-1]
             if old.learned
         ]
         if notes and self.cap is not None:
             caps = [
-                parse_cap(cap) for cap in (self.cap, *(old.cap for old in models(self.told)[-1])) if cap is not None
+                parse_cap(cap) for cap in (self.cap, *(old.cap for old in models(self.promises)[-1])) if cap is not None
             ]
             bounds = "the largest cap of all times" if len(loosest(caps)) == 1 else "caps of several kinds together"
             notes.append(f"the operator changed this: a person's total is bounded by {bounds} only")

@@ -1,7 +1,7 @@
-"""What people are told, as a value, and in what another promise is weaker: all that `--accept-budget` asks about.
+"""What people are promised, as a value, and in what another promise is weaker: all that `--accept-budget` asks about.
 
 A store keeps every promise of a job, also those of former models. Whether one promise is at least as strong as another
-is transitive, and each change is compared with the promise before it, which was told or accepted. So a change in
+is transitive, and each change is compared with the promise before it, which was made or accepted. So a change in
 several steps is asked about as one in a single step is.
 """
 
@@ -24,7 +24,7 @@ _SEEN_BY: dict[Trust, frozenset[str]] = {
 
 
 class Promise(Settings):
-    """What people were told until another promise followed.
+    """What people were promised until another promise followed.
 
     - `learned`: how many records the model had learned then; 0 for the present promise.
     - `budget`: what a record spends in all: on the model, on its answer, and on statistics.
@@ -46,10 +46,10 @@ class Promise(Settings):
     ended: bool = False
 
 
-def models(told: Sequence[Promise]) -> list[tuple[Promise, ...]]:
+def models(made: Sequence[Promise]) -> list[tuple[Promise, ...]]:
     """Return the promises of each former model, oldest first, and those of the present model at the end."""
     found: list[tuple[Promise, ...]] = [()]
-    for promise in told:
+    for promise in made:
         found[-1] += (promise,)
         if promise.ended:
             found.append(())

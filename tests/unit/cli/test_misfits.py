@@ -106,6 +106,6 @@ def test_models_that_learned_stay_in_the_statement_whatever_comes_between(job: P
     (job / "job.yaml").write_text(RIGHT.replace("[0, 50]", "[0, 60]"))
     third = load_config(job / "job.yaml").continued(second.config, 0, False)
     found = read_definition(third.config)
-    assert [(old.learned, old.ended) for old in found.told] == [(7, True), (0, True)]
+    assert [(old.learned, old.ended) for old in found.promises] == [(7, True), (0, True)]
     assert "this job learned 7 records" in found.notes()[-1]
     assert not third.replaced

@@ -202,7 +202,7 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
     assert raised.continued(terms.config, 9, False) == terms
     terms = lowered.continued(terms.config, 9, False)
     assert terms.fingerprint == first.fingerprint()
-    assert [(old.learned, old.cap) for old in read_definition(terms.config).told] == [(7, "eps=3"), (9, "eps=4")]
+    assert [(old.learned, old.cap) for old in read_definition(terms.config).promises] == [(7, "eps=3"), (9, "eps=4")]
     with pytest.raises(ConfigError, match="could spend eps=2 and now eps=3;"):
         first.continued(terms.config, 9, False)
 

@@ -1,4 +1,4 @@
-"""`--accept-budget`: when somebody is told less than before, in one step or in several, and never otherwise."""
+"""`--accept-budget`: when somebody is promised less than before, in one step or in several, and never otherwise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job(cap: str | None = "eps=3", budget: str = "eps=1", *, statistics: Any = N
     schema = {name: value for name, value in schema.items() if value is not None}
     whole = {"cap": cap, "statistics": statistics, **more}
     return make_config(
-        {"job": "j", "source": {"path": "a.csv"}, "schema": schema, "model": model}
+        {"job": more.pop("job", "j"), "source": {"path": "a.csv"}, "schema": schema, "model": model}
         | {name: value for name, value in whole.items() if value is not None}
     )
 
@@ -87,8 +87,8 @@ def test_a_weaker_promise_needs_the_flag(name: str) -> None:
     with pytest.raises(ConfigError, match="--accept-budget") as refused:
         on(steps, then)
     assert said in str(refused.value)
-    told = read_definition(on(steps, then, accept=True).config).told
-    assert told[0] == steps[0][0].promise().model_copy(update={"learned": 9, "ended": told[0].ended})
+    made = read_definition(on(steps, then, accept=True).config).promises
+    assert made[0] == steps[0][0].promise().model_copy(update={"learned": 9, "ended": made[0].ended})
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_an_order_of_statistics_is_no_change() -> None:
     assert second.get()["b"] == first.get()["b"]
 
 
-def test_nobody_was_told_anything_before_a_record_was_learned() -> None:
-    assert read_definition(on([(job(), 0)], job("mu=50")).config).told == ()
+def test_nobody_was_promised_anything_before_a_record_was_learned() -> None:
+    assert read_definition(on([(job(), 0)], job("mu=50")).config).promises == ()
 
 
 def test_an_operator_s_lower_cap_is_a_promise(tmp_path: Path) -> None:
@@ -142,6 +142,17 @@ def test_an_operator_s_lower_cap_is_a_promise(tmp_path: Path) -> None:
         set_cap(config.store_path, "eps=3")
     set_cap(config.store_path, "eps=3", accept=True)
     config.open_store(Accepted()).close()
+
+
+def test_the_cap_of_other_jobs_is_no_promise_of_a_job_without_one(tmp_path: Path) -> None:
+    store = str(tmp_path / "people.db")
+    job(store=store).open_store(Accepted()).close()
+    free = job(None, store=store, job="free")
+    with free.open_store(Accepted()) as opened:
+        estimator = free.build_estimator(opened.ledger)
+        estimator.learn_one({"x": 0.5, "g": "a"}, 0.5)
+        opened.commit(estimator.state_dict(), {"row": 1}, Counts(learned=1))
+    free.open_store(Accepted()).close()
 
 
 BUDGETS = st.sampled_from(["eps=1", "eps=2", "mu=0.3", "mu=2", "eps=1,delta=1e-6", "eps=2,delta=1e-6"])
