@@ -35,7 +35,10 @@ TextSettings = Annotated[
 ]
 AcceptBudget = Annotated[
     bool,
-    typer.Option("--accept-budget", help="Go on with a larger budget or cap than before; the statement will say both."),
+    typer.Option(
+        "--accept-budget",
+        help="Go on with a weaker promise than before, such as a larger budget; the statement says both.",
+    ),
 ]
 AcceptLoss = Annotated[
     bool,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AsJSON, StorePath, need_stdin, store_of
+from streamdp.cli.common import AcceptBudget, AsJSON, StorePath, need_stdin, store_of
 from streamdp.errors import ConfigError
 
 ledger_app = typer.Typer(
@@ -61,6 +61,7 @@ def change_cap(
     subjects: Annotated[
         bool, typer.Option("--subjects", help="The cap is for the subjects on standard input, one on each line.")
     ] = False,
+    accept_budget: AcceptBudget = False,
 ) -> None:
     """Change the cap of all people, or of those on standard input. Subjects are never arguments, which others can see.
 
@@ -72,7 +73,7 @@ def change_cap(
     if own is None and not subjects:
         raise ConfigError("a database with capped jobs needs a cap; `none` is for --subjects")
     if not subjects:
-        set_cap(store_of(store)[0], own)
+        set_cap(store_of(store)[0], own, accept=accept_budget)
         typer.echo(f"the cap is {cap}")
         return
     need_stdin()

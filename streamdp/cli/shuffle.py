@@ -142,6 +142,7 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
     from streamdp.protocol.learner import Learner
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
+    from streamdp.store.identity import Terms
     from streamdp.store.store import Store
 
     agreed = agreement(config)
@@ -151,9 +152,14 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
         if measures is not None:
             _tell("measured", learned=snapshot.counts.learned, holdout=measures)
 
+    def same(stored: str, learned: int, *, losses: int, cap: Any) -> Terms:
+        """The terms of a job that goes on; with another budget, the devices and the shuffler agreed on another job."""
+        changed = bool(learned) and stored != config.text()
+        return Terms(agreed.digest if changed else config.fingerprint(), config.text())
+
     with (
         Publisher(config.publish, holdout, config.store_path, (measured,), warn) as publisher,
-        Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store,
+        Store(config.store_path, config.job, config.fingerprint(), config=config.text(), continued=same) as store,
     ):
 
         def attempt(stopping: Stopping) -> None:

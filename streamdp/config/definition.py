@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -15,15 +16,17 @@ from river.base import Classifier
 from streamdp import estimators
 from streamdp.config.model import ModelConfig, ValidationConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
+from streamdp.config.promise import Promise, models, weaker
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
-from streamdp.config.trust import STATISTICS, trust_of
+from streamdp.config.trust import STATISTICS, Trust, trust_of
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.traps import say_nothing
-from streamdp.ledger.periods import DAY, Cap, RenewingCap, allows_more, parse_cap, same_kind
-from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
+from streamdp.learners.series import furthest
+from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
+from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
@@ -43,29 +46,6 @@ _OWN_WORDS = 2**64
 """What is added to a seed: statistics beside a model have random words of their own."""
 SEEDS_ALLOWED = "STREAMDP_TEST_SEEDS"
 """The environment variable without which a job has no seed; the test suite sets it to 1."""
-
-
-class Promise(Settings):
-    """What was promised to people until it was changed."""
-
-    learned: int  # how many records had been learned when it was changed
-    budget: str  # what a record spent
-    cap: str | None = None  # what a subject could spend; None: no cap
-
-    def exceeded_by(self, other: Promise) -> bool:
-        """Whether another promise, with budgets of the same kinds, is weaker."""
-        pairs = [(other.budget, self.budget)]
-        if self.cap is not None and other.cap is not None:
-            pairs.append((other.cap, self.cap))
-        return any(allows_more(parse_cap(new), parse_cap(old)) for new, old in pairs)
-
-
-class Former(Settings):
-    """A model of a job that another one has replaced."""
-
-    learned: int  # how many records it had learned
-    budgets: tuple[str, ...]  # what a record spent, in the order of time
-    counted: bool  # whether the next model's cap counts these spends: it is the same one, for people of the same names
 
 
 class Definition(Settings):
@@ -179,59 +159,94 @@ class Definition(Settings):
         return plain.model_dump_json(by_alias=True, exclude_none=True)
 
     def fingerprint(self) -> str:
-        """A digest of everything that must not change between the runs of a job.
+        """A digest of everything that must not change while a model goes on.
 
-        If records may have their own budgets, the amount of the default is not in it, but its kind and its delta are.
-        All seeds have the same digest, and no seed has another one: a state that was learned without privacy never
-        becomes private.
+        The cap is not in it. If the state of the model goes on with other budgets, the budget's kind is, and else the
+        budget. The order of statistics is not in it. All seeds have the same digest, and no seed has another one: a
+        state that was learned without privacy never becomes private.
         """
-        budget = parse_budget(self.model.budget)
-        own = self.model.kind.learns.per_record_budgets and self.statistics is None
-        kind = str(with_amount(budget, 1.0) if own else budget)
-        seed = None if self.model.seed is None else 0
-        text = self._text(self.model.model_copy(update={"budget": kind, "seed": seed}))
+        model, kind = self.model, self.model.kind.learns
+        parts_by_chance = self.statistics is not None and self.trust == "nobody"
+        budget = model.budget
+        if kind.any_budget and model.cohort is None and not parts_by_chance:
+            budget = type(parse_budget(budget)).__name__
+        seed = None if model.seed is None else 0
+        statistics = None if self.statistics is None else dict(sorted(self.statistics.items()))
+        plain = self.model_copy(update={"cap": None, "statistics": statistics})
+        text = plain._text(model.model_copy(update={"budget": budget, "seed": seed}))  # noqa: SLF001 - the same class
         return blake2b(text.encode(), digest_size=16, person=b"streamdp-job").hexdigest()
 
-    def promise(self, learned: int) -> Promise:
-        """The present promise, after so many `learned` records."""
-        return Promise(learned=learned, budget=self.model.budget, cap=self.cap)
+    @property
+    def trust(self) -> Trust:
+        """Who may see the raw records."""
+        return trust_of(self.model.estimator) if self.has_model else cast(Trust, self.model.trust)
 
-    def continued(self, stored: str, learned: int, accept: bool, new_model: bool = False, *, losses: int = 0) -> Terms:
+    @property
+    def people(self) -> tuple[str, str] | None:
+        """What names people: a column and its type; None: nothing does."""
+        subject = self.schema_.subject
+        return None if subject is None else (subject.column, subject.type)
+
+    def promise(self) -> Promise:
+        """What people are promised."""
+        estimator = self.build_estimator()
+        items: int = getattr(getattr(estimator.learner, "plan", None), "items_per_user", 1)
+        own = self.schema_.budget is not None and self.model.kind.learns.per_record_budgets
+        return Promise(
+            budget=str(estimator.record_budget),
+            own=own,
+            covers=items,
+            cap=self.cap,
+            people=self.people,
+            trust=self.trust,
+        )
+
+    def continued(
+        self,
+        stored: str,
+        learned: int,
+        accept: bool,
+        new_model: bool = False,
+        *,
+        losses: int = 0,
+        cap: Cap | None = None,
+    ) -> Terms:
         """Return the terms on which a job goes on that may have another budget, cap or model than before.
 
-        `stored` is the text in its store, after so many `learned` records. `accept`: a larger budget or cap than the
-        last one is accepted; `new_model`: a new model may replace one with another schema or other parameters. `losses`
-        is how often a loss of commits was accepted.
+        `stored` is the text in its store, after so many `learned` records. `accept`: a weaker promise than the last one
+        is accepted; `new_model`: a new model may replace one with another schema or other parameters. `losses` is how
+        often a loss of commits was accepted, and `cap` that of the store's ledger, which an operator may have changed.
 
-        Raises `ConfigError` for a larger budget or cap that is not accepted.
+        Raises `ConfigError` for a weaker promise that is not accepted.
         """
         from streamdp.store.identity import Terms
 
-        now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"losses": losses or None})
+        now = StoredDefinition.model_validate_json(self.text())
         if not stored:
-            return Terms(now.fingerprint(), now.text())
-        before = read_definition(stored)
-        old, new = before.promise(learned), self.promise(learned)
-        alike = all(
-            same_kind(*pair)
-            for pair in ((before.cap_budget, self.cap_budget), (parse_budget(old.budget), parse_budget(new.budget)))
-        )
-        earlier = before.earlier if old == new else (*before.earlier, old)
-        kept = now.model_copy(update={"earlier": earlier if alike else (), "former": before.former})
-        replaced = not alike or kept.fingerprint() != before.fingerprint()
-        if replaced and learned and not new_model:
-            return Terms(self.fingerprint(), self.text())
-        if alike and learned and old.exceeded_by(new) and not accept:
-            said = f"{learned:,} records were learned with budget {old.budget} and cap {old.cap or 'none'}"
-            raise ConfigError(
-                f"{said}, and this job has budget {new.budget} and cap {new.cap or 'none'}: people would get a weaker "
-                "promise than before; restore the configuration, or say --accept-budget, and the statement keeps both"
-            )
-        if not replaced:
+            kept = now.model_copy(update={"losses": losses or None})
             return Terms(kept.fingerprint(), kept.text())
-        counted = before.names == now.names and before.caps == {self.cap}
-        kept = now.model_copy(update={"former": before.models(learned, counted)})
-        return Terms(kept.fingerprint(), kept.text(), kept.said_of_former() if learned else "")
+        before = read_definition(stored)
+        replaced = now.fingerprint() != before.fingerprint()
+        if replaced and learned and not new_model:
+            return Terms(self.fingerprint(), self.text())  # the store refuses it
+        old, new, made = before.promise(), now.promise(), before.promises
+        records = learned + sum(promises[-1].learned for promises in models(made)[:-1])
+        if records and not accept:
+            ledger = None if cap is None or old.cap is None else str(cap)  # of other jobs, if this one has no cap
+            both = [old, old if ledger is None else old.model_copy(update={"cap": ledger})]
+            if said := list(dict.fromkeys(sentence for one in both for sentence in weaker(one, new))):
+                raise ConfigError(
+                    f"{records:,} records were learned, and people would get a weaker promise than before:"
+                    f" {'; '.join(said)}; restore the configuration, or say --accept-budget, and the statement keeps"
+                    " both"
+                )
+        if records and (replaced or old != new):
+            made = (*made, old.model_copy(update={"learned": learned, "ended": replaced}))
+        kept = now.model_copy(update={"promises": made, "losses": losses or None})
+        note = "the former model had learned nothing" if replaced and new_model else ""
+        if replaced and learned:
+            note = kept.said_of_former()
+        return Terms(kept.fingerprint(), kept.text(), note)
 
     def quality(self, estimator: Any) -> Quality | None:
         """What private answers say about an `estimator`, in the target's unit; None without `validation`."""
@@ -243,9 +258,11 @@ class Definition(Settings):
         return self._encoder(self.schema_)
 
     def _encoder(self, schema: SchemaConfig) -> Schema:
-        cap = self.cap_budget
-        ahead = None if schema.time is None else (math.inf, DAY)  # a window of the far future would end the present one
-        return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else ahead)
+        cap, every = self.cap_budget, self.model.every
+        late, ahead = (cap.late, cap.ahead) if isinstance(cap, RenewingCap) else (math.inf, math.inf)
+        if every is not None:
+            ahead = min(ahead, furthest(whole_seconds(every)))
+        return schema.build(None if schema.time is None else (late, ahead))
 
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:
         """Build the estimator, which has learned nothing; the `ledger` (None: nothing) counts the spends of subjects.
@@ -311,20 +328,14 @@ class Definition(Settings):
 class StoredDefinition(Definition):
     """The definition that a store keeps."""
 
-    earlier: tuple[Promise, ...] = ()  # the promises before the present one, oldest first
-    former: tuple[Former, ...] = ()  # the models before the present one, oldest first
+    promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
     losses: int | None = None  # how often a loss of commits was accepted; None: never
 
     def text(self) -> str:
-        changed = self.earlier or self.losses or self.former
-        return self.model_dump_json(by_alias=True, exclude_none=True) if changed else super().text()
-
-    def fingerprint(self) -> str:
-        """See `Definition.fingerprint`: it is that of the first cap, with which the store was created."""
-        if not self.earlier:
-            return super().fingerprint()
-        first = {"cap": self.earlier[0].cap, "earlier": ()}
-        return self.model_copy(update=first).fingerprint()
+        if not (self.promises or self.losses):
+            return super().text()
+        more = self.model_dump(mode="json", include={"promises", "losses"}, exclude_none=True)
+        return json.dumps(json.loads(super().text()) | more)
 
     def _check_seed(self) -> None:
         """A store has it, so it was checked."""
@@ -339,34 +350,18 @@ class StoredDefinition(Definition):
         subjects = [] if subject is None or subject.type == "text" else [whole]
         time = self.schema_.time
         times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
-        former = [self.said_of_former()] if self.former else []
+        learned = any(old.learned for old in self.promises if old.ended)
+        former = [self.said_of_former()] if learned else []
         return [*subjects, *times, *self._lost(), *self._changes(), *former]
-
-    @property
-    def names(self) -> tuple[str, str] | None:
-        """What names people: a column and its type. With others, a ledger would count a person anew."""
-        subject = self.schema_.subject
-        return None if subject is None else (subject.column, subject.type)
-
-    @property
-    def caps(self) -> set[str | None]:
-        """The caps of the present model, at all times."""
-        return {self.cap, *(old.cap for old in self.earlier)}
-
-    def models(self, learned: int, counted: bool) -> tuple[Former, ...]:
-        """The models of the job so far; the present one has `learned` records.
-
-        `counted`: see `Former`.
-        """
-        budgets = dict.fromkeys([*(old.budget for old in self.earlier if old.learned), self.model.budget])
-        return (
-            (*self.former, Former(learned=learned, budgets=tuple(budgets), counted=counted)) if learned else self.former
-        )
 
     def said_of_former(self) -> str:
         """What former models have spent, as a sentence."""
-        listed = ", ".join(f"{old.learned:,} records with {', then '.join(old.budgets)}" for old in self.former)
-        counted = self.caps == {self.cap} and all(old.counted for old in self.former)
+        former = [[old for old in promises if old.learned] for promises in models(self.promises)[:-1]]
+        listed = ", ".join(
+            f"{each[-1].learned:,} records with {', then '.join(dict.fromkeys(old.budget for old in each))}"
+            for each in filter(None, former)
+        )
+        counted = all((old.cap, old.people) == (self.cap, self.people) for old in self.promises)
         bounds = "bounds" if counted else "does not bound"
         held = "" if self.cap is None else f"; the cap {self.cap} {bounds} a person's total over all of them"
         return (
@@ -391,11 +386,15 @@ class StoredDefinition(Definition):
         notes = [
             f"until {old.learned:,} records were learned, the default budget was {old.budget}"
             + ("" if old.cap is None else f" and the cap {old.cap}")
-            for old in self.earlier
+            for old in models(self.promises)[-1]
             if old.learned
         ]
         if notes and self.cap is not None:
-            notes.append("the operator changed this: a person's total is bounded by the largest cap of all times only")
+            caps = [
+                parse_cap(cap) for cap in (self.cap, *(old.cap for old in models(self.promises)[-1])) if cap is not None
+            ]
+            bounds = "the largest cap of all times" if len(loosest(caps)) == 1 else "caps of several kinds together"
+            notes.append(f"the operator changed this: a person's total is bounded by {bounds} only")
         return notes
 
 

@@ -34,6 +34,8 @@ def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
     """
     if trust == "nobody":
         return budget, budget
+    if trust not in ("process", "shuffler"):
+        raise ConfigError(f"statistics beside a model: expected trust process, nobody or shuffler, got {trust!r}")
     if trust == "shuffler":  # its noise is not normal: epsilon and delta are divided
         assert isinstance(budget, ApproxDP)
         both = [ApproxDP(budget.epsilon * part, budget.delta * part) for part in (share, 1 - share)]
@@ -56,7 +58,7 @@ class Beside(SecondUse):
         self._given = statistics, share, target
         super().__init__(statistics.record_budget)
         self._target = target
-        self._share = share / (share + sum(one.share for one in statistics.declared))
+        self._share = share / (share + math.fsum(one.share for one in statistics.declared))
         self.of_model, mine = divided(self.spend, self._share, statistics.trust)
         self.statistics = statistics.clone({"budget": mine})
         own = 0 if target is None else target - 1 if isinstance(target, int) else 1

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -50,9 +51,9 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import Counts
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.ranks import Ranks
-from streamdp.learners.series import Series
+from streamdp.learners.series import KEPT, Series, furthest
 from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
-from streamdp.ledger.periods import whole_seconds
+from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
@@ -64,16 +65,20 @@ if TYPE_CHECKING:
 Trust = Literal["nobody", "process", "window", "shuffler"]
 BINS = 1024  # of a quantile between the declared bounds
 MOST_CELLS = 1 << 16
-KINDS = {
-    "mean": ("by", "share"),
-    "sum": ("by", "share"),
-    "count": ("share",),
-    "proportion": ("by", "share"),
-    "histogram": ("edges", "by", "share"),
-    "quantile": ("of", "by", "share"),
-    "heavy_hitters": ("share",),
-}
-"""The further keys of each kind of statistic."""
+KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "mean": ("by", "share"),
+        "sum": ("by", "share"),
+        "count": ("share",),
+        "proportion": ("by", "share"),
+        "histogram": ("edges", "by", "share"),
+        "quantile": ("of", "by", "share"),
+        "heavy_hitters": ("share",),
+    }
+)
+"""The further keys of each kind of statistic. It is closed: what a kind adds up, and how that is read, is code here."""
+_OF_CELLS = ("count", "proportion", "histogram")
+"""The kinds whose records are in one cell of several."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,8 @@ class _Reader:
     ) -> tuple[Cells | Values | Ranks, tuple[Any, ...], tuple[float, float]]:
         declared, first = self._declarations[of], self._first[of]
         if not declared.is_number:
+            if kind not in _OF_CELLS:
+                raise _unknown(kind)
             return Cells(groups, self._categories(name, of)), tuple(declared.values), (0.0, 1.0)
         (piece,) = declared.pieces  # of a transform, the statistic is of the transformed number
         low, high = (float(bound) for bound in declared.values)
@@ -182,10 +189,16 @@ class _Reader:
                 return Ranks(groups, first, levels), levels, place
             edges = np.linspace(-1, 1, BINS + 1)
             return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), levels, place
+        if kind != "histogram":
+            raise _unknown(kind)
         edges = _edges(name, given["edges"])
         inner = tuple(scale_to_bounds(edges, low, high).tolist())  # as values, so that one on an edge stays there
         bins = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
         return Cells(groups, Bins(first, inner)), bins, place
+
+
+def _unknown(kind: str) -> ConfigError:
+    return ConfigError(f"{kind}: no statistic of this kind is known here")
 
 
 def _length(every: Any) -> int:
@@ -299,14 +312,16 @@ class Statistics(Estimator):
         pure = trust == "window" and isinstance(parse_budget(spend), PureDP)
         reader = _Reader(SchemaFeatures(features, type(self).__name__), pure)
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
-        """The declared statistics, in their order."""
+        """The declared statistics, in the order in which they are shown."""
+        self._by_name = tuple(sorted(self.declared, key=lambda one: one.name))  # in which they are learned and kept
         self.read_columns = reader.columns
         """How many columns they may read: those of products come after these."""
         if trust != "nobody" and any(one.kind == "heavy_hitters" for one in self.declared):
             need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
-        self.learns = Drawn if trust == "nobody" else HeldSums if trust == "window" else Sums
+        kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
+        self.learns = kinds[trust]
         self._construct(arguments)
 
     def _words(self) -> Any:
@@ -317,28 +332,30 @@ class Statistics(Estimator):
         return make() if self._length is None else Series(problem, budget, rng, make, self._length)
 
     def _make_window(self, problem: LinearProblem, budget: Budget, rng: Any) -> Sums | Drawn:
-        whole = sum(one.share for one in self.declared)
+        whole = math.fsum(one.share for one in self.declared)
         if self.trust == "nobody":
             return Drawn(problem, budget, rng, partial(self._parts, whole))
         shares: dict[Block, float] = {}
-        for one in self.declared:  # equal blocks are added once
+        for one in self._by_name:  # equal blocks are added once
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
             return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
-        kind: type[BatchSum] = Pan if self.trust == "process" else Mixed
-        return Sums(problem, budget, rng, list(shares.items()), kind, self.batch_size)
+        kinds: dict[str, type[BatchSum]] = {"process": Pan, "shuffler": Mixed}
+        return Sums(problem, budget, rng, list(shares.items()), kinds[self.trust], self.batch_size)
 
     def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:
         found: list[tuple[Part, float]] = []
-        for one in self.declared:
+        for one in self._by_name:
             if one.kind == "quantile":
                 each = one.share / whole / len(one.items)
                 column = one.block.bins.column
                 found += [(Roots(one.block.groups, column, q, epsilon), each) for q in one.items]
             elif one.kind == "heavy_hitters":
                 found.append((Hitters(one.items, epsilon), one.share / whole))
-            else:
+            elif one.kind in (*_OF_CELLS, "mean", "sum"):
                 found.append((Counts(one.block, epsilon), one.share / whole))
+            else:
+                raise _unknown(one.kind)
         return found
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -405,6 +422,10 @@ class Statistics(Estimator):
         if not np.all(y < YEAR_10000):
             unit = "for milliseconds, divide them by 1,000"
             raise SchemaError(f"y: expected seconds since 1970 (UTC), got a time beyond the year 9999; {unit}")
+        # Twice what a job allows, so that a clock that is set back after it read a record stops no job.
+        if np.any(y > present() + 2 * furthest(self._length)):
+            expected = f"y: expected times at most {in_units(int(2 * furthest(self._length)))} after the present"
+            raise SchemaError(f"{expected}, because the window of the present must stay among the {KEPT} latest")
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Nothing clips a column after this, and the noise is for columns of the schema."""
@@ -542,7 +563,7 @@ class Statistics(Estimator):
 
     def _parts_of(self, learner: Drawn, one: Declared) -> list[Any]:
         """The parts of a learner of reports, from the first one of a statistic on."""
-        before = self.declared[: [other.name for other in self.declared].index(one.name)]
+        before = self._by_name[: [other.name for other in self._by_name].index(one.name)]
         return learner.parts[sum(len(other.items) if other.kind == "quantile" else 1 for other in before) :]
 
     def _estimated(self, one: Declared, z: float, learner: Any) -> np.ndarray:
@@ -575,6 +596,8 @@ class Statistics(Estimator):
         if not isinstance(one.block, Values):
             return _with_limits(_of_cells(one, found, n), z)
         values = middle + half * part.levels
+        if one.kind not in ("mean", "sum"):
+            raise _unknown(one.kind)
         return _with_limits(found.means(values) if one.kind == "mean" else found.counts(n, values), z)
 
     @property
@@ -598,7 +621,7 @@ class Statistics(Estimator):
         raise NotAvailableError("statistics predict nothing: see get()")
 
     def model_dict(self) -> dict[str, Any]:
-        shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self.declared]
+        shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self._by_name]
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 
 
@@ -626,6 +649,8 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
     if one.kind == "mean":
         mean = means(moments, noises)
         return _with_limits(Estimates(middle + half * mean.values, half * mean.deviations), z)
+    if one.kind != "sum":
+        raise _unknown(one.kind)
     deviation = math.hypot(middle * math.sqrt(noises[0]), half * math.sqrt(noises[1]))
     total = middle * moments[0] + half * moments[1]
     return _with_limits(Estimates(total, np.full(len(total), deviation)), z)
@@ -633,6 +658,8 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
 
 def _of_cells(one: Declared, found: Frequencies, n: int) -> Estimates:
     """Counts or shares of the cells of a statistic."""
+    if one.kind not in _OF_CELLS:
+        raise _unknown(one.kind)
     return found.shares(len(one.items)) if one.kind == "proportion" else found.counts(n)
 
 

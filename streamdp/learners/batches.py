@@ -74,7 +74,7 @@ class Vectors(NamedTuple):
 class Batches(Learner):
     """The open batch and its steps: see the text of the module."""
 
-    per_record_budgets = False
+    any_budget = True
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     default_domain = USUAL
     scales_columns = True
@@ -375,12 +375,14 @@ class Batches(Learner):
         planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
         if self.method == "newton":
             planned = ("newton", size, place)
-        return {"loss": repr(self.given.loss), "budget": str(self.budget), "plan": repr(planned)}
+        return {"loss": repr(self.given.loss), "plan": repr(planned)}
 
     def learned(self) -> dict[str, Any]:
-        return self.batch_steps.learned()
+        return self.batch_steps.learned() | {"budget": str(self.budget)}
 
     def read(self, state: Mapping[str, Any]) -> None:
+        if state["budget"] != str(self.budget):
+            state = self.batch_steps.planned_anew(state)
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
 

@@ -42,8 +42,6 @@ class GatheredPart(Learner):
     A copy or pickle is that of the learner: the records are not in it.
     """
 
-    per_record_budgets = False
-
     def __init__(self, batches: Batches, number: int, of: int) -> None:
         super().__init__(batches.problem, batches.budget, batches.rng)
         batches.need_boundary()
@@ -56,6 +54,10 @@ class GatheredPart(Learner):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _same, (self._inner,)
+
+    @property
+    def private(self) -> bool:
+        return self._inner.private
 
     @property
     def full(self) -> int:

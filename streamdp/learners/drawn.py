@@ -32,11 +32,11 @@ class Drawn(Learner):
     `parts` makes the parts for an epsilon; each comes with its share of the records.
     """
 
-    per_record_budgets = False
     trust = (
         "nobody but the process that calls learn_one, update or learn_many, which sees each record, adds the noise and "
         "forgets the record"
     )
+    private = True
     rng: FreshWords | SeededEntropy
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.errors import NotAvailableError
+from streamdp.errors import BudgetError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
@@ -120,7 +120,10 @@ class Learner(ABC):
     default_domain: ClassVar[Domain] = RealSpace()
     commits_at_every_boundary: ClassVar[bool] = False
     """Whether `close` may have to leave a batch open: then every boundary is worth a commit."""
-    per_record_budgets: ClassVar[bool] = True
+    per_record_budgets: ClassVar[bool] = False
+    """Whether each row has its own noise, so that `check`, and `learn` with a budget or amounts, give what they say."""
+    any_budget: ClassVar[bool] = False
+    """Whether its state goes on with another budget of the same kind, because it knows the noise of what it has."""
     needs_subject: ClassVar[bool] = False
     """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
     scales_columns: ClassVar[bool] = False
@@ -164,8 +167,9 @@ class Learner(ABC):
     def check_learning(self) -> None:  # noqa: B027 - most have nothing to do
         """Raise `ConfigError` if rows cannot be learned here, before anything is counted."""
 
-    def check(self, budget: Budget) -> None:  # noqa: B027 - most have nothing to do
-        """Raise `BudgetError` if a row cannot spend this budget."""
+    def check(self, budget: Budget) -> None:
+        """Raise `BudgetError` if a row cannot spend this budget of its own: here none can."""
+        raise BudgetError(f"{type(self).__name__}: all records spend {self.budget}, and none {budget}")
 
     @abstractmethod
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
@@ -242,8 +246,8 @@ class Learner(ABC):
 
     @property
     def private(self) -> bool:
-        """False without noise. Seeds are not its concern."""
-        return True
+        """Whether it adds noise, which each learner says for itself. Seeds are not its concern."""
+        return False
 
     def check_identified(self) -> None:
         """Raise `NotAvailableError` if a prior alone divides effects in those of a group and those that all share."""
@@ -356,7 +360,6 @@ class Learner(ABC):
 class Collector(Learner):
     """A learner that holds the rows of a subject until a public rule says that they are complete."""
 
-    per_record_budgets = False
     needs_subject = True
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:

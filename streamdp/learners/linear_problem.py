@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.domains import Box, Domain, L2Ball
 from streamdp.optim.losses import Huber, Loss, Softmax, Squared
+from streamdp.optim.losses.claims import check_claims
 from streamdp.scaling.units import Units
 
 
@@ -57,7 +59,8 @@ class LinearProblem:
     given_domain: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.domain, Domain):
+        check_claims(self.loss)
+        if type(self.domain) not in get_args(Domain):  # compiled code would ignore the projection of another one
             raise ConfigError(f"domain: expected an L2Ball, a Box or None, got {type(self.domain).__name__}")
         if isinstance(self.loss, Squared) and self.loss.radius is not None:
             radius = self.domain.radius if isinstance(self.domain, L2Ball) else np.inf

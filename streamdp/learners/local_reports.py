@@ -100,6 +100,7 @@ class LocalReports(Learner):
         "nobody, if the randomizer runs on the person's side; otherwise the process that calls learn_one, "
         "which sees each record and forgets it"
     )
+    per_record_budgets = any_budget = True
     scales_columns = True
     stays = True
     rng: Entropy | SeededEntropy

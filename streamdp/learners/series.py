@@ -3,7 +3,7 @@
 A record belongs to the window of its time, which is public as its position in the stream is. So the learners of two
 windows have disjoint records, and each record spends its budget once. If the learners have batches, all batches end
 together: when the open ones have as many records as a batch of the latest window, and before the first record of a
-later window. A late record joins the batch of its own window.
+later window that has begun by the clock. A record of another window joins the batch of its own, and ends none.
 
 Proof: docs/proofs/statistics.md.
 """
@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.data.floats import finite_array
+from streamdp.data.times import present
 from streamdp.errors import ConfigError
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.learner import NEIGHBOURS, Learner, OpenBatch
@@ -25,6 +26,15 @@ from streamdp.privacy.guarantees import Budget
 
 KEPT = 400
 """How many windows are kept: the latest ones."""
+_AHEAD, _DAY = 40, 86_400
+
+
+def furthest(length: int) -> float:
+    """How far a record's time may be after the present, in seconds: a day, and at most a tenth of the kept windows.
+
+    So no sender of times moves the window of the present out of those that are kept. `length`: that of a window.
+    """
+    return float(min(_DAY, _AHEAD * length))
 
 
 class Series(Learner):
@@ -33,7 +43,6 @@ class Series(Learner):
     `make`: makes the learner of a window. `length`: the length of a window, in seconds, from 1970 (UTC).
     """
 
-    per_record_budgets = False
     neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
 
     def __init__(
@@ -50,6 +59,10 @@ class Series(Learner):
         """See `Learner.trust`."""
         return self._any.trust
 
+    @property
+    def private(self) -> bool:
+        return self._any.private
+
     def begin(self, columns: Columns) -> None:
         self.columns = columns
         self._any.begin(columns)
@@ -60,9 +73,18 @@ class Series(Learner):
 
     @property
     def full(self) -> int:
-        latest: Any = self.windows[max(self.windows)] if self.windows else self._any
+        latest: Any = self._any if (window := self._latest(self._begun)) is None else self.windows[window]
         found: int = latest.full
         return found
+
+    @property
+    def _begun(self) -> int:
+        """The window of the present."""
+        return int(present() // self._length)
+
+    def _latest(self, begun: int) -> int | None:
+        """The latest window up to one that has `begun`: the times of those after it are somebody's word."""
+        return next((window for window in reversed(self.windows) if window <= begun), None)
 
     @property
     def to_boundary(self) -> int:
@@ -73,13 +95,15 @@ class Series(Learner):
 
     def come_to(self, y: np.ndarray) -> int:
         """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken."""
-        windows = self._numbers(y)
-        latest = max(self.windows, default=int(windows[0]))
-        if windows[0] > latest:
+        windows, begun = self._numbers(y), self._begun
+        latest = self._latest(begun)
+        if latest is None:
+            latest = int(windows[0])
+        elif latest < windows[0] <= begun:
             self.close()
             latest = int(windows[0])
         room = len(y) if self.open is None else self.room
-        later = np.flatnonzero(windows[:room] > latest)
+        later = np.flatnonzero((windows[:room] > latest) & (windows[:room] <= begun))
         return int(later[0]) if len(later) else min(room, len(y))
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:

@@ -52,7 +52,7 @@ def cohort_of(declared: Any) -> Cohort:
 class ShuffleBatches(Batches):
     """The learner, and all three parties in one process; without a cohort each record is in one batch."""
 
-    shuffled = True
+    private = shuffled = True
     trust = (
         "the shuffler, which must mix whole batches and show only that, and enough people who follow the protocol; not "
         "the learner. If one process acts as all parties (learn_one, learn_many, learn_arrays), that process until a "
@@ -112,7 +112,8 @@ class ShuffleBatches(Batches):
 
     def model(self) -> dict[str, Any]:
         model = super().model() | {"method": self.method}
-        if self.cohort is not None:
+        if self.cohort is not None:  # whose people share one budget among all rounds
+            model["budget"] = str(self.budget)
             # A version that plans other rounds would go on with the noise of its own plan.
             model["plan"] = (
                 f"{self.cohort.people} people in each of {self.cohort_steps.phase.steps} rounds, {model['plan']}"

@@ -183,7 +183,7 @@ class Mixed(BatchSum):
 class Sums(Learner):
     """The sums of several blocks, with words of an `rng`; `batch_size` None: batches grow."""
 
-    per_record_budgets = False
+    private = any_budget = True
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     open: OpenBatch
 
@@ -311,7 +311,7 @@ class Sums(Learner):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        return {"budget": str(self.budget), "batches": repr((self._kind.__name__, self._batch_size))}
+        return {"batches": repr((self._kind.__name__, self._batch_size))}
 
     def learned(self) -> dict[str, Any]:
         return {"sums": self._state.copy()}

@@ -115,6 +115,7 @@ class UserReports(Collector):
     unit: ClassVar[Unit] = REPORT
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     default_domain = USUAL
+    private = any_budget = True
     scales_columns = True
     rng: Entropy | SeededEntropy
     batch_steps: BatchSteps
@@ -487,7 +488,6 @@ class UserReports(Collector):
             planned = ("asgd", size, place, self.problem.loss.weighting)
         return {
             "loss": repr(self.given.loss),
-            "budget": str(self.budget),
             "plan": repr(planned),
             "users": repr((int(self.plan.items_per_user), self._spread, plan.centre)),
             "scaling": repr((self.search.bounds, self.search.searched)),
@@ -498,6 +498,7 @@ class UserReports(Collector):
             self.batch_steps.learned()
             | self.search.learned()
             | {
+                "budget": str(self.budget),
                 "window_at": self.people.at,
                 "answered": self.answered,
                 "votes": self._votes.copy(),
@@ -508,11 +509,14 @@ class UserReports(Collector):
 
     def read(self, state: Mapping[str, Any]) -> None:
         self.search.read(state)
+        if other := state["budget"] != str(self.budget):  # answers with another noise do not add up to one average
+            state = {**self.batch_steps.planned_anew(state), "answered": 0}
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
         self._begin_phase()
         self._follow(self.batch_steps, self.search)
-        self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
-        self.centre, self.total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
+        if not other:
+            self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
+            self.centre, self.total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
         if window_at < 0 or not 0 <= answered < self.mean.users:
             raise ConfigError("state: its counts are out of range")

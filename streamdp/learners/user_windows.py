@@ -83,7 +83,7 @@ class Windows(Collector):
     unit: ClassVar[Unit] = WINDOW
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
     default_domain = USUAL
-    commits_at_every_boundary = True
+    private = commits_at_every_boundary = any_budget = True
     needs_subject = False
     scales_columns = True
     rng: Entropy | SeededEntropy
@@ -408,7 +408,6 @@ class Windows(Collector):
         planned = (repr(self.method), int(self.plan.items_per_user), int(self.plan.window), spread)
         problem = (self.region.beta, self.region.convexity, self.region.text)
         return {
-            "budget": str(self.budget),
             "window": repr(planned),
             "problem": repr(problem),
             "scaling": repr((self.bounds, self.scales.columns.tolist())),

@@ -7,6 +7,7 @@ from libc.string cimport memset
 cimport numpy as cnp
 
 from streamdp.ledger.rows cimport (
+    APPROX,
     CAP,
     CAP_DELTA,
     DELTA,
@@ -71,6 +72,8 @@ cdef bint _fits(const double* sums, Cap cap) noexcept nogil:
         return sums[EPSILON] <= cap.most * slack and sums[DELTA] == 0 and sums[MU_SQUARED] == 0
     if cap.kind == GAUSSIAN:
         return sums[MU_SQUARED] + sums[PURE_MU_SQUARED] <= cap.most * slack * slack and sums[DELTA] == 0
+    if cap.kind != APPROX:
+        return False
     if sums[MU_SQUARED] == 0:
         return sums[EPSILON] <= cap.most * slack and sums[DELTA] <= cap.most_delta * slack
     if sums[EPSILON] != 0 or sums[DELTA] != 0:

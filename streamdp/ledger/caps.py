@@ -13,6 +13,7 @@ Proof, and why there is no Renyi cap: docs/proofs/caps.md.
 from __future__ import annotations
 
 import math
+from typing import assert_never
 
 import numpy as np
 import scipy
@@ -96,4 +97,6 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
                 terms[:, 0], terms[:, 1], terms[:, 3] = values, delta, np.inf
             case GaussianDP():
                 terms[:, 2] = values**2
+            case _:
+                assert_never(budget)  # zeros would spend nothing
     return terms

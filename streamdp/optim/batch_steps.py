@@ -147,6 +147,10 @@ class BatchSteps(ABC):
         """The state as plain values and new arrays."""
         return {"state": self._numbers.copy(), "place": list(self.place)}
 
+    def planned_anew(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what to `read` of a state that was learned with another noise; a plan follows from the noise."""
+        return state
+
     def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
         """Take over the state that `learned` returned. Raises `ConfigError` for numbers out of range.
 

@@ -22,7 +22,7 @@ _SHARE = 2.0
 
 def has_curvature(loss: Loss) -> bool:
     """Return whether a loss's records have a bounded curvature here: Huber and logistic losses without `clip`."""
-    return isinstance(loss, Huber | Logistic) and loss.clip is None
+    return type(loss) in (Huber, Logistic) and loss.clip is None  # the proof is not about others of their kind
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 cimport numpy as cnp
 
-from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOSS, SHAPE, gradient_of, point_of, records_of
+from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOGISTIC, LOSS, SHAPE, gradient_of, point_of, records_of
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
@@ -66,9 +66,11 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
 
 
 cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
-    """Raise `TypeError` unless the vectors of `vector_of` have this size."""
+    """Raise `TypeError` unless the loss has vectors, and those of `vector_of` have this size."""
     cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT], scales = at.spec[LOSS] == HUBER
     cdef Py_ssize_t needed = q + q * (q + 1) // 2 + 2 * scales if factor else at.d
+    if factor and not (at.spec[LOSS] == HUBER or at.spec[LOSS] == LOGISTIC):
+        raise TypeError("this loss has no curvature of bounded sensitivity")
     if size != needed or (factor and at.d not in (q + scales, q + scales + 2 * at.p)):
         raise TypeError("the model and the room for its vectors differ in size")
     return 0

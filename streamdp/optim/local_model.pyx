@@ -6,7 +6,7 @@ No average changes its meaning when a scale does.
 cimport numpy as cnp
 
 from streamdp.optim cimport follow
-from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
+from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC, check_loss
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.scaling.unit_table cimport outward, units_of
 
@@ -32,7 +32,7 @@ cdef int model_of(arrays, Model* out) except -1:
         or out.d < out.units.p + <Py_ssize_t> out.spec[INTERCEPT] + (out.spec[LOSS] == HUBER)
     ):
         raise TypeError("expected the arrays of one learner")
-    return 0
+    return check_loss(out.spec)
 
 
 cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil:

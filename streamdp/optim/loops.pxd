@@ -1,6 +1,6 @@
 """Constants and gradients of `loops` for other compiled modules; the derivatives of the losses."""
 
-from libc.math cimport exp
+from libc.math cimport NAN, exp
 
 from streamdp.privacy.arrays cimport Rows
 
@@ -63,12 +63,22 @@ cdef int point_of(spec, theta, Py_ssize_t p, Point* out) except -1
 cdef int records_of(spec, theta, X, y, Records* out) except -1
 
 
+cdef inline int check_loss(const double* spec) except -1:
+    """Raise `TypeError` for a loss or a domain that the loops do not know."""
+    cdef double loss = spec[LOSS], domain = spec[DOMAIN]
+    if not (loss == SQUARED or loss == HUBER or loss == LOGISTIC or loss == SOFTMAX or loss == QUANTILE or loss == HINGE):
+        raise TypeError("the compiled loops have no loss with this code")
+    if not (domain == EVERYWHERE or domain == BALL or domain == BOX):
+        raise TypeError("the compiled loops have no domain with this code")
+    return 0
+
+
 cdef inline double clamped(double x, double low, double high) noexcept nogil:
     return min(max(x, low), high)
 
 
 cdef inline double coefficient(const double* spec, double u, double y, double sigma, double t) noexcept nogil:
-    """The derivative a of the loss in the linear predictor u, without the weight.
+    """The derivative a of the loss in the linear predictor u, without the weight; NaN for a loss that is unknown.
 
     For a non-smooth loss and t > 0 it is the derivative at v = u - t a, which minimises l(v) + (v - u)^2 / (2 t).
     """
@@ -85,7 +95,9 @@ cdef inline double coefficient(const double* spec, double u, double y, double si
         if t > 0.0:
             a = clamped((u - y) / t + spec[SHAPE], 0.0, 1.0)
         return a - spec[SHAPE]
-    sign = 2.0 * y - 1.0  # hinge
+    if loss != HINGE:
+        return NAN
+    sign = 2.0 * y - 1.0
     a = 1.0 if sign * u < 1.0 else 0.0
     if t > 0.0:
         a = clamped((1.0 - sign * u) / t, 0.0, 1.0)

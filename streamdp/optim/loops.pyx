@@ -112,7 +112,7 @@ cdef int point_of(spec, theta, Py_ssize_t p, Point* out) except -1:
     cdef Py_ssize_t q = p + <Py_ssize_t> out.spec[INTERCEPT]
     if len(spec) != SPEC or q < 1 or out.d < q:
         raise TypeError("the model and the records differ in size")
-    return 0
+    return check_loss(out.spec)
 
 
 cdef int records_of(spec, theta, X, y, Records* out) except -1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count as count_from
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.optim.ac_sa import Accelerated, Averaged, Phase, Problem, plan
 from streamdp.optim.batch_steps import BatchSteps, Place, Probes
@@ -117,6 +118,11 @@ class Planned(BatchSteps):
     @property
     def _numbers(self) -> np.ndarray:
         return self.sequence.points
+
+    def planned_anew(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `BatchSteps.planned_anew`: its answer begins the epoch again, by the plan for the present noise."""
+        points = finite_array(state, "state", self.sequence.points.shape)
+        return {**state, "state": np.broadcast_to(points[1], points.shape), "place": [state["place"][0], 0, 0]}
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         for theta in numbers:

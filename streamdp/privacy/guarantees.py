@@ -247,6 +247,26 @@ def with_amount(budget: Budget, value: float) -> Budget:
             return GaussianDP(value)
 
 
+def implies(one: Budget, other: Budget) -> bool:
+    """Return whether everything that has the guarantee of `one` has that of `other`, for what is known to follow.
+
+    >>> implies(PureDP(1), ApproxDP(1, 1e-6)), implies(GaussianDP(0.1), PureDP(1))
+    (True, False)
+    """
+    match one, other:
+        case (PureDP(), PureDP() | ApproxDP()):
+            return one.epsilon <= other.epsilon
+        case (ApproxDP(), ApproxDP()):
+            return one.epsilon <= other.epsilon and one.delta <= other.delta
+        case (PureDP(), GaussianDP(mu)):
+            return GaussianDP.from_pure(one).mu <= mu
+        case (GaussianDP(mu), GaussianDP()):
+            return mu <= other.mu
+        case (GaussianDP(mu), ApproxDP(epsilon, delta)):
+            return gdp_delta(mu, epsilon) <= delta
+    return False  # no pure epsilon follows from the others, and no mu from epsilon and delta
+
+
 def check_serviceable(budget: Budget) -> None:
     """Raise `BudgetError` if epsilon or mu is outside `SERVICEABLE`."""
     least, largest = SERVICEABLE

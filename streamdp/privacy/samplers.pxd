@@ -41,9 +41,13 @@ cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_
 cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil
 
 
-cdef inline Py_ssize_t columns(int mechanism) noexcept:
-    """The least columns of its calibration."""
-    return CALIBRATION if mechanism == PRIVUNIT else ADDITIVE
+cdef inline Py_ssize_t columns(int mechanism) except -1:
+    """The least columns of its calibration. Raises `TypeError` for a mechanism that the samplers do not know."""
+    if mechanism == PRIVUNIT:
+        return CALIBRATION
+    if mechanism == NO_NOISE or mechanism == LAPLACE or mechanism == GAUSSIAN:
+        return ADDITIVE
+    raise TypeError("the compiled samplers have no mechanism with this code")
 
 
 cdef inline Py_ssize_t draw_below(uint64_t choices, uint64_t* words, Py_ssize_t* at, Py_ssize_t end) noexcept nogil:

@@ -104,7 +104,8 @@ cdef Py_ssize_t noise(
 ) noexcept nogil:
     """Randomise g (d,) in place by one calibration; `side` (d,) is scratch space.
 
-    Returns the next position in `words`, or a position past its end if the words ran out; then g is not valid.
+    Returns the next position in `words`, or a position past its end if the words ran out; then g is not valid. A
+    mechanism that is unknown makes zeros: callers check it by `columns`.
     """
     cdef double grid = row[GRID], cells = 1.0 / row[GRID], scale = row[SCALE] * cells  # a power of two: exact
     cdef const Ziggurat* table
@@ -113,6 +114,10 @@ cdef Py_ssize_t noise(
     if mechanism == PRIVUNIT:
         return privunit(row, g, d, side, words, at, end)
     if mechanism == NO_NOISE:
+        return at
+    if mechanism != GAUSSIAN and mechanism != LAPLACE:
+        for j in range(d):
+            g[j] = 0.0
         return at
     table = normal_table() if mechanism == GAUSSIAN else laplace_table()
     while True:

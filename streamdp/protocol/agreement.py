@@ -51,7 +51,8 @@ class Agreement:
         self._loss = str(model["loss"])
         self.rounds: int | None = None if self._estimator.cohort is None else self._estimator.phase.steps
         """The number of rounds in which the same people answer; None: each record answers once."""
-        agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
+        parts = about, self.minimum_share, str(self._estimator.record_budget), model
+        agreed = json.dumps(parts, default=str, sort_keys=True)
         self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
         self._at: Place | None = None
         try:

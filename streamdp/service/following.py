@@ -80,8 +80,7 @@ class Follower:
             if found[0] == known.seq:
                 return Found(replace(known, waiting=found[1]))
             snapshot = combined(snapshots)
-            terms = self._config.continued(snapshot.config, snapshot.counts.learned, accept=True)
-            if terms.fingerprint != snapshot.fingerprint:
+            if self._config.fingerprint() != snapshot.fingerprint:
                 raise StoreMismatchError("the store belongs to another configuration of the job")
             measures = None if self._holdout is None else self._holdout.measure(restore(snapshot).estimator)
             return Found(snapshot, measures)

@@ -29,8 +29,11 @@ class Terms(NamedTuple):
 class Continued(Protocol):
     """Says on which terms a job goes on."""
 
-    def __call__(self, stored: str, learned: int, *, losses: int) -> Terms:
-        """Return the terms; `stored` is the text ("" if new), `learned` counts records, `losses` accepted losses."""
+    def __call__(self, stored: str, learned: int, *, losses: int, cap: Cap | None) -> Terms:
+        """Return the terms; `stored` is the text ("" if new), `learned` counts records, `losses` accepted losses.
+
+        `cap` is that of the ledger; None: there is none.
+        """
 
 
 def create_or_check(
@@ -60,12 +63,13 @@ def create_or_check(
         database.check(connection)
         row = connection.execute(select(JOBS).where(JOBS.c.job == job)).one_or_none()
         if row is None:
-            terms = terms if continued is None or not database.losses else continued("", 0, losses=database.losses)
+            if continued is not None and database.losses:
+                terms = continued("", 0, losses=database.losses, cap=None)
         else:
             snapshots = read_snapshots(connection, job, database.name)
             learned = sum(snapshot.counts.learned for snapshot in snapshots)
             if continued is not None:
-                terms = continued(row.config, learned, losses=database.losses)
+                terms = continued(row.config, learned, losses=database.losses, cap=read_cap(connection))
             counts = [snapshot.counts for snapshot in snapshots]
             unspent = alone and not any(c.learned or c.refused for c in counts)
             _check_job(row, database.name, terms, cap is not None, unspent or bool(terms.replaced))

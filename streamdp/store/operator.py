@@ -12,22 +12,24 @@ from streamdp.errors import ConfigError, StoreMismatchError
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.ledger_rows import change_cap, lock, read_cap, read_fingerprint
 from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap, parse_cap, same_kind
+from streamdp.ledger.periods import Cap, allows_more, parse_cap, same_kind
 from streamdp.ledger.subject_key import given_key, matching_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.tables import STORE_FORMAT
 
 
-def set_cap(url_or_path: str | os.PathLike[str], cap: Cap | str) -> None:
+def set_cap(url_or_path: str | os.PathLike[str], cap: Cap | str, *, accept: bool = False) -> None:
     """Change the cap of a database to one of the same kind; for `url_or_path` see `Store`.
 
     Running jobs stop at their last commit, because their statements name the old one. Raises `BudgetError` for a
-    malformed cap, `ConfigError` for another kind, and the errors of `Store`.
+    malformed cap, `ConfigError` for another kind and for a larger one without `accept`, and the errors of `Store`.
     """
     cap = parse_cap(cap)
     with _open(url_or_path) as (ledger, rows):
         if not same_kind(cap, ledger.cap):
             raise ConfigError(f"the cap is {ledger.cap}, and the new one may differ in its amounts only")
+        if allows_more(cap, ledger.cap) and not accept:
+            raise ConfigError(f"the cap is {ledger.cap}, and {cap} is a weaker promise to people: say --accept-budget")
         if cap != ledger.cap:
             with rows.errors(), rows.open_connection().begin():
                 lock(rows.open_connection())

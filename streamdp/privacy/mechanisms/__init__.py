@@ -12,11 +12,12 @@ Privacy map. `Mechanism.guarantee` answers which budget holds if two gradients a
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from streamdp.errors import check_choice
+from streamdp.errors import ConfigError, check_choice
 from streamdp.privacy.guarantees import Budget, PureDP, amount
 from streamdp.privacy.mechanisms.additive import Gaussian, Laplace
 from streamdp.privacy.mechanisms.base import Mechanism, NoNoise, randomize_rows, round_down
@@ -55,9 +56,40 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
 
 @lru_cache(maxsize=4096)
 def calibrated(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Mechanism:
-    """`kind(budget, bound, sensitivity)`, a `Mechanism`, cached because many records have the same budget."""
+    """`kind(budget, bound, sensitivity)`, a `Mechanism`, cached because many records have the same budget.
+
+    Raises `ConfigError` for one that is not of the library and claims less than the noise of its code gives.
+    """
     made: Mechanism = kind(budget, bound, sensitivity)
+    _check_claims(made)
     return made
+
+
+_IGNORED = ("_guarantee", "guarantee", "randomize")
+"""What the samplers, or the claims of the mechanism with the same code, do by themselves."""
+
+
+def _check_claims(made: Mechanism) -> None:
+    """Raise unless a mechanism is of the library, or has at least the noise of the one with its code."""
+    from streamdp.privacy.samplers import GRID, KEEP, SCALE
+
+    kind = type(made)
+    if kind.__module__.startswith("streamdp.privacy.mechanisms."):
+        return
+    Mechanism.__post_init__(made)  # its own may not have called it
+    theirs = next(each for each in MECHANISMS.values() if each.code == made.code)
+    changed = [name for name in _IGNORED if getattr(kind, name) is not getattr(theirs, name)]
+    if changed:
+        raise ConfigError(f"{kind.__name__}: the samplers would ignore its own {', '.join(changed)}: leave it out")
+    least = theirs(made.budget, made.bound, made.sensitivity)  # raises for a budget that the samplers do not serve
+    for d, amounts in product((1, 8), (None, np.array([amount(made.budget)]))):
+        own, needed = (each.rows(d, amounts) for each in (made, least))
+        louder = own[:, SCALE] >= needed[:, SCALE] * (1 + np.sqrt(d) * 2.0**-19 * (own[:, GRID] > needed[:, GRID]))
+        additive = theirs is not PrivUnit and own[:, KEEP] <= needed[:, KEEP]
+        if not np.all((louder & additive) | (own == needed).all(axis=1)):
+            raise ConfigError(
+                f"{kind.__name__}: its rows have less noise than {theirs.__name__} needs for {made.budget}"
+            )
 
 
 @lru_cache(maxsize=4096)

@@ -94,7 +94,8 @@ def test_the_cap_is_changed_for_all_jobs_or_for_people(quick: Quick, tmp_path: P
     code, out, err = quick("run", write(tmp_path, "more", cap=9))
     assert (code, out) == (4, "")
     assert "people.db has the cap eps=8, and this job has eps=9. A database has one cap for all its jobs (late)" in err
-    assert quick("ledger", "set-cap", "people.db", "eps=9")[:2] == (0, "the cap is eps=9\n")
+    assert "say --accept-budget" in quick.error(2, "ledger", "set-cap", "people.db", "eps=9")
+    assert quick("ledger", "set-cap", "people.db", "eps=9", "--accept-budget")[:2] == (0, "the cap is eps=9\n")
     assert quick("run", "more.yaml")[0] == 0
     assert learned(quick, "more") == (150, 150)
     assert "people.db has the cap eps=9, and this job has eps=8" in quick.error(4, "run", "late.yaml")

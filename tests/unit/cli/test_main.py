@@ -312,9 +312,10 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     quick.silent(*run("eps=1", "eps=2", "--max-records", "1000"))
     before = (tmp_path / "data.db").read_bytes()
     said = quick.silent("statement", "data.db")
-    for raised in (run("eps=1", "eps=5"), run("eps=2", "eps=2")):
-        err = quick.error(2, *raised)
-        assert "records were learned with budget eps=1 and cap eps=2" in err
+    raised = {"a person could spend eps=2 and now eps=5;": run("eps=1", "eps=5")}
+    for why, larger in {**raised, "a record spent eps=1 in all and now spends eps=2;": run("eps=2", "eps=2")}.items():
+        err = quick.error(2, *larger)
+        assert why in err
         assert "--accept-budget" in err
     assert (tmp_path / "data.db").read_bytes() == before
     learned = json.loads(quick.silent("status", "data.db", "--json"))["learned"]
@@ -336,8 +337,10 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     assert json.loads((tmp_path / "model.json").read_text())["statement"] == said.rstrip("\n")
     status = json.loads(quick.silent("status", "data.db", "--json"))
     assert (status["cap"], status["guarantee"]) == ("eps=3", "eps=2")
-    for other in (run("eps=0.5", "mu=3", "--accept-budget"), run("mu=0.5", "mu=3", "--accept-budget")):
-        assert "another configuration" in quick.error(4, *other)
+    assert "another configuration" in quick.error(4, *run("mu=0.5", "mu=3", "--accept-budget"))
+    assert "a cap of another kind" in quick.error(2, *run("eps=0.5", "mu=3"))
+    quick.silent(*run("eps=0.5", "mu=3", "--accept-budget", "--max-records", "100"))
+    assert "which is at most what several allow together: eps=5; mu=3" in quick.silent("statement", "data.db")
 
 
 def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:

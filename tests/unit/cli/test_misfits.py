@@ -102,8 +102,10 @@ def test_models_that_learned_stay_in_the_statement_whatever_comes_between(job: P
 
     first = load_config(job / "job.yaml")
     (job / "job.yaml").write_text(RIGHT)
-    second = load_config(job / "job.yaml").continued(first.text(), 7, False, True)
+    second = load_config(job / "job.yaml").continued(first.text(), 7, True, True)
     (job / "job.yaml").write_text(RIGHT.replace("[0, 50]", "[0, 60]"))
     third = load_config(job / "job.yaml").continued(second.config, 0, False)
-    assert [old.learned for old in read_definition(third.config).former] == [7]
+    found = read_definition(third.config)
+    assert [(old.learned, old.ended) for old in found.promises] == [(7, True), (0, True)]
+    assert "this job learned 7 records" in found.notes()[-1]
     assert not third.replaced

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import pytest
 from pydantic import BaseModel
 
-from streamdp.config.definition import Definition, Former, Promise, StoredDefinition
+from streamdp.config.definition import Definition, StoredDefinition
 from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig, make_config
 from streamdp.config.kafka import KafkaClientConfig
+from streamdp.config.promise import Promise
 from streamdp.config.schema import DescribedConfig
 from streamdp.config.settings import BadRecordsConfig, DeadLettersConfig, Settings, SourceOptions
 from streamdp.config.yaml12 import Document
@@ -30,7 +31,7 @@ BASES = (
     CallsConfig,
 )
 """Their keys are those of classes that a job has parts of."""
-OF_A_STORE = (StoredDefinition, Promise, Former)
+OF_A_STORE = (StoredDefinition, Promise)
 
 
 def config(name: str) -> JobConfig:

@@ -136,8 +136,8 @@ def test_files_that_are_no_job(tmp_path: Path) -> None:
         ("eps=1.0", "epsilon=1", True),
         ("eps=1.0", "eps=0.5", True),  # every record may bring its own anyway
         ("eps=1.0", "eps=1,delta=1e-6", False),
-        ("cap: epsilon=3", "cap: eps=4", False),
-        ("cap: epsilon=3", "", False),
+        ("cap: epsilon=3", "cap: eps=4", True),
+        ("cap: epsilon=3", "", True),  # the store says whether it has a cap
         ("[-30, 60]", "[-30, 90]", False),
         ("[EWR, NO, LGA]", "[NO, EWR, LGA]", False),
         ("classes: [false, true]", "classes: [true, false]", False),
@@ -202,8 +202,8 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
     assert raised.continued(terms.config, 9, False) == terms
     terms = lowered.continued(terms.config, 9, False)
     assert terms.fingerprint == first.fingerprint()
-    assert [(old.learned, old.cap) for old in read_definition(terms.config).earlier] == [(7, "eps=3"), (9, "eps=4")]
-    with pytest.raises(ConfigError, match="cap eps=2"):
+    assert [(old.learned, old.cap) for old in read_definition(terms.config).promises] == [(7, "eps=3"), (9, "eps=4")]
+    with pytest.raises(ConfigError, match="could spend eps=2 and now eps=3;"):
         first.continued(terms.config, 9, False)
 
 
@@ -223,7 +223,7 @@ def test_keys_of_messages_are_other_people_than_those_of_a_column(tmp_path: Path
     ("old", "new", "counted"),
     [
         ("eta: 0.3", "eta: 0.2", True),
-        ("cap: epsilon=3", "cap: eps=3 per 30 days", False),
+        ("eta: 0.3\ncap: epsilon=3", "eta: 0.2\ncap: eps=3 per 30 days", False),
         ("column: late, classes: [false, true]}\n", "column: late, classes: [true, false]}\n", True),
         ("subject: tailnum", "subject: carrier", False),
         ("subject: tailnum", "subject: {column: tailnum, type: integer}", False),

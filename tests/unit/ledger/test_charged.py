@@ -106,7 +106,7 @@ def test_a_job_names_what_another_job_of_its_database_was_allowed(place: str) ->
         one = model(store.ledger)
         learn(one, 2)
         store.commit(one.state_dict(), {}, Counts(learned=4))
-    set_cap(place, "eps=1000")
+    set_cap(place, "eps=1000", accept=True)
     with Store(place, "two", "1", cap="eps=1000") as store:
         assert store.ledger is not None
         two = model(store.ledger)

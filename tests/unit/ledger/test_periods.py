@@ -26,9 +26,10 @@ from streamdp import (
     UserLevelLDPClassifier,
     WindowedClassifier,
 )
+from streamdp.config.definition import read_definition
 from streamdp.data.records import Shard
 from streamdp.data.subjects import Dated
-from streamdp.errors import BudgetError, LedgerConflictError, SchemaError, StoreMismatchError
+from streamdp.errors import BudgetError, ConfigError, LedgerConflictError, SchemaError, StoreMismatchError
 from streamdp.ledger import paging, sqlite_pages
 from streamdp.ledger.ledger import Ledger as LedgerClass
 from streamdp.ledger.periods import DAY, HOUR, MINUTE, RenewingCap, parse_cap
@@ -380,11 +381,11 @@ def test_workers_delete_periods_that_others_have_in_memory(server_database: str)
             a.commit_parts({first: Part({}, {"offset": 2}, Counts(2))})
 
 
-def test_a_store_keeps_the_kind_of_its_cap(tmp_path: Path) -> None:
-    """A cap that begins to renew, or does so at other times, would forget what was spent."""
+def test_a_cap_of_another_kind_needs_the_flag(tmp_path: Path) -> None:
+    """A cap that begins to renew, or does so at other times, counts anew what was spent."""
     from streamdp.config.job import make_config
 
-    def continued(cap: str) -> str:
+    def continued(cap: str, accept: bool) -> str:
         settings = {
             "job": "j",
             "schema": {"features": {"a": [0, 1]}, "target": {"column": "y"}, "subject": "p"},
@@ -395,13 +396,17 @@ def test_a_store_keeps_the_kind_of_its_cap(tmp_path: Path) -> None:
         job = make_config(settings)
         nonlocal stored
         stored = stored or job.text()
-        return job.continued(stored, 5, accept=True).fingerprint
+        return job.continued(stored, 5, accept).config
 
     stored = ""
-    first = continued("eps=2 per 1 day, total eps=9")
-    assert continued("eps=3 per 24 hours, total eps=10") == first
+    continued("eps=2 per 1 day, total eps=9", False)
+    assert continued("eps=2 per 24 hours, total eps=8", False)
     others = ["eps=2", "eps=2 per 2 days, total eps=9", "eps=2 per 1 day", "eps=2 per 1 day, late 1 day, total eps=9"]
-    assert first not in map(continued, [*others, "mu=2 per 1 day, total mu=9"])
+    for other in [*others, "mu=2 per 1 day, total mu=9"]:
+        with pytest.raises(ConfigError, match="a cap of another kind"):
+            continued(other, False)
+        notes = read_definition(continued(other, True)).notes()
+        assert "a person's total is bounded by caps of several kinds together only" in notes[-1]
 
 
 def test_a_cap_of_another_kind_in_between_deletes_no_spends(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -550,7 +555,7 @@ def test_set_cap_keeps_the_periods(place: str) -> None:
     set_caps(place, {"ann": "eps=1"})
     with pytest.raises(Exception, match="amounts only"):
         set_cap(place, "eps=2 per 1 day")
-    set_cap(place, "eps=3 per 10 minutes, late 20 minutes, total eps=31")
+    set_cap(place, "eps=3 per 10 minutes, late 20 minutes, total eps=31", accept=True)
     with open_job(place, "a", "eps=3 per 10 minutes, late 20 minutes, total eps=31", NOW) as store:
         assert admit(store, "ann", "bob", "bob", "bob") == [False, True, True, True]
 

@@ -226,7 +226,7 @@ def test_one_cap_for_all_jobs(place: str) -> None:
         with pytest.raises(ConfigError, match="differ in its amounts only"):
             set_cap(place, "mu=1")
         admit(store, "ann")
-        set_cap(place, "eps=4")
+        set_cap(place, "eps=4", accept=True)
         for _ in range(2):
             with pytest.raises(StoreMismatchError, match=r"is eps=4 now, and this job has eps=3\.5"):
                 commit(store, 2)

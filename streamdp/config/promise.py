@@ -1,0 +1,85 @@
+"""What people are promised, as a value, and in what another promise is weaker: all that `--accept-budget` asks about.
+
+A store keeps every promise of a job, also those of former models. Whether one promise is at least as strong as another
+is transitive, and each change is compared with the promise before it, which was made or accepted. So a change in
+several steps is asked about as one in a single step is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from streamdp.config.settings import Settings
+from streamdp.config.trust import Trust
+from streamdp.ledger.periods import allows_more, parse_cap, same_kind
+from streamdp.privacy.guarantees import implies, parse_budget
+
+_SEEN_BY: dict[Trust, frozenset[str]] = {
+    "nobody": frozenset(),
+    "process": frozenset({"a record at a time"}),
+    "window": frozenset({"a record at a time", "a window"}),
+    "shuffler": frozenset({"a shuffler"}),
+}
+"""What must be trusted. A trust model asks for more than another one unless it needs nothing else."""
+
+
+class Promise(Settings):
+    """What people were promised until another promise followed.
+
+    - `learned`: how many records the model had learned then; 0 for the present promise.
+    - `budget`: what a record spends in all: on the model, on its answer, and on statistics.
+    - `own`: whether a record may bring a budget of its own in place of it.
+    - `covers`: how many records of a person one budget covers.
+    - `cap`: what a person may spend. None: no cap.
+    - `people`: the column that names people, and its type. By another one, a ledger counts each person anew.
+    - `trust`: who may see the raw records.
+    - `ended`: whether another model followed, and not only another promise.
+    """
+
+    learned: int = 0
+    budget: str
+    own: bool = False
+    covers: int = 1
+    cap: str | None = None
+    people: tuple[str, str] | None = None
+    trust: Trust
+    ended: bool = False
+
+
+def models(made: Sequence[Promise]) -> list[tuple[Promise, ...]]:
+    """Return the promises of each former model, oldest first, and those of the present model at the end."""
+    found: list[tuple[Promise, ...]] = [()]
+    for promise in made:
+        found[-1] += (promise,)
+        if promise.ended:
+            found.append(())
+    return found
+
+
+def weaker(old: Promise, new: Promise) -> list[str]:
+    """Return in what a `new` promise says less than an `old` one, as sentences; none: in nothing."""
+    return list(dict.fromkeys(_weaker(old, new)))
+
+
+def _weaker(old: Promise, new: Promise) -> Iterator[str]:
+    if not implies(parse_budget(new.budget), parse_budget(old.budget)):
+        yield f"a record spent {old.budget} in all and now spends {new.budget}"
+    if new.own and not old.own:
+        yield f"a record spent {old.budget} in all and may now bring a budget of its own"
+    if new.covers < old.covers:
+        yield f"one budget covered up to {old.covers} records of a person and now covers {new.covers}"
+    if old.cap is not None:
+        if new.cap is None:
+            yield f"a person could spend {old.cap} and now has no cap"
+        elif not same_kind(parse_cap(new.cap), parse_cap(old.cap)):
+            yield f"a person could spend {old.cap} and now {new.cap}, a cap of another kind, and perhaps both together"
+        elif allows_more(parse_cap(new.cap), parse_cap(old.cap)):
+            yield f"a person could spend {old.cap} and now {new.cap}"
+        if new.people != old.people:
+            yield f"people are named by {_named(new)} and no longer by {_named(old)}, so each of them has a cap anew"
+    if not _SEEN_BY[new.trust] <= _SEEN_BY[old.trust]:
+        yield f"raw records were for trust: {old.trust} and are now for trust: {new.trust}"
+
+
+def _named(promise: Promise) -> str:
+    return "nothing" if promise.people is None else "{} ({})".format(*promise.people)
