@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,7 @@ from streamdp.data.subjects import Dated, Subject
 from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
 from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
 from streamdp.ledger.charged import CapHistory
+from streamdp.ledger.charges import Owner
 from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.paging import PagedRows
@@ -124,9 +125,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
             self._begin_admitting()
-            slot, cache = self._slot(subject), self._rows.cache
-            cache.remember(np.array([slot]))
-            cache.rows[slot, CAP:], cache.pending[slot] = numbers, True
+            self._rows.set_cap(self._slot(subject), numbers)
             if cap is not None:
                 self._rows.charge(own_cap(cap, self.cap), own=True)
             self._n_waiting += 1
@@ -314,18 +313,33 @@ class Ledger(AbstractContextManager["Ledger"]):
                 self.write_pending(connection)
             self.mark_committed()
 
-    def write_pending(self, connection: Connection, oldest: int = 0) -> None:
-        """Write what has changed since the last commit, inside the caller's transaction of the `connection`.
+    @contextmanager
+    def charging(self, owner: Owner) -> Iterator[None]:
+        """Let what is admitted within belong to the progress of a shard, its `owner`."""
+        self._rows.owner = owner
+        try:
+            yield
+        finally:
+            self._rows.owner = None
 
-        Rows of periods before `oldest`, from `begin_commit`, are deleted; 0: none.
+    def end_part(self, owner: Owner) -> None:
+        """Note that a shard, the `owner`, is at a boundary: its next commit writes what it was charged until now."""
+        with self.lock:
+            self._rows.charges.close(owner)
+
+    def write_pending(self, connection: Connection, oldest: int = 0, owners: Collection[Owner] | None = None) -> None:
+        """Write the charges of `owners` up to their last boundary, inside the caller's transaction of the `connection`.
+
+        None writes all; charges that no shard owns are always written. Rows of periods before `oldest`, from
+        `begin_commit`, are deleted; 0: none.
 
         Raises `LedgerConflictError` if another job or worker has spent from a subject since its row was read, and both
         spends together exceed the cap; and `StoreMismatchError` if the database has another cap now.
         """
-        self._rows.write_pending(connection, oldest)
+        self._rows.write_pending(connection, oldest, owners)
 
     def mark_committed(self, at: float = 0.0) -> None:
-        """Note that the transaction of `write_pending` is on disk: nothing is pending any more.
+        """Note that the transaction of `write_pending` is on disk, so that what it has written is not pending any more.
 
         `at`: what `begin_commit` returned, if that is on disk, too.
         """
@@ -333,11 +347,12 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._committed_refused, self._n_waiting = self.n_refused, 0
         self._rows.mark_committed()
 
-    def rollback(self) -> None:
-        """Discard what came after the last commit. Only if nothing that was learned from it was shown."""
+    def rollback(self, owners: Collection[Owner] | None = None) -> None:
+        """Discard what came after the last commit, of all or of `owners`, if nothing learned from it was shown."""
         with self.lock:
-            self._rows.rollback()
-            self.n_refused, self._n_waiting = self._committed_refused, 0
+            self._rows.rollback(owners)
+            if owners is None:
+                self.n_refused, self._n_waiting = self._committed_refused, 0
 
     def close(self) -> None:
         """Commit and close, also after an error: a spend without learning harms no subject. Idempotent.

@@ -66,8 +66,7 @@ class Loan:
         grown = np.all(rows[:, :CAP] >= before[:, :CAP]) and np.array_equal(rows[:, CAP:], before[:, CAP:])
         if not grown or not filters.within(keys, rows, [cap_numbers(self._cap)]):
             raise StoreError("spends came back that are over a cap or less than before: learn again")
-        self._cache.remember(slots)
-        self._cache.rows[slots], self._cache.pending[slots] = rows, True
+        self._rows.replace(slots, rows)
         if len(rows):
             self._rows.charge(self._cap)
 

@@ -15,7 +15,7 @@ docs/proofs/ledger.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from enum import Enum, auto
 
@@ -26,10 +26,11 @@ from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.charged import CapHistory, with_caps
+from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
 from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_caps, read_charged, read_mark
 from streamdp.ledger.periods import Cap, budgets_of, parse_cap, same_kind
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import CAP
+from streamdp.ledger.rows import CAP, ROW
 from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
@@ -65,8 +66,9 @@ class PagedRows:
     """The rows of subjects, over the spends in a database; in memory, they are in `cache`.
 
     `errors` turns the database's errors into `StoreError`s. The subjects' own caps must be of the kind of the total of
-    the ledger's cap. If it is `alone`, no other process may write to the database. `mark` identifies the ledger.
-    `refresh`, `find`, `mark_committed` and `rollback` change the cache.
+    the ledger's cap. If it is `alone`, no other process may write to the database, and each commit writes all that is
+    pending. `mark` identifies the ledger, and `owner` is the shard to whose progress charges belong now. `refresh`,
+    `find`, `mark_committed` and `rollback` change the cache.
     """
 
     def __init__(
@@ -78,10 +80,13 @@ class PagedRows:
         self._cap, self._alone = cap, alone
         self._limits = budgets_of(cap)
         self._caps = [cap_numbers(limit) for limit in self._limits]
+        self.owner: Owner = None
         self._deleted = 0  # the last `write_pending` deleted the rows of periods before this one
         self._spends = spends_in(connection)
         self._logged_rows = 0
+        self.charges = self._rest = Charges()
         self._written, self._next = _Written.NOWHERE, -1
+        self._places, self._after = np.empty(0, dtype=np.int64), np.empty((0, ROW))
         self.cache, self._version = RowCache(), -1  # the version for which memory has all rows of the log; -1: none
         with errors(), transaction(connection):
             self.mark, self._known = read_mark(connection), read_charged(connection)
@@ -119,11 +124,11 @@ class PagedRows:
         return self._connection
 
     def refresh(self) -> None:
-        """Forget the rows in memory if others have written since they were read, unless charges are pending.
+        """Read rows again if others have written since they were read, unless charges are pending.
 
         Raises `StoreMismatchError` if the ledger has another cap now.
         """
-        if self._version >= 0 and (self._alone or self.cache.before):
+        if self._version >= 0 and (self._alone or self.charges):
             return
         connection = self.open_connection()
         with self.errors():
@@ -133,8 +138,19 @@ class PagedRows:
                 self._check_cap(connection)
                 self._spends.checkpoint(connection)
                 version = self._spends.version(connection)
-            self.cache, self._logged_rows = RowCache(), 0
-            self._version = version
+            self._read_again(version)
+
+    def _read_again(self, version: int) -> None:
+        """Begin with an empty cache, and add what is pending to the rows that the database has now."""
+        old, new, pending = self.cache, RowCache(), self.charges
+        places = np.union1d(places_of(pending.every, old.n), pending.caps)
+        moved = np.zeros(old.n, dtype=np.int64)
+        if len(places):
+            moved[places] = slots = self._find(new, old.keys[places], np.ones(len(places), dtype=np.bool_))
+            new.rows[slots, :CAP] += added(pending.every, places, old.n)
+            new.rows[moved[pending.caps], CAP:] = old.rows[pending.caps, CAP:]
+            new.pending[slots] = True
+        self.cache, self.charges, self._logged_rows, self._version = new, pending.moved(moved), 0, version
 
     def _check_cap(self, connection: Connection) -> None:
         if (cap := read_cap(connection)) is not None and cap != self._cap:
@@ -148,9 +164,24 @@ class PagedRows:
         `slots` (f, n) int64, from `find`, is the row of each record in each filter of the cap; `terms` is (n, 4) or (1,
         4), from `spend_numbers`.
         """
+        admitted = filters.admit(self.cache, slots, terms, self._caps)
         if not self._alone:
-            self.cache.remember(slots)
-        return filters.admit(self.cache, slots, terms, self._caps)
+            each = terms if len(terms) == 1 else terms[admitted]
+            self.charges.add(self.owner, slots[:, admitted], each)
+        return admitted
+
+    def replace(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        """Charge what brings the rows at `slots` (n,), which differ, to `rows` (n, ROW)."""
+        before = self.cache.rows[slots, :CAP]
+        # An infinite sum stays so: each charge of its subject adds infinity to it.
+        sums = np.subtract(rows[:, :CAP], before, out=np.zeros_like(before), where=np.isfinite(before))
+        self.cache.rows[slots], self.cache.pending[slots] = rows, True
+        self.charges.note(self.owner, slots, sums)
+
+    def set_cap(self, slot: int, numbers: tuple[float, float]) -> None:
+        """Give the subject at the place `slot` an own cap, these two `numbers` of its row."""
+        self.cache.rows[slot, CAP:], self.cache.pending[slot] = numbers, True
+        self.charges.caps = np.union1d(self.charges.caps, [slot])
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
@@ -160,7 +191,9 @@ class PagedRows:
         """
         if self._version < 0:
             self.refresh()
-        cache = self.cache
+        return self._find(self.cache, keys, present)
+
+    def _find(self, cache: RowCache, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         slots = cache.find(keys, present)
         if len(cache.unread):
             try:
@@ -204,8 +237,8 @@ class PagedRows:
                 " admitted: roll back to the last commit and learn again"
             )
 
-    def write_pending(self, connection: Connection, oldest: int = 0) -> None:
-        """Write the rows that have changed since the last commit, inside the caller's transaction.
+    def write_pending(self, connection: Connection, oldest: int = 0, owners: Collection[Owner] | None = None) -> None:
+        """Write what a commit of `owners` is charged (see `Charges.due`), inside the caller's transaction.
 
         Rows of periods before `oldest` are deleted, if the ledger has always had caps of one kind: periods of other
         lengths have other numbers, and of rows without a period any number may be read. Raises `LedgerConflictError` if
@@ -214,76 +247,99 @@ class PagedRows:
         """
         if oldest and not all(same_kind(parse_cap(text), self._cap) for text, _ in read_caps(connection)):
             oldest = 0
-        cache, self._deleted = self.cache, oldest
-        changed = np.flatnonzero(cache.pending[: cache.n])
-        self._written, self._next = _Written.NOWHERE, self._version
-        if not (len(changed) or oldest or self._charged - self._known):
-            return
-        if self._version < 0:
+        self._deleted = oldest
+        if self._version < 0 and self.charges:
             self.refresh()
+        self._written, self._next, cache = _Written.NOWHERE, self._version, self.cache
+        due, self._rest = self.charges.due(owners)
+        charged, pending = places_of(due, cache.n), np.flatnonzero(cache.pending[: cache.n])
+        self._places = pending if self._alone else np.union1d(charged, self.charges.caps)
+        if not (len(self._places) or oldest or self._charged - self._known):
+            return
         version = lock(connection)
         add_charged(connection, self._charged - self._known)
-        if not self._alone and version != self._version + 1:
-            self._add(connection, changed)
-        elif len(changed):
-            self._write(connection, changed)
+        current = self._alone or version == self._version + 1
+        # Others have written, or the rows in memory have charges of shards that are not committed.
+        if not current or np.intersect1d(self._places, places_of(self._rest.every, cache.n)).size:
+            self._add(connection, due)
+        elif len(self._places):
+            self._check(cache.keys[charged], cache.rows[charged])
+            self._write(connection)
         if oldest:
             self._spends.delete_before(connection, oldest)
-        self._next = self._spends.version(connection)
+        self._next = self._spends.version(connection) if current else -1
 
-    def _add(self, connection: Connection, changed: np.ndarray) -> None:
-        """Add the pending charges to the rows of the database."""
+    def _add(self, connection: Connection, due: list[Charge]) -> None:
+        """Add the charges that are due to the rows of the database."""
         self._check_cap(connection)
         self._written = _Written.ADDED
         self._spends.checkpoint(connection)
-        keys, rows = self.cache.keys[changed], self.cache.rows[changed]
-        before = self.cache.before_rows(changed)
+        cache, places = self.cache, self._places
+        keys, charges = cache.keys[places], added(due, places, cache.n)
         fresh, _ = self._spends.read(connection, keys)
-        # An infinite sum stays so: each charge of its subject adds infinity to it.
-        charges = np.subtract(rows, before, out=np.zeros_like(rows), where=np.isfinite(before))
-        own = np.any(rows[:, CAP:] != before[:, CAP:], axis=1)
+        own = np.isin(places, self.charges.caps)
         after = fresh.copy()
-        after[:, :CAP] += charges[:, :CAP]
-        after[own, CAP:] = rows[own, CAP:]
-        spent = np.any(charges[:, :CAP] != 0, axis=1)
-        if not filters.within(keys[spent], after[spent], self._caps):
+        after[:, :CAP] += charges
+        after[own, CAP:] = cache.rows[places[own], CAP:]
+        spent = np.any(charges != 0, axis=1)
+        self._check(keys[spent], after[spent])
+        self._spends.write(connection, np.arange(len(keys)), keys, after)
+        self._after = after
+        self._after[:, :CAP] += added(self._rest.every, places, cache.n)
+
+    def _check(self, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Compare rows with the caps, because charges were added to what others have written."""
+        if not filters.within(keys, rows, self._caps):
             raise LedgerConflictError(
                 "another job or worker has spent from the same people at the same time, and both spends together are"
                 " over a cap: roll back to the last commit and learn again"
             )
-        self._spends.write(connection, np.arange(len(keys)), keys, after)
 
-    def _write(self, connection: Connection, changed: np.ndarray) -> None:
-        """Write the pending rows as they are in memory."""
-        cache, log = self.cache, self._spends.log
+    def _write(self, connection: Connection) -> None:
+        """Write the rows as they are in memory."""
+        cache, log, places = self.cache, self._spends.log, self._places
         if log is not None:
-            if self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n) and not self.is_full:
+            if self._logged_rows + len(places) <= max(LOGGED_ROWS, 2 * cache.n) and not self.is_full:
                 self._written = _Written.LOG
-                log.append(connection, cache.keys[changed], cache.rows[changed])
+                log.append(connection, cache.keys[places], cache.rows[places])
                 return
             log.clear(connection)
-            changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
+            logged = cache.logged.copy()
+            logged[places] = True
+            self._places = places = np.flatnonzero(logged)
         self._written = _Written.TABLE
-        self._spends.write(connection, changed, cache.keys, cache.rows)
+        self._spends.write(connection, places, cache.keys, cache.rows)
 
     def mark_committed(self) -> None:
-        """Note that the transaction of `write_pending` is on disk: nothing is pending any more."""
-        cache, self._known, self._version = self.cache, self._charged, self._next
-        if self._written is _Written.ADDED or self._deleted or (self._written is _Written.TABLE and self.is_full):
-            self.cache, self._deleted, self._logged_rows = RowCache(), 0, 0
-        elif self._written is _Written.LOG:
-            self._logged_rows += self.n_pending
-            cache.logged |= cache.pending
-            cache.settle()
-        else:
-            if self._written is _Written.TABLE:
-                self._logged_rows = 0
-                cache.absent[cache.pending | cache.logged] = cache.logged[:] = False
-            cache.settle()
-        self._written = _Written.NOWHERE
+        """Note that the transaction of `write_pending` is on disk."""
+        cache, places, written = self.cache, self._places, self._written
+        again = self._next < 0 or self._deleted > 0 or (written is _Written.TABLE and self.is_full)
+        self.charges, self._known, self._version, self._deleted, self._written = (
+            self._rest,
+            self._charged,
+            -1 if again else self._next,
+            0,
+            _Written.NOWHERE,
+        )
+        if again and not self.charges:
+            self.cache, self._logged_rows = RowCache(), 0  # else the next `refresh` needs the keys
+            return
+        if written is _Written.LOG:
+            self._logged_rows += len(places)
+            cache.logged[places] = True
+        elif written is not _Written.NOWHERE:
+            self._logged_rows = 0
+            cache.absent[places] = cache.absent[cache.logged] = cache.logged[:] = False
+        if written is _Written.ADDED:
+            cache.rows[places] = self._after
+        cache.settle(places_of(self.charges.every, cache.n))
 
-    def rollback(self) -> None:
-        """Discard all rows in memory. The next `find` reads from the database."""
-        self.cache, self._version, self._deleted = RowCache(), -1, 0
-        self._written, self._next = _Written.NOWHERE, -1
+    def rollback(self, owners: Collection[Owner] | None = None) -> None:
+        """Discard all rows in memory, or the charges of `owners`. The next `find` reads from the database."""
+        if owners is not None:
+            if (rest := self.charges.without(owners)) is not self.charges:
+                self.charges, self._version = rest, -1
+            return
+        self.cache, self.charges, self._version, self._deleted = RowCache(), Charges(), -1, 0
+        self._rest, self._written, self._next = self.charges, _Written.NOWHERE, -1
         self._charged, self._noted = self._known, None

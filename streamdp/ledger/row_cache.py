@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamdp.ledger.row_index import find_or_add, index_all
-from streamdp.ledger.rows import NOBODY, ROW
+from streamdp.ledger.rows import ROW
 
 
 class RowCache:
@@ -20,15 +20,12 @@ class RowCache:
 
     Behind the n rows there may be subjects that were asked for and not read yet (`unread`). `keys` (n, 2) uint64 are
     the hashes of the subjects. `absent` says whether the table of the database has no row of a subject, `pending`
-    whether the row has changed since the last commit, and `logged` whether its last commit is in the log only (see
-    `spends.Log`). `before` has rows as they were at the last commit, and their places: at least those that have
-    changed, if others may write.
+    whether the row has changed since its last commit, and `logged` whether that is in the log only (see `spends.Log`).
     """
 
     def __init__(self) -> None:
         self.n = 0
         self._asked = np.zeros(1, dtype=np.int64)  # n and the number of unread subjects
-        self.before: list[tuple[np.ndarray, np.ndarray]] = []
         self._use(_arrays(1024))
 
     def _use(self, arrays: tuple[np.ndarray, ...]) -> None:
@@ -56,25 +53,10 @@ class RowCache:
         self.rows[new], self.absent[new] = rows, ~found
         self.n = new.stop
 
-    def remember(self, slots: np.ndarray) -> None:
-        """Keep the rows at `slots` as they are, before they change. Those that have changed already are kept."""
-        places = slots[slots != NOBODY]
-        places = places[~self.pending[places]]
-        if len(places):
-            self.before.append((places, self.rows[places]))
-
-    def before_rows(self, places: np.ndarray) -> np.ndarray:
-        """Return the rows (m, ROW) at places that were remembered, (m,) int64, as they were at the last commit."""
-        if not self.before:
-            return np.empty((0, ROW))
-        slots, rows = (np.concatenate(parts) for parts in zip(*self.before, strict=True))
-        known, first = np.unique(slots, return_index=True)
-        return rows[first[np.searchsorted(known, places)]]
-
-    def settle(self) -> None:
-        """Note that all rows are committed."""
+    def settle(self, pending: np.ndarray) -> None:
+        """Note that all rows are committed, but those at the places `pending`."""
         self.pending[: self.n] = False
-        self.before = []
+        self.pending[pending] = True
 
     def drop_unread(self) -> None:
         """Discard the unread subjects, because they could not be read."""

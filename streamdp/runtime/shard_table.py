@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Lane:
     """The estimator of a shard, and how far it has read and committed."""
 
+    shard: Shard
     estimator: Estimator
     counts: Counts  # after the last learned record, as `position`
     position: Position | None  # None until the source has started an uncommitted shard
@@ -43,8 +44,10 @@ class Lane:
         return self.position != self.committed_position
 
     def keep_boundary(self) -> None:
-        """Keep the part, if the estimator is at a boundary; a commit within the next batch takes it."""
+        """Keep the part and its charges, if the estimator is at a boundary; a commit in the next batch takes them."""
         if self.estimator.at_boundary and self.position is not None:
+            if self.estimator.ledger is not None:
+                self.estimator.ledger.end_part(self.shard)
             self.boundary = Part(self.estimator.state_dict(), self.position, self.counts)
             self.boundary_letters = len(self.letters)
 
@@ -123,7 +126,7 @@ class ShardTable(dict[Shard, Lane]):
         if snapshot is not None:
             estimator.load_state_dict(snapshot.state)
             counts, position = snapshot.counts, snapshot.position
-        self[shard] = Lane(estimator, counts, position, counts, position, origin, changes=estimator.n_changes)
+        self[shard] = Lane(shard, estimator, counts, position, counts, position, origin, changes=estimator.n_changes)
         self.to_start[shard] = position or origin
 
     def drop(self, shards: Iterable[Shard]) -> None:

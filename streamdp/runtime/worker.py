@@ -5,15 +5,14 @@ After a conflict in the ledger, the remaining shards are read from the store aga
 While the database does not answer, the worker pauses its source, stays in the group and retries: no record is lost or
 counted twice.
 
-There is one exception, for estimators that learn in batches: a shard is committed as of its last boundary, but the
-ledger as it is now. The spends of the records after the boundary are committed already. If these records must be
-learned again, after a crash or a conflict, they spend again: up to one batch per shard. This is the right count for an
-adversary that has seen both states.
+A shard is committed as of its last boundary, with the spends up to there. The spends of an open batch wait for its end:
+if its records must be read again, they have spent nothing.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import random
 import threading
@@ -309,7 +308,9 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        with span("learn", records=len(batch), dead_letters=len(batch.dead)):
+        ledger = lane.estimator.ledger
+        charging = contextlib.nullcontext() if ledger is None else ledger.charging(shard)
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)), charging:
             self._first_records.note(batch)
             counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if self._dead_letters is not None:
@@ -498,9 +499,8 @@ class Worker:
         return learned and not self._shards.stale and self._first_records.problem is None
 
     def lost(self, shards: set[Shard]) -> None:
-        """See `RebalanceListener.lost`. One ledger holds the pending spends of all shards, so all are rolled back."""
-        uncommitted = any((lane := self._shards.get(shard)) is not None and lane.uncommitted for shard in shards)
-        if self._thread.call is not None or uncommitted:
+        """See `RebalanceListener.lost`. A call that is under way may learn or commit them: then all are rolled back."""
+        if self._thread.call is not None:
             self._shards.stale = True
         self._drop(shards)
 

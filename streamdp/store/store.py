@@ -286,10 +286,11 @@ class Store(contextlib.AbstractContextManager["Store"]):
         return self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)[WHOLE]
 
     def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> dict[Shard, Snapshot]:
-        """Commit `parts` of shards and the ledger's pending spends, or nothing. They are on disk when this returns.
+        """Commit `parts` of shards with the spends that belong to them, or nothing. They are on disk when this returns.
 
-        Returns what was committed, by shard. `within` is called in the transaction with the connection and the largest
-        number of these commits, to write what belongs to them.
+        Spends belong to a part if no shard owns them, or its shard up to its last boundary (`Ledger.charging`,
+        `Ledger.end_part`). Returns what was committed, by shard. `within` is called in the transaction with the
+        connection and the largest number of these commits, to write what belongs to them.
 
         Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if other workers or
         jobs spent from the same subjects since, and all spends together are over a cap: then everything after the last
@@ -304,7 +305,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 written = {shard: self._write(shard, parts[shard], now) for shard in sorted(parts)}
                 new = any(moved for _, moved in written.values())
                 if own is not None and new:
-                    own.write_pending(connection, oldest)
+                    own.write_pending(connection, oldest, parts.keys())
                 if within is not None and new:
                     within(connection, 1 + max(self._claims[shard].seq for shard in parts))
             if own is not None:
@@ -387,9 +388,15 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self.ledger.rollback()
 
     def release(self, shards: Iterable[Shard]) -> None:
-        """Give `shards` up, claimed or not. Commits of them are refused until they are claimed again."""
-        for shard in shards:
+        """Give `shards` up, claimed or not, with what they were charged and did not commit.
+
+        Commits of them are refused until they are claimed again.
+        """
+        given = set(shards)
+        for shard in given:
             self._claims.pop(shard, None)
+        if self.ledger is not None:
+            self.ledger.rollback(given)
 
     @staticmethod
     def snapshot(url_or_path: str | os.PathLike[str], job: str | None = None) -> Snapshot | None:

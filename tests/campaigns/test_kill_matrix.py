@@ -505,7 +505,7 @@ class Cell:
     def _check_spends(self, learned: int) -> None:
         records = Counter(e.person for entries in self.input.values() for e in entries if e.person is not None)
         people = sorted(records)
-        # Batches refuse some records and faults waste some spends, but a job that refuses nearly all has a defect.
+        # Batches refuse some records, but a job that refuses nearly all has a defect.
         assert 4 * learned >= sum(min(number, RECORDS_OF_A_PERSON) for number in records.values())
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STREAMDP_SUBJECT_KEY", KEY)
@@ -519,8 +519,7 @@ class Cell:
         if self.kind in EXACT:
             assert spent == {person: self.spent[person] for person in people}
         elif self.kind not in ("user-level", "windowed"):
-            # A worker of a group may spend for the open batch twice, never over a cap.
-            assert sum(spent.values()) == learned if self.source == "file" else sum(spent.values()) >= learned
+            assert sum(spent.values()) == learned
         else:
             assert 2 * sum(spent.values()) >= learned
 

@@ -64,9 +64,12 @@ class Scheduler:
         Decides the order of tasks and the faults.
     faults
         The most faults.
+    deadly
+        How likely a process dies at a point, in comparison with a store or a source that does not answer.
     """
 
-    def __init__(self, seed: int, faults: int) -> None:
+    def __init__(self, seed: int, faults: int, deadly: float = 0.1) -> None:
+        self._deadly = deadly
         self.rng = random.Random(seed)
         self.now = 0.0
         self.trace: list[tuple[float, int]] = []
@@ -93,7 +96,7 @@ class Scheduler:
     def point(self) -> None:
         """Another task may run now, and this process may die or stand still."""
         task = self._current
-        if self.fault("dies", 0.1):
+        if self.fault("dies", self._deadly):
             self.dead.add(task.process)
         elif self.fault("stands still", 0.1):
             self._frozen[task.process] = self.now + 3 * SESSION_S
@@ -348,10 +351,14 @@ class Simulation:
         Makes an estimator over a store's ledger.
     commit_records
         See `Worker`.
-    seed, faults
+    seed, faults, deadly
         See `Scheduler`.
     workers
         The number of workers.
+    left
+        How many records of a shard may be left, because too few for a window came after the last one.
+    idle_seconds
+        A worker without records for so long closes its batches and ends, and another one begins; None for never.
     """
 
     def __init__(
@@ -364,7 +371,12 @@ class Simulation:
         faults: int = 12,
         workers: int = 2,
         commit_records: int = 60,
+        idle_seconds: float | None = None,
+        deadly: float = 0.1,
+        left: int = 0,
     ) -> None:
+        self._left = left
+        self._idle_seconds, self._deadly = idle_seconds, deadly
         self._seed, self._faults = seed, faults
         self.reached: dict[Shard, int] = {}
         self._open_store, self._streams, self._build = open_store, streams, build
@@ -385,7 +397,7 @@ class Simulation:
         return self
 
     def _run_all(self) -> None:
-        self.scheduler = Scheduler(self._seed, self._faults)
+        self.scheduler = Scheduler(self._seed, self._faults, self._deadly)
         self._group = Group(self.scheduler, self._streams)
         try:
             self._run()
@@ -395,7 +407,7 @@ class Simulation:
     def _run(self) -> None:
         ends = {shard: len(stream) for shard, stream in self._streams.items()}
         missing: dict[int, float] = {}
-        while self.reached != ends:
+        while any(self.reached.get(shard, 0) < end - self._left for shard, end in ends.items()):
             live = [number for number in self._running if number not in self.scheduler.dead]
             for _ in range(self._target - len(live)):
                 self._started += 1
@@ -435,7 +447,7 @@ class Simulation:
         )
         self._running[number] = worker
         try:
-            worker.run()
+            worker.run(idle_seconds=self._idle_seconds)
         except Exception as error:  # noqa: BLE001 - `run` raises it
             # A worker that was stopped waits for the store for some seconds only.
             if not (worker.stopping and isinstance(error, StoreUnavailableError)):
