@@ -113,7 +113,7 @@ def plan(
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
-    from streamdp.config.checking import unended
+    from streamdp.config.checking import come_again, unended
 
     dead = [
         {"reason": reason, "column": column, "records": count}
@@ -131,6 +131,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "problems": problems,
         "warnings": [
             *unended(found.unended),
+            *come_again(config, found),
             *found.padded(),
             *found.identifying(),
             *([*found.warnings(), *found.never_seen()] if found.fit else []),

@@ -47,7 +47,8 @@ def status(store: StorePath, as_json: AsJSON = False) -> None:
         typer.echo(f"         {people:,} spent {share} of their cap{'' if found.older is None else ' of the period'}")
         low = high
     for job in found.jobs:
-        said = f"{job.learned:,} records learned, {job.refused:,} refused, {job.dead_letters:,} do not fit"
+        said = f"{job.learned:,} records learned, {job.refused:,} refused, {job.left_out:,} left out"
+        said += f", {job.dead_letters:,} do not fit"
         without = "" if job.capped else "; it has no cap, and the ledger knows nothing of its people"
         typer.echo(f"job {job.job}: {said}; last commit {at(job.committed_at)}{without}")
         for shard, (seq, position) in job.shards.items():

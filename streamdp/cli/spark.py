@@ -106,7 +106,8 @@ def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: li
 
 
 def _said(counts: Counts) -> str:
-    return f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead_letters:,} do not fit"
+    not_learned = f"{counts.refused:,} refused, {counts.left_out:,} left out, {counts.dead_letters:,} do not fit"
+    return f"{counts.learned:,} learned, {not_learned}"
 
 
 def _measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:

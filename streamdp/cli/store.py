@@ -56,6 +56,7 @@ def status(
         "committed at": _shown(snapshot.committed_at),
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
+        "left_out": snapshot.counts.left_out,
         "dead_letters": snapshot.counts.dead_letters,
         "waiting": snapshot.waiting,
         "position": snapshot.position,
@@ -83,7 +84,7 @@ def status(
         return
     del rows["doubts"]
     rows.pop("sinks", None)
-    rows = {"do not fit" if name == "dead_letters" else name: value for name, value in rows.items()}
+    rows = {"do not fit" if name == "dead_letters" else name.replace("_", " "): value for name, value in rows.items()}
     more = [("doubt", doubt) for doubt in reasons] + [("sink", _delivered(sink)) for sink in published]
     for name, value in [*rows.items(), *more]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")

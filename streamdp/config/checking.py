@@ -17,6 +17,8 @@ from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
 from streamdp.runtime.bad_records import by_reason, fixes, in_words, too_many
 
+AGAIN = 2
+"""With so many records a person, `come_again` says what becomes of them."""
 BLOCK = 65_536
 """How many records `first_block` looks at, and how many messages of a topic `inspect`."""
 
@@ -105,6 +107,21 @@ def stops(job: JobConfig, inspection: Inspection) -> str | None:
     return hopeless(inspection) or too_many(source.name, inspection.rows, inspection.reasons, source.max_bad_share)
 
 
+def come_again(job: JobConfig, inspection: Inspection) -> list[str]:
+    """Say that people come again whose further records would be left out of batches; at most one sentence."""
+    people, records = len(inspection.people), inspection.named
+    if job.cap is None or records < AGAIN * people or not people:
+        return []
+    batch = job.build_estimator().learner.open
+    if batch is None or batch.most != 1:
+        return []
+    return [
+        f"the first {records:,} records are of {people:,} people: in a batch, one record of a person is learned, and"
+        " further ones are left out, because they share its noise; trust: window protects all records of a person"
+        " together and learns up to model.items_per_user of them"
+    ]
+
+
 def unended(names: Sequence[str]) -> list[str]:
     """Say that the last records of the files with these `names` were not read; at most one sentence."""
     if not names:
@@ -135,7 +152,7 @@ def first_block(job: JobConfig) -> list[str]:
         raise NothingLearnedError(f"{source.name}: {problem}")
     if (problem := stops(job, inspection)) is not None:
         raise TooManyBadRecordsError(problem)
-    return [
+    return come_again(job, inspection) + [
         f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema:"
         f" {in_words(*reason)}; see `streamdp check`"
         for reason, count in inspection.reasons.items()

@@ -167,6 +167,7 @@ def draft(
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
     lines += ["  target:", *_target(None if target is None else by_name[target], public)]
     named = "  # subject: COLUMN  # who a record is about. Name it if people have several records, and set cap below."
+    named += "\n  # trust: window learns up to items_per_user records of a person, batches one in each batch."
     lines.append(named if subject is None else f"  subject: {text(subject)}")
     lines += _model(trust or usual_trust({"source": source}), items_per_user)
     return "\n".join(lines) + "\n"

@@ -17,12 +17,13 @@ import polars as pl
 from streamdp.data.columns import Faults, blank, codes
 from streamdp.data.declaration import MISSING, OTHER, spellings, without_blanks
 from streamdp.data.notation import Notation, written
-from streamdp.data.records import Batch, Position
+from streamdp.data.records import Batch, Position, Subject
 from streamdp.data.schema import Schema
 
 OFTEN = 0.1
 """The share of values that is worth a warning."""
 _ENOUGH = 50
+_PEOPLE = 1_000_000
 _APART, _SURE = 0.25, 4.0
 """The difference of two means, in standard deviations, that is worth a warning, and in standard errors."""
 
@@ -116,6 +117,9 @@ class Inspection:
         """The others by reason and column."""
         self.columns_found = {name: ColumnCounts() for name in (*schema.features, *filter(None, [schema.target]))}
         """The counts by feature, and of the target."""
+        self.people: set[Subject] = set()
+        """Whose the first `named` records are, if records have subjects; at most `_PEOPLE` records are looked at."""
+        self.named = 0
         self.unended: Sequence[str] = ()
         """The files with a last line without its end, which is not read."""
         self._forms = {name: _Form() for name in schema.features}
@@ -138,6 +142,9 @@ class Inspection:
         self.rows += len(batch) + len(batch.dead)
         self.fit += len(batch)
         self.reasons.update((letter.reason, letter.column) for letter in batch.dead)
+        if batch.subjects is not None and self.named < _PEOPLE:
+            self.people.update(subject for subject in batch.subjects if subject is not None)
+            self.named += len(batch)
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """See `records.Encoder.encode`."""

@@ -1,29 +1,31 @@
 """Admission: what records may spend, which of them are learned, and what was spent.
 
-A record is admitted by its budget, by the cap of its subject, and, where the records of a batch share one noise, as the
-only one of its subject in the batch. Its spend is counted before it is learned, so that an exception at any moment
-leaves a state in which every spend is counted.
+A record is admitted by its budget and by the cap of its subject. Where records share one noise, it joins their
+release, which knows who is in it and what a record owes (`privacy.release`). Its spend is counted before it is learned,
+so that an exception at any moment leaves a state in which every spend is counted.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.data.subjects import subject_bytes, subjects_bytes
+from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.traps import warn_if_large, warn_of_pipeline
 from streamdp.learners.learner import Learner
 from streamdp.ledger.charged import CapHistory
-from streamdp.ledger.periods import budgets_of
 from streamdp.privacy.composition import widest
-from streamdp.privacy.guarantees import FORMS, Budget, GaussianDP, amount, with_amount
+from streamdp.privacy.guarantees import FORMS, Budget, amount, with_amount
+from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED, Release
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
+    from streamdp.estimators.second_use import SecondUse
     from streamdp.ledger.ledger import Ledger
 
 _CLONES = (
@@ -31,8 +33,6 @@ _CLONES = (
     "and together they spend more. streamdp.account(model).statement() says what. For several classes, one "
     "LDPASGDClassifier(classes=[...]) spends once"
 )
-
-Learn = Callable[[np.ndarray, np.ndarray, np.ndarray | None], None]
 
 
 class Admission:
@@ -46,6 +46,7 @@ class Admission:
 
     def __init__(self) -> None:
         self.refused = 0  # records, for the cap of their subject or for their budget
+        self.left_out = 0  # records that owe nothing: their person has others in the release, or they are too late
         self.spent: tuple[Budget, ...] = ()  # the widest
         self.tainted = False  # whether something was learned without privacy, elsewhere or before
         self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
@@ -90,18 +91,6 @@ class Admission:
             raise BudgetError(f"expected {form}, the kind that all records of this estimator spend, got {budget}")
         return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
 
-    def joins(self, learner: Learner, subject: Subject | None, spend: Budget, y: np.ndarray) -> bool:
-        """Whether a record with target y (1,) is admitted: by the ledger, and as its subject's only one in a batch."""
-        if self.ledger is None:
-            return True
-        if self._once(learner) and subject is not None:
-            batch: Any = learner.open
-            learner.come_to(y)
-            batch.joining = {subject_bytes(subject) or b""}
-            if batch.joining & batch.members:
-                return False
-        return self.ledger.admit(subject, spend)
-
     def admit_report(self, learner: Learner, subject: Subject | None, budget: Budget, private: bool) -> bool:
         """Ask the ledger for a report and count its budget; False if it is refused, which is counted, too.
 
@@ -114,16 +103,6 @@ class Admission:
         self.tainted |= not private
         return True
 
-    def _once(self, learner: Learner) -> bool:
-        """Whether a subject may have one record in the open batch only: there is one, and spends in it do not add up.
-
-        Where they add up, that is epsilons. A cap that adds up squares of mu counts k records in one release as sqrt(k)
-        mu, and they are k mu.
-        """
-        if (batch := learner.open) is None or self.ledger is None:
-            return False
-        return not batch.repeats or any(isinstance(cap, GaussianDP) for cap in budgets_of(self.ledger.cap))
-
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def allowed(self, amounts: np.ndarray) -> np.ndarray:
@@ -131,73 +110,64 @@ class Admission:
         found: np.ndarray = amounts >= amount(self.spend)
         return found
 
+    def join(self, release: Release, people: Sequence[bytes | None], *, prepared: bool = False) -> np.ndarray:
+        """Let records of `people` join a release; return the mask (n,) of those that are in it, and count the others.
+
+        `prepared` is as for `Ledger.admit_many`.
+        """
+        found = release.join(people) if self.ledger is None else self.ledger.join(release, people, prepared=prepared)
+        self.refused += int(np.count_nonzero(found == REFUSED))
+        self.left_out += int(np.count_nonzero(found == LEFT_OUT))
+        joined: np.ndarray = found == JOINED
+        return joined
+
     def admit(
         self,
         learner: Learner,
+        use: SecondUse,
         X: np.ndarray,
         y: np.ndarray,
+        spend: Budget,
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
-        learn: Learn,
+        own: Budget | None = None,
     ) -> np.ndarray | None:
-        """Admit, count and learn clean rows X (n, p), y (n,) whose budgets, of these `amounts` (n,), are allowed.
+        """Admit, count and learn clean rows X (n, p), y (n,) whose budgets are allowed.
 
+        They `spend` this, or `amounts` (n,) of its kind; `own`: the budget that a record brings. `use` learns them.
         Returns the mask (n,) of those that were learned, or None for all.
         """
-        if self.ledger is not None and subjects is not None:
-            if self._once(learner):
-                return self._admit_once(learner, X, y, subjects, learn)
-            mask = self.ledger.admit_many(subjects, self._default(amounts), amounts)
-            if not mask.all():
-                self.refused += len(mask) - int(np.count_nonzero(mask))
-                self._learn_counted(learner, X[mask], y[mask], None if amounts is None else amounts[mask], learn)
-                return mask
-        elif learner.open is not None:
-            learner.open.joining = frozenset()
-        self._learn_counted(learner, X, y, amounts, learn)
-        return None
 
-    def _learn_counted(
-        self, learner: Learner, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None, learn: Learn
-    ) -> None:
-        if len(X):
-            spend = self._default(amounts)
-            self.count(learner, spend if amounts is None else with_amount(spend, float(amounts.max())))
-            learn(X, y, amounts)
+        def learn(part: slice, mask: np.ndarray | None = None) -> None:
+            rows = part if mask is None or mask.all() else np.flatnonzero(mask) + part.start
+            if len(taken := X[rows]):
+                each = None if amounts is None else amounts[rows]
+                self.count(learner, spend if each is None else with_amount(spend, float(each.max())))
+                use.learn(learner, taken, y[rows], own, each)
 
-    def _admit_once(
-        self, learner: Any, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None], learn: Learn
-    ) -> np.ndarray | None:
-        """As `admit`, with a ledger: each subject once within a batch."""
-        assert self.ledger is not None
-        members = subjects_bytes(subjects)
-        self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
-        done, learned = 0, np.ones(len(X), dtype=bool)
-        while done < len(X):  # part by part, because refused records do not fill a batch
+        done, n = 0, len(X)
+        if self.ledger is None or subjects is None:
+            learn(slice(0, n))
+            return None
+        if learner.open is None:  # each record is a release of its own
+            fits: np.ndarray = self.ledger.admit_many(subjects, spend, amounts)
+            self.refused += int(np.count_nonzero(~fits))
+            learn(slice(0, n), fits)
+            return None if fits.all() else fits
+        people, fits = subjects_bytes(subjects), np.zeros(n, dtype=bool)
+        if n > 1:
+            self.ledger.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
+        while done < n:
             part = slice(done, done + learner.come_to(y[done:]))
-            done, mask, met = part.stop, learned[part], set(learner.open.members)
-            for i, member in enumerate(members[part]):
-                if member is not None:
-                    mask[i] = member not in met
-                    met.add(member)
-            mask[mask] = self.ledger.admit_many(
-                [m for m, new in zip(members[part], mask, strict=True) if new], self._default(None), prepared=True
-            )
-            self.refused += int(np.count_nonzero(~mask))
-            if mask.any():
-                learner.open.joining = {m for m, new in zip(members[part], mask, strict=True) if new and m is not None}
-                self._learn_counted(learner, X[part][mask], y[part][mask], None, learn)
-        return None if learned.all() else learned
-
-    def _default(self, amounts: np.ndarray | None) -> Budget:
-        """What a record spends by default, or the kind of what records with budgets of their own spend."""
-        return self.spend if amounts is None else self.budget
+            done, fits[part] = part.stop, self.join(learner.open, people[part], prepared=n > 1)
+            learn(part, fits[part])
+            if learner.pending:
+                learner.end_full()  # a batch ends also if it has read enough records that are not in it
+                if not learner.pending:
+                    use.close(learner)
+        return None if fits.all() else fits
 
     # -- spends ------------------------------------------------------------------------------------------------------
-
-    def counts(self, spend: Budget) -> bool:
-        """Whether this very budget was the last one that was counted, so that it need not be counted again."""
-        return spend is self._counted
 
     def count(self, learner: Learner, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
@@ -228,3 +198,41 @@ class Admission:
         self.spent, self._counted = widest(spent), None
         self._history, self._charges = history, False
         self.tainted = tainted
+
+
+class Gathered:
+    """What a learner that collects rows by subject asks for some of them: see `People`."""
+
+    def __init__(self, admission: Admission, learner: Learner) -> None:
+        self._admission, self._learner, self._ledger = admission, learner, admission.ledger
+        self._prepared = False
+
+    def prepare(self, people: Sequence[bytes | None]) -> None:
+        """See `People.prepare`."""
+        if self._ledger is not None and not self._prepared:
+            self._ledger.prepare(people)
+            self._prepared = True
+
+    def join(self, release: Release, people: Sequence[bytes | None]) -> np.ndarray:
+        """See `People.join`."""
+        return self._admission.join(release, people, prepared=self._prepared)
+
+    def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
+        """See `People.users`."""
+        found = None if self._ledger is None else self._ledger.periods(people)
+        timely = None if self._ledger is None else np.ones(len(people), dtype=bool)
+        timely, periods = (timely, repeat(0)) if found is None else (found[0], found[1].tolist())
+        return [None if p is None else (p, period) for p, period in zip(people, periods, strict=False)], timely
+
+    def admit(self, people: Sequence[bytes | None]) -> np.ndarray:
+        """See `People.admit`."""
+        assert self._ledger is not None
+        return self._ledger.admit_many(people, self._learner.budget)
+
+    def refuse(self, records: int) -> None:
+        """See `People.refuse`."""
+        self._admission.refused += records
+
+    def count(self) -> None:
+        """See `People.count`."""
+        self._admission.count(self._learner, self._learner.budget)

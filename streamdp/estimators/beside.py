@@ -101,7 +101,7 @@ class Beside(SecondUse):
                 self._draw(learner, columns, X, y)
                 return
             while len(X):
-                room = learner.room  # which may end the batch of the model
+                room = learner.come_to(y)  # which may end the batch of the model
                 if not learner.pending:
                     self.learner.close()
                 self.learner.batch_of_model = learner.full

@@ -34,7 +34,7 @@ from streamdp.errors import (
     check_path,
     check_whole,
 )
-from streamdp.estimators.admission import Admission
+from streamdp.estimators.admission import Admission, Gathered
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
@@ -44,7 +44,7 @@ from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
 from streamdp.estimators.traps import FirstRecords, warn_if_dear, warn_if_far, warn_if_raw, warn_if_repeated
 from streamdp.estimators.validation import Validation
-from streamdp.learners.learner import Collector, Learner, People, share_changes
+from streamdp.learners.learner import Collector, Learner, share_changes
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
@@ -149,10 +149,16 @@ class Estimator(river_base.Estimator):
         if self.validation is not None:
             task = self._target_task(loss)
             self.second_use = Validation(self.validation, task, budget, bounds is not None, self.learns)
-        self._admission.spend = self.second_use.spend
         classes, given = len(self._index or ()), self.domain is not None
         problem = LinearProblem(loss, domain, bool(self.intercept), classes, bounds, given)
         self.learner = self._make_learner(problem, budget, self._words())
+        self._use_records(self.second_use)
+
+    def _use_records(self, second_use: SecondUse) -> None:
+        """Use records for more than what is learned; a record spends the whole, in one release."""
+        self.second_use, self._admission.spend, self.learner.fast = second_use, second_use.spend, None
+        if self.learner.open is not None:
+            self.learner.open.spend = second_use.spend
 
     @property
     def ledger(self) -> Ledger | None:
@@ -173,6 +179,18 @@ class Estimator(river_base.Estimator):
     @n_refused.setter
     def n_refused(self, n: int) -> None:
         self._admission.refused = n
+
+    @property
+    def n_left_out(self) -> int:
+        """Records that spent nothing and were not learned, below the cap of their subject.
+
+        Others of it share the noise of the same batch or window, or they are of a window of time that is over.
+        """
+        return self._admission.left_out
+
+    @n_left_out.setter
+    def n_left_out(self, n: int) -> None:
+        self._admission.left_out = n
 
     def _words(self) -> Entropy | SeededEntropy | FreshWords:
         """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
@@ -324,7 +342,7 @@ class Estimator(river_base.Estimator):
             estimator's budget: a record that allows more is learned, and one that allows less is refused and counted.
         subject
             The person that the record is about, for the ledger: text, bytes or a whole number. If records share their
-            noise, the second record of a subject within a batch is refused and counted.
+            noise, a further record of a subject within a batch is left out and counted (`privacy.release`).
         w
             River's weight of a record: 1, because each record has the same share in the noise.
 
@@ -365,15 +383,14 @@ class Estimator(river_base.Estimator):
                 warn_if_far(self, record.row, record.target if self._has_open_target else None)
             if isinstance(learner, Collector):
                 self._gather(record.row, record.target, [subject])
-            elif admission.joins(learner, subject, spend, record.target):
-                if not admission.counts(spend):
-                    admission.count(learner, spend)
-                given = spend if budget is not None else None
-                self.second_use.learn(learner, record.row, record.target, given, None)
+            elif learner.keeps(record.target) is not None:
+                admission.left_out += 1
+            else:
+                people = None if subject is None else (subject,)
+                brought = None if budget is None else spend
+                admission.admit(learner, self.second_use, record.row, record.target, spend, None, people, brought)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
-            else:
-                admission.refused += 1
         finally:
             try:
                 record.wipe()
@@ -533,17 +550,20 @@ class Estimator(river_base.Estimator):
             warn_if_dear(self)
         if not self.n_seen:
             warn_if_far(self, X, y if self._has_open_target else None)
-        if amounts is None or self.learner.per_record_budgets:
+        allowed = np.ones(len(X), dtype=bool)
+        if amounts is not None and not self.learner.per_record_budgets:
+            allowed, amounts = self._admission.allowed(amounts), None
+        timely = self.learner.keeps(y)
+        kept = allowed.copy() if timely is None else allowed & timely
+        if kept.all():
             return self._learn_allowed(X, y, amounts, subjects)
-        allowed = self._admission.allowed(amounts)
-        if allowed.all():
-            return self._learn_allowed(X, y, None, subjects)
-        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
-        learned = self._learn_allowed(X[allowed], y[allowed], None, mine)
-        self.n_refused += len(X) - int(np.count_nonzero(allowed))
+        mine = None if subjects is None else [subjects[i] for i in np.flatnonzero(kept).tolist()]
+        learned = self._learn_allowed(X[kept], y[kept], None if amounts is None else amounts[kept], mine)
+        self.n_refused += int(np.count_nonzero(~allowed))
+        self.n_left_out += int(np.count_nonzero(allowed & ~kept))
         if learned is not None:
-            allowed[allowed] = learned
-        return allowed
+            kept[kept] = learned
+        return kept
 
     def _learn_allowed(
         self,
@@ -556,19 +576,14 @@ class Estimator(river_base.Estimator):
         if isinstance(self.learner, Collector):
             return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
 
-        def learn(X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None) -> None:
-            self.second_use.learn(self.learner, X, y, None, amounts)
-
-        return self._admission.admit(self.learner, X, y, amounts, subjects, learn)
+        spend = self.record_budget if amounts is None else self._admission.budget
+        return self._admission.admit(self.learner, self.second_use, X, y, spend, amounts, subjects)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
         collector: Any = self.learner
-        subjects, admission = subjects_bytes(people), People(self.ledger, self.learner.budget, self._count)
-        learned = self.second_use.gather(collector, X, y, subjects, admission)
-        if learned is not None:
-            self.n_refused += int(np.count_nonzero(~learned))
-        return learned
+        gathered = Gathered(self._admission, collector)
+        return self.second_use.gather(collector, X, y, subjects_bytes(people), gathered)
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless these are n clean records."""
@@ -610,7 +625,7 @@ class Estimator(river_base.Estimator):
         if self.learner.budget != beside.of_model:
             of = f"{beside.of_model}, the part of {beside.spend} that statistics beside the model leave"
             raise ConfigError(f"budget: expected {of}, got {self.learner.budget}")
-        self.second_use, self._admission.spend, self.learner.fast = beside, beside.spend, None
+        self._use_records(beside)
 
     @property
     def estimated(self) -> Any:
@@ -759,6 +774,7 @@ class Estimator(river_base.Estimator):
         if bounds or isinstance(self.learner, Collector):
             caveats.append(SPELLING)
         second = SecondUse(self.record_budget) if self._features is None else self.second_use
+        caveats += [] if self.learner.open is None else self.learner.open.said(bool(bounds))
         caveats += self.learner.caveats(self._admission.spent, bool(bounds), second.takes_records)
         caveats += second.caveats(self.learner)
         notes = [note for note in (self.change_note, too_few(self), unpooled(self.learner)) if note is not None]
@@ -771,6 +787,7 @@ class Estimator(river_base.Estimator):
             self.guarantee,
             learned=self.n_seen,
             refused=self.n_refused,
+            left_out=self.n_left_out,
             per_subject=people,
             caveats=tuple(caveats),
             unit=self.learner.unit,
@@ -1068,9 +1085,10 @@ class Estimator(river_base.Estimator):
 
     def _counts(self) -> dict[str, int]:
         """The numbers that add up when estimators are merged, without those of records that are pending."""
-        return {"n_seen": self.n_seen - self.learner.pending, "n_refused": self.n_refused, **self.learner.counts}
+        counts = {"n_seen": self.n_seen - self.learner.pending, "n_refused": self.n_refused}
+        return {**counts, "n_left_out": self.n_left_out, **self.learner.counts}
 
     def _set_counts(self, counts: Mapping[str, int]) -> None:
         learner = self.learner
-        learner.seen[0], self.n_refused = counts["n_seen"], counts["n_refused"]
+        learner.seen[0], self.n_refused, self.n_left_out = (counts[n] for n in ("n_seen", "n_refused", "n_left_out"))
         learner.counts = {name: counts[name] for name in learner.counts}

@@ -167,19 +167,16 @@ class Validation(SecondUse):
         assert learner.open is not None
         done = 0
         while done < len(X):
-            room = learner.room  # which may end the batch, if that was interrupted
-            opens = not learner.pending
+            rows = slice(done, done + learner.come_to(y[done:]))
+            done, opens = rows.stop, not learner.pending
             if opens:
                 self._show(learner)
                 self.sums.begin_batch(learner.full)
-            rows = slice(done, done + 1 if opens else done + room)
-            done = min(rows.stop, len(X))
             asked = self.sums.take(len(X[rows]))
             held = np.zeros(1, dtype=bool) if opens else asked != NOTHING
             if people := int(np.count_nonzero(held)):
                 learner.seen[0] += people  # before: an exception may lose answers, not counts
                 learner.open.held += people
-                learner.open.members |= learner.open.joining
                 self._score(asked[held], X[rows][held], y[rows][held], np.ones(people, dtype=np.int64))
             if not held.all():
                 learned = ~np.broadcast_to(held, len(X[rows]))

@@ -135,26 +135,21 @@ class WindowedRegressor(Regressor):
             records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.gathered.close()
             return records
 
-    def learn_users(self: Any, users: WindowUsers, n: int, records: int, refused: int) -> None:
+    def learn_users(self: Any, users: WindowUsers, n: int, records: int) -> None:
         """Release a window whose records are in other processes: its proof does not ask where the users are.
 
         Parameters
         ----------
         users
             All users of the window, with at most `items_per_user` records each. Their sums are exact.
-        n, records, refused
-            How many users there are, how many records they have, and how many were refused.
+        n, records
+            How many users there are, and how many records they have.
 
         Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
         `ConfigError` without `sums_only`.
         """
-
-        def count() -> None:
-            self._count_batch()
-            self._admission.refused += refused
-
         with self.learner.rng.lock:
-            self._learner(Windows, "learn_users").learn_users(users, n, records, count)
+            self._learner(Windows, "learn_users").learn_users(users, n, records, self._count_batch)
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))

@@ -8,8 +8,7 @@ So a state may be saved, copied or shown at boundaries only, and a copy or pickl
 A subclass defines how vectors are summed: `_open`, `_add`, `_close`, `_sum` and `_noise`.
 
 A person's records in different batches are protected by different noises, and their spends compose. k records in one
-batch are not k mechanisms but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta
-of more than k delta. So with a ledger, a second record of a subject within a batch is refused and counted.
+batch are not k mechanisms but one with k times the sensitivity: see `privacy.release`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
-from streamdp.learners.learner import Learner, OpenBatch
+from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
@@ -36,6 +35,7 @@ from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.release import Release
 from streamdp.reading.batch_intervals import Steps
 from streamdp.reading.change import follows
 from streamdp.scaling.batch_search import LEAST_SPREAD
@@ -80,7 +80,7 @@ class Batches(Learner):
     scales_columns = True
     stays = True
     methods: ClassVar[tuple[str, ...]]
-    open: OpenBatch
+    open: Release
     batch_steps: BatchSteps
     spec: np.ndarray
     middle: np.ndarray
@@ -113,7 +113,7 @@ class Batches(Learner):
         super().__init__(problem, budget, rng)
         self.region = replace(region, problem=problem)
         self.curvature: Curvature | None = None
-        self.open = OpenBatch()
+        self.open = Release(budget)
         self.probes: Probes | None = None
 
     def _usual(self) -> str:
@@ -215,12 +215,12 @@ class Batches(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return self.batch - self.open.taken if self.open.taken else 0
+        return self.open.left(self.batch) if self.open.taken else 0
 
     def boundary_within(self, records: int) -> int:
         if self.columns is None:
             return records
-        left = self.batch_steps.batch - self.open.taken
+        left = self.open.left(self.batch_steps.batch)
         if left > records:
             return records
         for batch, batches in self.batch_steps.runs():
@@ -246,20 +246,20 @@ class Batches(Learner):
     # -- learning ----------------------------------------------------------------------------------------------------
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        while len(X) and (room := self.room):
+        self.end_full()
+        while len(X):
             if self.open.taken == 0:
                 if self.batch != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
                 self.middle = self.batch_steps.middle
-                self.discard()  # it may have been interrupted before
+                self._wipe()  # it may have been interrupted before
                 self._open()
-                room = self.room
-            taken = min(len(X), room)
+            taken = min(len(X), self.room)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
-            self.open.take(taken)
+            self.open.taken += taken
             self._add(X[:taken], y[:taken])
             X, y = X[taken:], y[taken:]
-        self.room  # noqa: B018 - a full batch ends now
+            self.end_full()
 
     def _finish(self) -> None:
         """End the open batch."""
@@ -341,15 +341,9 @@ class Batches(Learner):
         return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        several = (
-            "spends of a person's records add up so over different batches only: k in one batch share its noise and "
-            "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
-        )
         scaled = "columns with bounds are centred and scaled by what earlier batches released, which spends nothing"
-        once = "a second record of a person within a batch is refused, because both would share its noise"
         begun = self.columns is not None
         return [
-            once if capped else several,
             *([scaled] if self.free and self.columns is not None and self.columns.numeric.any() else []),
             *(self.region.caveats(self.batch_steps.estimate) if begun else []),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
@@ -363,10 +357,14 @@ class Batches(Learner):
 
     def discard(self) -> None:
         """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""
+        self.open.close()
+        self._wipe()
+
+    def _wipe(self) -> None:
+        """Forget what the open batch adds up to."""
         if self.probes is not None:
             self.probes.open[:] = 0
         self.fast = self.probes = None
-        self.open.clear()
         self.total[:] = 0
 
     def model(self) -> dict[str, Any]:

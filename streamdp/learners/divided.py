@@ -23,6 +23,7 @@ docs/proofs/shuffled_sum.md.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -30,10 +31,11 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
-from streamdp.learners.learner import Learner, OpenBatch
+from streamdp.learners.learner import Learner
 from streamdp.learners.sums import Sums
 from streamdp.optim.growing import Growing
 from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.release import Release
 
 
 class GatheredPart(Learner):
@@ -47,7 +49,7 @@ class GatheredPart(Learner):
         batches.need_boundary()
         self.trust, self.neighbours, self.unit = batches.trust, batches.neighbours, batches.unit  # type: ignore[misc]
         self.columns, self.seen, self.counts = batches.columns, batches.seen.copy(), batches.counts
-        self.open: OpenBatch = OpenBatch()
+        self.open: Release = copy.deepcopy(batches.open)
         self._inner, self._number, self._of = batches, number, of
         self._before = self._held = 0  # records of the batches before, in all processes; records here
         self._batches: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]
@@ -64,21 +66,21 @@ class GatheredPart(Learner):
         end = self._before + self._inner.batch_steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of
 
-    @property
-    def room(self) -> int:
-        while self.open.taken >= self.full:
+    def end_full(self) -> None:
+        """See `Learner.end_full`; a batch of which this part has no records ends, too."""
+        while not self.open.left(self.full):
             self._before += self._inner.batch_steps.batch
             self._inner.batch_steps.skip()
             self._batches.append([])
-            self.open.clear()
-        return self.full - self.open.taken
+            self.open.close()
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """As `Learner.learn`: takes a copy of rows."""
         while len(X):
+            self.end_full()
             taken = min(len(X), self.room)
             self.seen[0] += taken
-            self.open.take(taken)
+            self.open.taken += taken
             self._batches[-1].append((X[:taken].copy(), y[:taken].copy()))
             self._held += taken
             X, y = X[taken:], y[taken:]
@@ -89,7 +91,7 @@ class GatheredPart(Learner):
 
     def records(self) -> tuple[Batches, list[tuple[np.ndarray, np.ndarray]]]:
         """The learner, and the raw records of each batch: see the estimators' `take_records`."""
-        self.room  # noqa: B018 - a full batch ends
+        self.end_full()
         nothing = np.empty((0, self.p)), np.empty(0)
         found = [
             (np.concatenate(X), np.concatenate(y))

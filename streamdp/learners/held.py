@@ -30,7 +30,6 @@ class HeldPure(BatchSum):
 
     trust = HELD
     caveats: Sequence[str] = HELD_CAVEATS
-    repeats = True
     _totals: dict[Any, np.ndarray]
     _places: np.ndarray
     """The bins of the rows, for each of `_ranks`, in an array that is longer than there are rows."""

@@ -8,8 +8,8 @@ can be checked, and begins when the columns are known.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -18,12 +18,11 @@ from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
+from streamdp.privacy.release import Release
 from streamdp.privacy.statement import RECORD, Unit
 
 if TYPE_CHECKING:
-    from streamdp.data.records import Subject
     from streamdp.estimators.packing import RecordLearner
-    from streamdp.ledger.ledger import Ledger
     from streamdp.optim.batch_steps import BatchSteps
     from streamdp.optim.record_kernel import RecordKernel
 
@@ -39,72 +38,29 @@ ONE_BREAK_IN = (
 """The trust in a pan-private learner."""
 
 
-class OpenBatch:
-    """The records of the open batch: how many, and with a ledger whose.
+class People(Protocol):
+    """What a learner that collects rows by subject asks before it takes them."""
 
-    `repeats`: whether a subject may have several records in it, because their epsilons add up in one release, too.
-    """
+    def prepare(self, people: Sequence[bytes | None]) -> None:
+        """Do what may fail, before anything is learned or spent; once for all parts of the records of `people`."""
 
-    def __init__(self, repeats: bool = False) -> None:
-        self.repeats = repeats
-        self.records = np.zeros(1, dtype=np.int64)
-        self.held = 0
-        """Further records that are held out, for what is released with the batch."""
-        self.members: set[bytes] = set()
-        self.joining: Set[bytes] = frozenset()
-        """The subjects whose records come next."""
+    def join(self, release: Release, people: Sequence[bytes | None]) -> np.ndarray:
+        """Let records of `people` join a release; the mask (n,) of those in it. The others are counted here."""
 
-    @property
-    def taken(self) -> int:
-        """Records of the open batch."""
-        return int(self.records.item())
+    def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
+        """The people of records, each with the period of a renewing cap in which the record lies; 0 with another cap.
 
-    @taken.setter
-    def taken(self, records: int) -> None:
-        self.records[0] = records
+        With the mask (n,) of the records that a cap allows by their time; None: there is no cap.
+        """
 
-    def take(self, records: int) -> None:
-        """Count records that are taken next."""
-        self.taken += records
-        if self.joining:
-            self.members |= self.joining
+    def admit(self, people: Sequence[bytes | None]) -> np.ndarray:
+        """Charge a report to each of n `people`; the mask (n,) of those within their cap."""
 
-    def clear(self) -> None:
-        """Begin a new batch."""
-        self.taken, self.held, self.members = 0, 0, set()
-
-
-class People:
-    """What a learner that collects rows by subject asks before it takes them; `count` counts a spend."""
-
-    def __init__(self, ledger: Ledger | None, budget: Budget, count: Callable[[Budget], None]) -> None:
-        self._ledger, self._budget, self._count = ledger, budget, count
-        self._prepared = False
-
-    @property
-    def capped(self) -> bool:
-        """Whether there are caps."""
-        return self._ledger is not None
-
-    def prepare(self, people: Sequence[Subject | None]) -> None:
-        """Do what may fail, before anything is learned or spent; once for all parts of these records."""
-        if self._ledger is not None and not self._prepared:
-            self._ledger.prepare(people)
-            self._prepared = True
-
-    def timely(self, people: Sequence[Subject | None]) -> np.ndarray:
-        """The mask (n,) of the subjects whose records a cap allows by their time."""
-        return np.ones(len(people), dtype=bool) if self._ledger is None else self._ledger.timely(people)
-
-    def admit(self, people: Sequence[Subject]) -> np.ndarray:
-        """Charge each of these subjects once; the mask (n,) of those within their cap."""
-        if self._ledger is None:
-            return np.ones(len(people), dtype=bool)
-        return self._ledger.admit_many(people, self._budget, prepared=self._prepared)
+    def refuse(self, records: int) -> None:
+        """Count so many records that were refused."""
 
     def count(self) -> None:
         """Count a spend, before the rows that it is spent on are learned."""
-        self._count(self._budget)
 
 
 class Learner(ABC):
@@ -145,13 +101,12 @@ class Learner(ABC):
         self.fast: RecordLearner | None = None
         """What the estimator made of `record_kernel`; the learner takes it away when its arrays move."""
         self._shown: tuple[bytes, np.ndarray] = b"", np.empty(0)  # what a `point` was computed from, and the point
-        self.open: OpenBatch | None = None
-        """The open batch, if the rows of a batch share one noise: then a subject may have one row in it."""
+        self.open: Release | None = None
+        """The open batch, if rows share one noise; None: each row is a release of its own."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
-        opened = None if self.open is None else OpenBatch(self.open.repeats)
-        return self.__dict__ | {"fast": None, "open": opened, "seen": self.seen - self.pending}
+        return self.__dict__ | {"fast": None, "seen": self.seen - self.pending}
 
     @property
     def p(self) -> int:
@@ -196,18 +151,28 @@ class Learner(ABC):
 
     @property
     def room(self) -> int:
-        """How many rows the open batch still takes, if there is `open`; a full one ends first."""
+        """How many rows the open batch reads until it ends, at most, if there is `open`."""
         assert self.open is not None
-        while self.open.taken >= self.full:
+        return self.open.left(self.full)
+
+    def end_full(self) -> None:
+        """End the open batch if it reads no more rows, if there is `open`; an exception may have interrupted that."""
+        assert self.open is not None
+        while self.open.taken and not self.open.left(self.full):
             self.close()
-        return self.full - self.open.taken
 
     def come_to(self, y: np.ndarray) -> int:
-        """How many of the next rows, by their targets y, join the open batch, if there is `open`.
+        """How many of the next rows, by their targets y, may join the open batch, if there is `open`.
 
-        A batch that cannot take them ends first.
+        A batch that cannot take them ends first. The first row of a batch comes alone: it may decide where it ends.
         """
-        return self.room
+        assert self.open is not None
+        self.end_full()
+        return min(len(y), self.room if self.open.taken else 1)
+
+    def keeps(self, y: np.ndarray) -> np.ndarray | None:
+        """The mask (n,) of the next rows, by their targets y, that are not too late to be learned; None: all."""
+        return None
 
     @property
     def to_boundary(self) -> int:

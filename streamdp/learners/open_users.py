@@ -1,7 +1,8 @@
 """Raw records of users who have not reported yet: held in memory until a public rule says that a user is complete.
 
 A user is complete after a number of records of one subject, at the end of a window of records of the stream, after a
-time, or when it is closed explicitly. A record without a subject is a user of its own, complete at once. The rule does
+time, or when it is closed explicitly. A record without a subject is a user of its own, complete at once. Under a cap
+that renews, records of different periods are of different users, so that a report spends in one period. The rule does
 not depend on values. Records are in memory and nowhere else: a copy or pickle of the collection is empty.
 """
 
@@ -9,13 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from streamdp.data.records import Subject
-
+User = tuple[bytes, int]
+"""A subject and a period of its records; 0 if no cap renews."""
 Users = list[list[int]]
 """Complete users, in the order of completion; each is the list of the places of its records in the collection."""
 
@@ -36,7 +36,7 @@ class OpenUsers:
         self._seconds = seconds
         self.clock = time.monotonic
         self._since = 0.0
-        self._open: dict[Subject, list[int]] = {}
+        self._open: dict[User, list[int]] = {}
         self.rows = np.zeros((0, 0))
         self._filled = 0
 
@@ -53,35 +53,33 @@ class OpenUsers:
         """Whether the oldest open user has waited too long."""
         return self._seconds is not None and bool(self._open) and self.clock() - self._since >= self._seconds
 
-    def begun(self, subjects: Sequence[Subject | None], timely: np.ndarray) -> tuple[list[Subject], np.ndarray]:
-        """Return the subjects whose reports would begin with these records, once for each report. Nothing changes.
+    def begun(self, users: Sequence[User | None], timely: np.ndarray) -> tuple[list[int], np.ndarray]:
+        """Return which of the next records begin a report, by their places. Nothing changes.
 
         The second value (n,) is the index of the report of each record; -1 if its report has begun before or it has no
-        subject. Of the records only those are taken that a cap allows by their time, `timely` (n,).
+        subject. Of the records of `users` only those are taken that a cap allows by their time, `timely` (n,).
         """
-        sizes = {subject: len(places) for subject, places in self._open.items()}
+        sizes = {user: len(places) for user, places in self._open.items()}
         at = self.at
-        begun: list[Subject] = []
-        last: dict[Subject, int] = {}
-        report = np.full(len(subjects), -1)
-        for i, subject in enumerate(subjects):
-            if subject is not None and timely[i]:
-                size = sizes.get(subject, 0)
+        begun: list[int] = []
+        last: dict[User, int] = {}
+        report = np.full(len(users), -1)
+        for i, user in enumerate(users):
+            if user is not None and timely[i]:
+                size = sizes.get(user, 0)
                 if size == 0:
-                    last[subject] = len(begun)
-                    begun.append(subject)
-                report[i] = last.get(subject, -1)
-                sizes[subject] = (size + 1) % self.items
+                    last[user] = len(begun)
+                    begun.append(i)
+                report[i] = last.get(user, -1)
+                sizes[user] = (size + 1) % self.items
             at += 1
             if at == self.window:
                 sizes.clear()
                 at = 0
         return begun, report
 
-    def take(
-        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None], admitted: np.ndarray | None
-    ) -> Users:
-        """Take records X (n, p), y (n,), at most `room`; return the users that are complete now.
+    def take(self, X: np.ndarray, y: np.ndarray, users: Sequence[User | None], admitted: np.ndarray | None) -> Users:
+        """Take records X (n, p), y (n,) of `users`, at most `room`; return the users that are complete now.
 
         Until the next call, `records` returns their records. `admitted` (n,) are those to take; None: all.
         """
@@ -97,7 +95,7 @@ class OpenUsers:
         places: Sequence[int] = range(first, end)
         if admitted is not None:
             places = (np.flatnonzero(admitted) + first).tolist()
-            subjects = [subject for subject, learned in zip(subjects, admitted, strict=True) if learned]
+            users = [user for user, learned in zip(users, admitted, strict=True) if learned]
         # This comes first: after an interruption at any point no record gets the place of another user's, and a record
         # that is in memory is counted.
         self._filled = end
@@ -107,14 +105,14 @@ class OpenUsers:
         if admitted is not None:
             self.rows[first:end][~admitted] = 0.0
         complete: Users = []
-        for place, subject in zip(places, subjects, strict=True):
-            if subject is None or self.items == 1:
+        for place, user in zip(places, users, strict=True):
+            if user is None or self.items == 1:
                 complete.append([place])
                 continue
-            records = self._open.setdefault(subject, [])
+            records = self._open.setdefault(user, [])
             records.append(place)
             if len(records) == self.items:
-                complete.append(self._open.pop(subject))
+                complete.append(self._open.pop(user))
         self.held -= sum(map(len, complete))
         return complete + self.close() if self.at == self.window else complete
 
@@ -125,10 +123,11 @@ class OpenUsers:
         self.at = self.held = 0
         return users
 
-    def close_user(self, subject: Subject | None) -> Users:
-        """Complete a user, if it is open; return it."""
-        places = None if subject is None else self._open.pop(subject, None)
-        users = [places] if places else []
+    def close_user(self, subject: bytes | None) -> Users:
+        """Complete the users of a subject that are open; return them."""
+        periods = {period for _, period in self._open}
+        users = [self._open.pop((subject, p), []) for p in sorted(periods)] if subject is not None else []
+        users = [places for places in users if places]
         self.held -= sum(map(len, users))
         return users
 

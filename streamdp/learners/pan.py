@@ -88,7 +88,11 @@ class PanBatches(Batches):
 
     @property
     def room(self) -> int:
-        """See `Learner.room`; here at most to the end of the open probe, and one that has its records ends first."""
+        """See `Learner.room`; here at most to the end of the open probe."""
+        return super().room if self.probes is None else min(super().room, max(0, self.probes.end - self.open.taken))
+
+    def end_full(self) -> None:
+        """See `Learner.end_full`; here a probe that has its records ends first."""
         while (probes := self.probes) is not None and self.open.taken < self.batch:
             if not probes.end:  # an exception interrupted its end
                 self.discard()
@@ -96,8 +100,7 @@ class PanBatches(Batches):
                 break
             elif self.batch_steps.looks(probes, self._next_probe(probes)):
                 self.close()
-        room = super().room
-        return room if self.probes is None else min(room, self.probes.end - self.open.taken)
+        super().end_full()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.total)

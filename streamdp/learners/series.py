@@ -19,10 +19,11 @@ from streamdp.data.floats import finite_array
 from streamdp.data.times import present
 from streamdp.errors import ConfigError
 from streamdp.learners.drawn import Drawn
-from streamdp.learners.learner import NEIGHBOURS, Learner, OpenBatch
+from streamdp.learners.learner import NEIGHBOURS, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.sums import Sums
 from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.release import Release
 
 KEPT = 400
 """How many windows are kept: the latest ones."""
@@ -52,7 +53,7 @@ class Series(Learner):
         self._make, self._length, self._any = make, length, make()
         self.windows: dict[int, Sums | Drawn] = {}
         """The learners, by the number of the window."""
-        self.open = None if self._any.open is None else OpenBatch(self._any.open.repeats)
+        self.open = None if self._any.open is None else Release(budget)
 
     @property
     def trust(self) -> str:  # type: ignore[override]
@@ -88,10 +89,17 @@ class Series(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return max(1, self.full - self.pending) if self.pending else 0
+        return max(1, self.room) if self.pending else 0
 
     def boundary_within(self, records: int) -> int:
-        return records if self.open is None else min(records, max(1, self.full - self.pending))
+        return records if self.open is None else min(records, max(1, self.room))
+
+    def keeps(self, y: np.ndarray) -> np.ndarray | None:
+        """See `Learner.keeps`: those of the latest `KEPT` windows, with theirs."""
+        windows = self._numbers(y)
+        latest = sorted({*self.windows, *windows.tolist()})[-KEPT:]
+        kept: np.ndarray = windows >= latest[0]
+        return None if kept.all() else kept
 
     def come_to(self, y: np.ndarray) -> int:
         """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken."""
@@ -102,9 +110,9 @@ class Series(Learner):
         elif latest < windows[0] <= begun:
             self.close()
             latest = int(windows[0])
-        room = len(y) if self.open is None else self.room
+        room = len(y) if self.open is None else super().come_to(y)
         later = np.flatnonzero((windows[:room] > latest) & (windows[:room] <= begun))
-        return int(later[0]) if len(later) else min(room, len(y))
+        return int(later[0]) if len(later) else room
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
         """The windows (n,) of times."""
@@ -117,14 +125,14 @@ class Series(Learner):
             taken = self.come_to(y)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             if self.open is not None:
-                self.open.take(taken)
+                self.open.taken += taken
             windows = self._numbers(y[:taken])
             for window in np.unique(windows).tolist():
                 rows = windows == window
                 self.at(window).learn(X[:taken][rows], y[:taken][rows], budget, None)
             X, y = X[taken:], y[taken:]
-        if self.open is not None:
-            self.room  # noqa: B018 - full batches end now
+            if self.open is not None:
+                self.end_full()
 
     def remake(self, kind: Callable[[Any], Any]) -> None:
         """Let all learners of windows, present and future ones, be what `kind` makes of them."""
@@ -138,7 +146,10 @@ class Series(Learner):
             assert self.columns is not None, "begun before"
             learner = self._make()
             learner.begin(self.columns)
-            self.windows = dict(sorted({**self.windows, window: learner}.items())[-KEPT:])
+            windows = sorted({**self.windows, window: learner}.items())
+            for _, gone in windows[:-KEPT]:
+                gone.discard()
+            self.windows = dict(windows[-KEPT:])
             return learner
         return self.windows[window]
 
@@ -146,13 +157,13 @@ class Series(Learner):
         for learner in self.windows.values():
             learner.close()
         if self.open is not None:
-            self.open.clear()
+            self.open.close()
 
     def discard(self) -> None:
         for learner in self.windows.values():
             learner.discard()
         if self.open is not None:
-            self.open.clear()
+            self.open.close()
 
     # -- what was released -------------------------------------------------------------------------------------------
 

@@ -22,10 +22,11 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Block
-from streamdp.learners.learner import ONE_BREAK_IN, Learner, OpenBatch
+from streamdp.learners.learner import ONE_BREAK_IN, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.release import Release
 
 FIRST_BATCH = 1000
 GROWTH = 4
@@ -38,10 +39,6 @@ HELD = (
     "overwrites them; nobody who sees statistics, a checkpoint or a statement"
 )
 HELD_CAVEATS = ("after a crash the open window is read again; nothing of it has left memory",)
-_SEVERAL = (
-    "spends of a person's records add up so over different batches only; with a ledger the second record of a person "
-    "within a batch is refused"
-)
 _AGAIN = (
     "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
     "before the crash and sees the statistics after it, these records spend twice"
@@ -56,8 +53,6 @@ class BatchSum(Protocol):
 
     trust: str
     caveats: Sequence[str]
-    repeats: bool = False
-    """See `OpenBatch`."""
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""
     variance: float
@@ -93,7 +88,7 @@ class Pan(BatchSum):
     """A sum of blocks between the noise that opens it and the noise that closes it: either alone protects a record."""
 
     trust = ONE_BREAK_IN
-    caveats: Sequence[str] = ("two break-ins within one batch are not covered", _SEVERAL, _AGAIN)
+    caveats: Sequence[str] = ("two break-ins within one batch are not covered", _AGAIN)
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts, distance, size = _normed(blocks)
@@ -121,7 +116,7 @@ class Held(Pan):
     """The exact sum of blocks in a window, which gets its only noise at the end."""
 
     trust = HELD
-    caveats = (_SEVERAL, *HELD_CAVEATS)
+    caveats = HELD_CAVEATS
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         super().__init__(budget, blocks)
@@ -139,7 +134,7 @@ class Mixed(BatchSum):
         "Here one process acts as all parties, so that process until a batch ends"
     )
 
-    caveats: Sequence[str] = (_SEVERAL, _AGAIN)
+    caveats: Sequence[str] = (_AGAIN,)
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts, self._sensitivity, self._size = _normed(blocks)
@@ -185,7 +180,7 @@ class Sums(Learner):
 
     private = any_budget = True
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
-    open: OpenBatch
+    open: Release
 
     def __init__(
         self,
@@ -202,7 +197,7 @@ class Sums(Learner):
         """The size of the batches of a model that learns the same records, which end together with its own."""
         self._size = sum(block.size for block, _ in blocks)
         self._sum = kind(budget, blocks)
-        self.open = OpenBatch(self._sum.repeats)
+        self.open = Release(budget)
         self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
 
     @property
@@ -227,11 +222,11 @@ class Sums(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return self.full - self.open.taken if self.open.taken else 0
+        return self.open.left(self.full) if self.open.taken else 0
 
     def boundary_within(self, records: int) -> int:
         before = int(self.seen[0]) - self.open.taken
-        left, size = self.full - self.open.taken, self.full
+        left, size = self.open.left(self.full), self.full
         if left > records:
             return records
         while True:
@@ -242,18 +237,19 @@ class Sums(Learner):
             left += size
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        while len(X) and (room := self.room):
+        self.end_full()
+        while len(X):
             if self.open.taken == 0:
                 self._open(self.full)
-            taken = min(len(X), room, _MOST_ROWS)
+            taken = min(len(X), self.room, _MOST_ROWS)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
-            self.open.take(taken)
+            self.open.taken += taken
             self._sum.add(X[:taken], self.rng)
             X = X[taken:]
-        self.room  # noqa: B018 - a full batch ends now
+            self.end_full()
 
     def _open(self, size: int) -> None:
-        self.discard()  # what an exception left
+        self._sum.wipe()  # what an exception left
         self._sum.open(self.rng, size)
 
     def add_parts(self, parts: Sequence[Sequence[tuple[int, np.ndarray]]]) -> None:
@@ -269,7 +265,7 @@ class Sums(Learner):
             self._open(size)
             for rows, total in filter(None, batch):
                 self.seen[0] += rows
-                self.open.take(rows)
+                self.open.taken += rows
                 self._sum.total[:] += total
                 total[:] = 0
             if (records := self.open.taken) > size:
@@ -284,7 +280,7 @@ class Sums(Learner):
             self._state = self._state + np.append(total, variance)
 
     def discard(self) -> None:
-        self.open.clear()
+        self.open.close()
         self._sum.wipe()
 
     # -- what was released -------------------------------------------------------------------------------------------

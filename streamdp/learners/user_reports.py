@@ -256,11 +256,12 @@ class UserReports(Collector):
         """See `Collector.gather`. The ledger is asked for every report that begins here, before anything changes."""
         if not self.people.room:  # an exception, such as Ctrl-C, interrupted the end of a window
             self.close()
+        users, timely = admission.users(people)
         admitted = None
-        if admission.capped:
-            timely = admission.timely(people)
-            begun, report = self.people.begun(people, timely)
-            admitted = np.append(admission.admit(begun), True)[report] & timely
+        if timely is not None:
+            begun, report = self.people.begun(users, timely)
+            admitted = np.append(admission.admit([people[i] for i in begun]), True)[report] & timely
+            admission.refuse(int(np.count_nonzero(~admitted)))
             admitted = None if admitted.all() else admitted
         if len(X) and (admitted is None or admitted.any()):
             admission.count()
@@ -269,7 +270,7 @@ class UserReports(Collector):
             part = slice(begin, begin + self.people.room)
             mask = None if admitted is None else admitted[part]
             self.seen[0] += len(X[part]) if mask is None else int(np.count_nonzero(mask))
-            self._report(self.people.take(X[part], y[part], people[part], mask))
+            self._report(self.people.take(X[part], y[part], users[part], mask))
             begin = part.stop
         if self.people.late:
             self.close()

@@ -34,6 +34,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.release import Release
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, Steps
 from streamdp.reading.change import follows
@@ -107,7 +108,7 @@ class Windows(Collector):
         usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
         self._automatic = isinstance(plan.method, str) and plan.method == "auto"
         self._use(usual if self._automatic else plan.method)
-        self.gathered = Gathering(plan.items_per_user, plan.window)
+        self.gathered = Gathering(Release(budget, int(plan.items_per_user)), plan.window)
         self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
 
     def _use(self, method: str | Method) -> None:
@@ -251,19 +252,12 @@ class Windows(Collector):
                 self.close()
         return None if taken.all() else taken
 
-    def _take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[bytes | None], admission: People) -> np.ndarray:
-        n, timely = len(X), admission.timely(subjects)
-        people = [subjects[i] for i in np.flatnonzero(timely).tolist()]
-        if admission.capped and (begun := self.gathered.begun(people)):
-            admitted = admission.admit(begun)
-            self.gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])
-        users, taken = np.full(n, -1), np.zeros(n, dtype=bool)
-        users[timely], taken[timely] = self.gathered.choose(people)
-        learned = int(np.count_nonzero(taken))
-        if learned:
+    def _take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People) -> np.ndarray:
+        taken = admission.join(self.gathered.release, people)
+        if learned := int(np.count_nonzero(taken)):
             admission.count()
         self.seen[0] += learned
-        self.gathered.take(X, y, users, taken)
+        self.gathered.take(X, y, people, taken)
         return taken
 
     # -- releasing ---------------------------------------------------------------------------------------------------
@@ -392,7 +386,7 @@ class Windows(Collector):
         return [
             f"{n_windows:,} windows of {n_users:,} users with up to {self.plan.items_per_user} records each were "
             f"released by {self.method.name}; {n_stopped:,} stopped early",
-            "a record without a subject counts as a user of its own",
+            "a record without a subject counts as a user of its own, and further records of a user are left out",
             *(self.scales.caveats(self._scaled_columns[2]) if begun else []),
             *domain,
             "after a crash the open window is read again; nothing of it has left memory",

@@ -88,11 +88,7 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
     with np.errstate(over="ignore"):  # a square may be infinite: it fits no cap
         match budget:
             case PureDP():
-                # mu = -2 Phi^-1(1 / (1 + e^eps)) loses precision near 0. The tangent at 0 is above it.
-                mu = np.where(
-                    values < 1e-4, np.sqrt(np.pi / 2) * values, -2 * scipy.special.ndtri(scipy.special.expit(-values))
-                )
-                terms[:, 0], terms[:, 3] = values, mu**2
+                terms[:, 0], terms[:, 3] = values, _pure_mu_squared(values)
             case ApproxDP(_, delta):
                 terms[:, 0], terms[:, 1], terms[:, 3] = values, delta, np.inf
             case GaussianDP():
@@ -100,3 +96,26 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
             case _:
                 assert_never(budget)  # zeros would spend nothing
     return terms
+
+
+def shared_numbers(budget: Budget, numbers: np.ndarray) -> np.ndarray:
+    """Return what records add to the four sums, (n, 4) or (1, 4), whose sums share their noise.
+
+    `numbers` (n,): which record of its person each is in its release, from 1. k records of a pure epsilon are one of k
+    epsilon, so the k-th adds to the squares of mu what is missing to its mu. For other budgets all numbers are 1.
+    """
+    terms = spend_numbers(budget, None, 1)
+    if np.all(numbers == 1):
+        return terms
+    assert isinstance(budget, PureDP), "of others a person has one record in a release"
+    terms = np.repeat(terms, len(numbers), axis=0)
+    before, with_it = (_pure_mu_squared(k * budget.epsilon) for k in (numbers - 1.0, numbers))
+    terms[:, 3] = with_it - before
+    return terms
+
+
+def _pure_mu_squared(epsilons: np.ndarray) -> np.ndarray:
+    # mu = -2 Phi^-1(1 / (1 + e^eps)) loses precision near 0. The tangent at 0 is above it.
+    exact = -2 * scipy.special.ndtri(scipy.special.expit(-epsilons))
+    found: np.ndarray = np.where(epsilons < 1e-4, np.sqrt(np.pi / 2) * epsilons, exact) ** 2
+    return found

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,17 +18,18 @@ from sqlalchemy import Connection
 
 from streamdp.data.subjects import Dated, Subject
 from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
-from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
+from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, shared_numbers, spend_numbers
 from streamdp.ledger.charged import CapHistory
 from streamdp.ledger.charges import Owner
 from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, Moments, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
-from streamdp.ledger.rows import CAP
+from streamdp.ledger.rows import CAP, NOBODY
 from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.release import REFUSED, Release
 
 PENDING_RECORDS = 50_000
 """A ledger that is not part of a store commits by itself after this many records."""
@@ -173,41 +175,78 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self.lock:
             if not prepared:
                 self._begin_admitting()
-            slots = self._find(subjects)
-            if isinstance(self.cap, RenewingCap):
-                admitted = self._timely(subjects, self._moment)
-                timely = np.flatnonzero(admitted)
-                each = terms if len(terms) == 1 else terms[timely]
-                admitted[timely] = self._rows.admit(slots[:, timely], each)
-            else:
+            slots, timely, _ = self._find(subjects)
+            if timely is None:
                 admitted = self._rows.admit(slots, terms)
-            self._n_waiting += len(subjects)
-            if admitted.any():
-                self._rows.charge(self.cap)
-            self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
+            else:
+                admitted, places = timely, np.flatnonzero(timely)
+                admitted[places] = self._rows.admit(slots[:, places], terms if len(terms) == 1 else terms[places])
+            self._note(len(subjects), bool(admitted.any()))
+            self.n_refused += int(np.count_nonzero(~admitted))
         return admitted
 
-    def timely(self, subjects: Sequence[Subject | None]) -> np.ndarray:
-        """Return which records, of n `subjects`, have a time that the cap allows, (n,) bool.
+    def join(self, release: Release, people: Sequence[bytes | None], *, prepared: bool = False) -> np.ndarray:
+        """Let records of n `people` join a `release`, in order; return what became of each, (n,): see `Release.join`.
 
-        Each must, also one that is not charged.
+        They are what `subjects_bytes` returns. Each record is charged what it owes; one whose time the cap does not
+        allow is refused. `prepared` is as for `admit_many`, and so are the errors.
         """
-        return self._timely(subjects, self.moments.now())
+        self._rows.check_process()
+        for cap in self._filters:
+            check_counts(cap, release.spend)
+        with self.lock:
+            if not prepared:
+                self._begin_admitting()
+            slots, timely, periods = self._find(people)
+            if timely is None or periods is None:
+                outcome = release.join(people, None, partial(self._charge, release, slots))
+            else:
+                outcome, places = np.full(len(people), REFUSED, dtype=np.uint8), np.flatnonzero(timely)
+                charge = partial(self._charge, release, slots[:, places])
+                outcome[places] = release.join([people[i] for i in places.tolist()], periods[places].tolist(), charge)
+            self.n_refused += int(np.count_nonzero(outcome == REFUSED))
+        return outcome
 
-    def _timely(self, subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
-        if not isinstance(self.cap, RenewingCap):
-            return np.ones(len(subjects), dtype=np.bool_)
-        return self.cap.timely(_times(subjects, moment), moment)
+    def _charge(
+        self, release: Release, slots: np.ndarray, places: list[int], numbers: list[int], totals: list[bool]
+    ) -> list[bool]:
+        """See `Charge`, for records with these rows (f, n) in the filters of the cap."""
+        mine = slots[:, places]
+        if len(mine) > 1:
+            mine[1, ~np.array(totals, dtype=bool)] = NOBODY
+        fits: list[bool] = self._rows.admit(mine, shared_numbers(release.spend, np.array(numbers))).tolist()
+        self._note(len(fits), any(fits))
+        return fits
 
-    def _find(self, subjects: Sequence[Subject | None]) -> np.ndarray:
-        """The rows (f, n) of records in each filter of the cap; those of untimely records have no meaning."""
+    def _note(self, asked: int, admitted: bool) -> None:
+        """Note that so many records were decided, and whether one was admitted."""
+        self._n_waiting += asked
+        if admitted:
+            self._rows.charge(self.cap)
+
+    def periods(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return of n `subjects` which have a time that the cap allows, and their periods, (n,) each.
+
+        None for a cap that does not renew. The period of a record whose time is not allowed has no meaning.
+        """
+        return self._periods(subjects, self.moments.now())
+
+    def _periods(self, subjects: Sequence[Subject | None], moment: float) -> tuple[np.ndarray, np.ndarray] | None:
         if not isinstance(self.cap, RenewingCap):
-            return self._rows.find(*hash_subjects(subjects, self._key)).reshape(1, -1)
-        times = _times(subjects, self._moment)
-        periods = self.cap.codes(np.where(self.cap.timely(times, self._moment), times, 0.0))
+            return None
+        times = np.array([one.time if isinstance(one, Dated) else moment for one in subjects], dtype=np.float64)
+        timely = self.cap.timely(times, moment)
+        return timely, self.cap.codes(np.where(timely, times, 0.0))
+
+    def _find(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """The rows (f, n) of records in each filter of the cap, and their `periods`, if it renews."""
+        if (found := self._periods(subjects, self._moment)) is None:
+            return self._rows.find(*hash_subjects(subjects, self._key)).reshape(1, -1), None, None
+        timely, periods = found
         of_filters = (periods, np.zeros_like(periods))[: len(self._filters)]
         keys, present = zip(*(hash_subjects(subjects, self._key, codes) for codes in of_filters), strict=True)
-        return self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(self._filters), -1)
+        slots = self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(self._filters), -1)
+        return slots, timely, periods
 
     def begin_commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
@@ -243,7 +282,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._rows.check_process()
         with self.lock:
             self._begin_admitting()
-            return Loan(self._rows, self._find(subjects)[0], subjects, key, self.cap)
+            return Loan(self._rows, self._find(subjects)[0][0], subjects, key, self.cap)
 
     def _begin_admitting(self) -> None:
         """Note the moment, read what others have changed, and commit if much is in memory and this is no store's."""
@@ -382,7 +421,3 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.cap)!r})"
-
-
-def _times(subjects: Sequence[Subject | None], moment: float) -> np.ndarray:
-    return np.array([one.time if isinstance(one, Dated) else moment for one in subjects], dtype=np.float64)

@@ -278,9 +278,9 @@ def promises(cap: Cap, several: str = "records") -> list[str]:
         return []
     length = in_units(cap.length)
     total = "has no bound" if cap.total is None else "is bounded by the total"
-    of_first = [] if several == "records" else [f"{several} count in the period of the first of their records"]
+    of_several = f"{several} count in each period in which they have records of the person"
     return [
-        *of_first,
+        *([] if several == "records" else [of_several]),
         f"periods of {length} follow one another from 1970-01-01T00:00Z; a record counts in the period of its own time,"
         " which is public, or of the moment at which it is learned if it has none",
         f"in any span of {length}, wherever it begins, the {several} of a person spend at most the budgets of two"

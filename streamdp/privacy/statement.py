@@ -77,15 +77,19 @@ def statement(
     *,
     learned: int,
     refused: int,
+    left_out: int,
     per_subject: str,
     caveats: tuple[str, ...] = (),
     unit: Unit = RECORD,
 ) -> str:
     """The statement of an estimator: the guarantee, its neighbours, the trust model and the caveats, which are phrases.
 
-    So is `per_subject`, the guarantee for a person with several records. `learned` and `refused` count records.
+    So is `per_subject`, the guarantee for a person with several records. `learned`, `refused` and `left_out` count
+    records; the last are below their cap and spent nothing.
     """
     head = f"Privacy statement after {learned:,} records learned and {refused:,} refused."
+    if left_out:
+        head = f"Privacy statement after {learned:,} records learned, {refused:,} refused and {left_out:,} left out."
     spend = f"The strongest spend of any {unit.single}:"
     if len(guarantee.budgets) > 1:
         spend = f"Any {unit.single} spends at most one of these:"

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdp.data.records import Batch, Shard
 from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError, is_number
+from streamdp.runtime.learning import total
 from streamdp.store.snapshot import Counts
 
 LEAST = 100
@@ -41,7 +42,7 @@ def by_reason(reasons: Counter[tuple[str, str | None]]) -> str:
 
 def dropped(counts: Counts) -> str | None:
     """Return a sentence about the records of a job or of shards that do not fit the schema, if these are many."""
-    met = counts.learned + counts.refused + counts.dead_letters
+    met = total(counts)
     if counts.dead_letters <= _DROPPED * met:
         return None
     rest = "the model knows only others" if counts.learned else "nothing was learned"
@@ -161,7 +162,7 @@ class Unlearned:
 
     def note(self, batch: Batch, before: Counts, after: Counts) -> str | None:
         """Count a batch. Returns a warning, as a sentence, when it is time for it."""
-        fit = after.learned + after.refused - before.learned - before.refused
+        fit = total(after) - after.dead_letters - total(before) + before.dead_letters
         self.before |= before.learned > 0
         self.learned |= fit > 0 and after.learned > 0
         if self.learned:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamdp.validation.quality import Quality
 
-COUNTS = {"learned": "learned", "refused": "refused", "dead_letters": "do not fit"}
+COUNTS = {"learned": "learned", "refused": "refused", "dead_letters": "do not fit", "left_out": "left out"}
 """What a table calls the numbers of `Counts`."""
 Lag = Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def total(counts: Counts) -> int:
-    """The number of records that were counted: each is learned, refused or unusable (dead letters)."""
-    return counts.learned + counts.refused + counts.dead_letters
+    """The number of records that were counted: each is learned, refused, left out or unusable (dead letters)."""
+    return counts.learned + counts.refused + counts.left_out + counts.dead_letters
 
 
 def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
@@ -26,7 +26,7 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
 
     The `estimator` admits the records first. If this fails, nothing was learned and the call may be repeated.
     """
-    seen, refused = estimator.n_seen, estimator.n_refused
+    seen, refused, left_out = estimator.n_seen, estimator.n_refused, estimator.n_left_out
     if len(batch):
         subjects: Any = batch.subjects
         if subjects is not None and batch.times is not None:
@@ -41,6 +41,7 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
         counts.learned + estimator.n_seen - seen,
         counts.refused + estimator.n_refused - refused,
         counts.dead_letters + len(batch.dead),
+        counts.left_out + estimator.n_left_out - left_out,
     )
 
 

@@ -117,7 +117,7 @@ class Metrics(Observer):
         self._seconds.observe(seconds)
         for shard, part in parts.items():
             before, self._seen[shard] = self._seen.get(shard, part.counts), part.counts
-            for outcome in ("learned", "refused", "dead_letters"):
+            for outcome in ("learned", "refused", "left_out", "dead_letters"):
                 more = getattr(part.counts, outcome) - getattr(before, outcome)
                 self._records.labels(*shard, outcome).inc(max(0, more))
             for learned in self._waiting.pop(shard, ()):

@@ -28,6 +28,7 @@ def summary(job: Job) -> dict[str, Any]:
         "version": snapshot.seq,
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
+        "left_out": snapshot.counts.left_out,
         "dead": snapshot.counts.dead_letters,
         "waiting": job.uncommitted,
         "trouble": job.trouble,

@@ -68,6 +68,7 @@ def _event(job: Job) -> bytes:
             "version": job.snapshot.seq,
             "learned": counts.learned,
             "refused": counts.refused,
+            "left_out": counts.left_out,
             "dead": counts.dead_letters,
         }
         if job.measures is not None:

@@ -48,7 +48,7 @@ class Metrics(Collector):
         learning = GaugeMetricFamily("streamdp_learning", "Whether this service learns the job", labels=("job",))
         for name, job in self._jobs.items():
             counts = job.snapshot.counts
-            for outcome in ("learned", "refused", "dead_letters"):
+            for outcome in ("learned", "refused", "left_out", "dead_letters"):
                 records.add_metric((name, outcome), getattr(counts, outcome))
             commits.add_metric((name,), job.snapshot.seq)
             changes.add_metric((name,), job.model.estimator.n_changes)

@@ -21,6 +21,7 @@ class Summary(BaseModel):
     version: int = Field(description="The number of the commit; 0 before the first one.")
     learned: int
     refused: int
+    left_out: int
     dead: int = Field(description="Records that do not fit the schema: the dead letters.")
     waiting: int = Field(description="Records that wait for their commit, for example in an open window.")
     trouble: str | None = Field(description="Why the store or the source cannot be used now; null if they can.")

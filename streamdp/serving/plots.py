@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "html")
 _MOST = 40
 """The largest number of weights that can be read in one picture; the largest ones are shown."""
-_BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#777777"
+_BLUE, _ORANGE, _GREY, _GREEN = "#0072b2", "#d55e00", "#777777", "#009e73"
 
 
 def measured(lines: Iterable[str]) -> dict[str, list[tuple[int, float]]]:
@@ -163,7 +163,7 @@ def _errors(axis: Axes, errors: dict[str, list[tuple[int, float]]]) -> None:
 def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    counts: dict[str, list[int]] = {"learned": [], "refused": [], "dead_letters": []}
+    counts: dict[str, list[int]] = {"learned": [], "refused": [], "dead_letters": [], "left_out": []}
     now: dict[Shard, Counts] = {}
     for commit in history:
         now[commit.shard] = commit.counts
@@ -171,7 +171,7 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
             counts[name].append(number)
     own = "" if model.definition.schema_.budget is None else " or its own budget"
     spent = f"each learned record spent {model.definition.model.budget}{own}"
-    for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):
+    for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY, _GREEN), strict=True):
         if name == "learned" or any(values):
             axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name.replace("_", " "))
     change = model.estimator.last_change
@@ -184,7 +184,7 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     axis.set_title(f"Records and spends: {spent}{cap}", fontsize=9, wrap=True)
     axis.set_xlabel("commits (the last ones)")
     axis.set_xlim(0.5, max(len(history), 1) + 0.5)
-    axis.set_ylim(0, 1.1 * max(1, *counts["learned"], *counts["refused"], *counts["dead_letters"]))
+    axis.set_ylim(0, 1.1 * max(1, *(number for values in counts.values() for number in values)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.legend(fontsize=8)

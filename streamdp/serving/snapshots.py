@@ -151,7 +151,7 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
         item = json.loads(text)
         if item["format"] != 1:
             raise StoreDamagedError("the snapshot has a newer format; use a newer streamdp")
-        counts = Counts(*(item[name] for name in ("learned", "refused", "dead_letters")))
+        counts = Counts(*(item[name] for name in ("learned", "refused", "dead_letters", "left_out")))
         shard = Shard(item["topic"], item["partition"])
         plain = {name: item[name] for name in _PLAIN}
         return Snapshot(**plain, counts=counts, shard=shard, state=decode_state(item["state"]))

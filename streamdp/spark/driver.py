@@ -250,7 +250,7 @@ class Driver:
     def _summed(self, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
         learner, counts = self._learner(), counts_sum(result.counts for result in results)
         learner.add_sums([result.state for result in results], counts.learned)
-        learner.n_refused += counts.refused
+        _count(learner, counts)
         return self._one_part(learner, counts, results, mark)
 
     def _learned(self, batch: _Batch, mark: Mapping[str, Any]) -> Part:
@@ -268,13 +268,14 @@ class Driver:
             if isinstance(learner.learner, Batches):
                 _settle(batch, results)
                 learn_batches(records, learner)
-                learner.n_refused += counts.refused
+                _count(learner, counts)
             elif (n := records.sizes[0]) >= learner.learner.least_users:
                 _settle(batch, results)
-                learner.learn_users(ClusterUsers(records, learner), n, counts.learned, counts.refused)
+                learner.learn_users(ClusterUsers(records, learner), n, counts.learned)
+                _count(learner, counts)
             else:
                 counts = self._too_small(n, learner.learner.least_users, counts)
-                learner.n_refused += counts.refused
+                _count(learner, counts)
         finally:
             gathered.unpersist(blocking=True)
             if computed is not None:
@@ -293,7 +294,7 @@ class Driver:
             if not self._stream:
                 raise TooFewUsersError(f"{said}; give a larger DataFrame", needed)
             warnings.warn(f"{said}; its records are refused. Let the trigger wait longer", WindowWarning, stacklevel=2)
-        return Counts(0, counts.refused + counts.learned, counts.dead_letters)
+        return Counts(0, counts.refused + counts.learned, counts.dead_letters, counts.left_out)
 
     def _part(self, shard: Shard, result: Result, mark: Mapping[str, Any]) -> Part:
         check_finite(result.state)
@@ -353,3 +354,9 @@ def _patiently(call: Callable[[], T]) -> T:
         except StoreUnavailableError:
             time.sleep(RETRY_S)
     return call()
+
+
+def _count(learner: Any, counts: Counts) -> None:
+    """Count in the learner which records other processes did not learn."""
+    learner.n_refused += counts.refused
+    learner.n_left_out += counts.left_out

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
 from zipimport import zipimporter
@@ -58,7 +58,7 @@ class Result:
             {
                 "shard": shard,
                 "state": dict(self.state),
-                "counts": [self.counts.learned, self.counts.refused, self.counts.dead_letters],
+                "counts": list(astuple(self.counts)),
                 "dead": dict(self.dead),
                 "keys": self.keys.view(np.int64),
                 "rows": self.rows,

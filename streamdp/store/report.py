@@ -39,6 +39,7 @@ class JobStatus:
     learned: int
     refused: int
     dead_letters: int
+    left_out: int
     committed_at: float  # the last commit, in seconds since 1970 (UTC); 0 before the first
     shards: dict[str, tuple[int, str]]  # by name: number of the last commit, JSON position after it
 
@@ -97,10 +98,11 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
 def _job(connection: Connection, job: Row[Any]) -> JobStatus:
     mine = select(SHARDS).where(SHARDS.c.job == job.job).order_by(SHARDS.c.topic, SHARDS.c.partition)
     rows = connection.execute(mine).all()
-    learned, refused, dead = (sum(getattr(row, name) for row in rows) for name in ("learned", "refused", "dead"))
+    names = ("learned", "refused", "dead", "left_out")
+    learned, refused, dead, left_out = (sum(getattr(row, name) for row in rows) for name in names)
     shards = {f"{row.topic}/{row.partition}" if row.topic else "whole": (row.seq, row.position) for row in rows}
     last = max((row.committed_at for row in rows), default=0.0)
-    return JobStatus(job.job, bool(job.capped), learned, refused, dead, last, shards)
+    return JobStatus(job.job, bool(job.capped), learned, refused, dead, left_out, last, shards)
 
 
 def _classes(rows: np.ndarray, cap: Cap) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 from streamdp.data.records import WHOLE, Position, Shard
@@ -19,12 +19,13 @@ class Counts:
     learned: int = 0  # records that were learned from
     refused: int = 0  # records that the ledger refused
     dead_letters: int = 0  # records that could not be decoded
+    left_out: int = 0  # records below their cap that were neither learned nor charged: see `privacy.release`
 
 
 def counts_sum(counts: Iterable[Counts]) -> Counts:
     """Return the counts of several parts together; of no parts, zeros."""
-    parts = list(counts)
-    return Counts(sum(c.learned for c in parts), sum(c.refused for c in parts), sum(c.dead_letters for c in parts))
+    parts = [astuple(one) for one in counts]
+    return Counts(*map(sum, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any
 
@@ -16,7 +17,7 @@ from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
 
 STORE_HEADER = Header("store", 0x73445073, 1)
-NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
+NAMES = ("seq", "committed_at", "learned", "refused", "dead", "left_out", "position")
 """The columns of a commit that a snapshot and the history share."""
 ALL_SHARDS = (
     f"SELECT topic, partition, epoch, waiting, state, checksum, {', '.join(NAMES)} FROM shards WHERE job = :job"
@@ -38,8 +39,7 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
         position = json.dumps(part.position if part.letters is None else {**part.position, _LETTERS: part.letters})
     except (TypeError, ValueError) as error:
         raise StoreError(f"a position must be plain JSON values: {error}") from None
-    learned, refused, dead = part.counts.learned, part.counts.refused, part.counts.dead_letters
-    return dict(zip(NAMES, (seq, committed_at, learned, refused, dead, position), strict=True))
+    return dict(zip(NAMES, (seq, committed_at, *astuple(part.counts), position), strict=True))
 
 
 def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: 
         config=config,
         seq=columns["seq"],
         committed_at=columns["committed_at"],
-        counts=Counts(columns["learned"], columns["refused"], columns["dead"]),
+        counts=_counts(columns),
         position=position,
         state=StoredState(columns["state"]),
         shard=shard,
@@ -138,10 +138,14 @@ def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:
     return Commit(
         seq=row["seq"],
         committed_at=row["committed_at"],
-        counts=Counts(row["learned"], row["refused"], row["dead"]),
+        counts=_counts(row),
         position=_position(row["position"])[0],
         shard=shard,
     )
+
+
+def _counts(columns: Mapping[str, Any]) -> Counts:
+    return Counts(*(columns[name] for name in NAMES[2:6]))
 
 
 def _position(text: str) -> tuple[Position, Any]:

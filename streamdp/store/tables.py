@@ -50,6 +50,7 @@ def _commit_columns() -> tuple[Column[Any], ...]:
         Column("learned", BigInteger, nullable=False),
         Column("refused", BigInteger, nullable=False),
         Column("dead", BigInteger, nullable=False),
+        Column("left_out", BigInteger, nullable=False),
         Column("position", Text, nullable=False),
     )
 
@@ -87,7 +88,7 @@ SINKS = Table(
 
 ADD_SHARD = text(
     f"INSERT INTO shards (job, topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
-    " VALUES (:job, :topic, :partition, 0, 0, 0, 0, 0, 0, '', '', :checksum)"
+    " VALUES (:job, :topic, :partition, 0, 0, 0, 0, 0, 0, 0, '', '', :checksum)"
     " ON CONFLICT (job, topic, partition) DO NOTHING"
 ).bindparams(checksum=b"")
 """Add a shard without any commit, unless it exists."""

@@ -48,7 +48,7 @@ SHUFFLE, SHUFFLE_TESTS = "streamdp/learners/shuffle.py", "tests/unit/estimators/
 SUMS, SUMS_TESTS = "streamdp/aggregation/shuffled_sum.py", "tests/unit/aggregation/test_shuffled_sum.py"
 USERS = "streamdp/learners/user_reports.py"
 MEAN, MEAN_TESTS = "streamdp/aggregation/local_mean.py", "tests/unit/aggregation/test_local_mean.py"
-WINDOWED, WINDOWED_TESTS = "streamdp/learners/user_windows.py", "tests/unit/estimators/test_windowed.py"
+RELEASE, WINDOWED_TESTS = "streamdp/privacy/release.py", "tests/unit/estimators/test_windowed.py"
 STORE, STORE_TESTS = "streamdp/store/store.py", "tests/unit/store/test_store.py"
 DESK, REPORTS_TESTS = "streamdp/protocol/report_desk.py", "tests/unit/protocol/test_reports.py"
 DEVICE_JS, JS_TESTS = "streamdp/service/static/streamdp.js", "tests/statistical/test_js_device.py"
@@ -103,29 +103,29 @@ MUTATIONS = [
     Mutation(
         "a budget of a record is not in the guarantee",
         BASE,
-        "                if not admission.counts(spend):\n                    admission.count(learner, spend)",
-        "                pass",
+        "learner.check(spend := own)",
+        "learner.check(own)",
         ESTIMATORS,
     ),
     Mutation(
         "a record over the cap is learned",
         ADMISSION,
-        "        return self.ledger.admit(subject, spend)\n",
-        "        self.ledger.admit(subject, spend)\n        return True\n",
+        "            learn(slice(0, n), fits)\n            return None if fits.all() else fits\n",
+        "            learn(slice(0, n))\n            return None\n",
         SPENDS,
     ),
     Mutation(
         "refused rows of a batch are learned",
         ADMISSION,
-        "self._learn_counted(learner, X[mask], y[mask], None if amounts is None else amounts[mask], learn)",
-        "self._learn_counted(learner, X, y, amounts, learn)",
-        SPENDS,
+        "            learn(part, fits[part])\n",
+        "            learn(part)\n",
+        PAN_TESTS,
     ),
     Mutation(
         "the least of the budgets of a batch is counted",
         ADMISSION,
-        "float(amounts.max())",
-        "float(amounts.min())",
+        "float(each.max())",
+        "float(each.min())",
         SPENDS,
     ),
     Mutation(
@@ -188,9 +188,9 @@ MUTATIONS = [
     ),
     Mutation(
         "a second record of a person is in a batch",
-        ADMISSION,
-        "                    mask[i] = member not in met\n",
-        "",
+        RELEASE,
+        "                if n >= most:\n",
+        "                if False:\n",
         f"{ESTIMATORS} {PAN_TESTS}",
     ),
     Mutation(
@@ -303,16 +303,16 @@ MUTATIONS = [
     ),
     Mutation(
         "users over the cap are in a window",
-        WINDOWED,
-        "            self.gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])\n",
-        "",
+        RELEASE,
+        "                    found[i] = REFUSED\n                    refused",
+        "                    refused",
         WINDOWED_TESTS,
     ),
     Mutation(
         "a person gives more records than agreed",
-        "streamdp/learners/window_buffer.py",
-        "        taken[taken] = (_ranks(users) + self._counts[users])[taken] < self.items\n",
-        "",
+        RELEASE,
+        "        return self._together or (",
+        "        return (self._together and 2 * self._together) or (",
         WINDOWED_TESTS,
     ),
     # -- reports of devices
@@ -355,7 +355,7 @@ MUTATIONS = [
     Mutation(
         "a spend over the cap is admitted",
         "streamdp/ledger/ledger.py",
-        "            self.n_refused += int(len(admitted) - np.count_nonzero(admitted))\n",
+        "            self._note(len(subjects), bool(admitted.any()))\n",
         "            admitted[:] = True\n",
         "tests/unit/ledger/test_ledger.py",
     ),

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,11 @@ from tests.support.schemas import in_schema
 KEY = "5a" * 32
 DOUBTS = ("worse than the best constant", "do not fit the schema")
 """Of models of few records, some of which are bad."""
+
+
+def met(shown: Mapping[str, int]) -> int:
+    """How many records were counted."""
+    return sum(shown[name] for name in ("learned", "refused", "left_out", "dead_letters"))
 
 
 def messages(bootstrap: str, topic: str) -> list[Any]:
@@ -211,9 +216,12 @@ def test_two_workers_share_one_store(trained: Trained) -> None:
     # a busy machine may commit before the broker has told where a partition ends
     assert {shard["lag"] for shard in last.values()} <= {0, None}
     assert sum(shard["dead_letters"] for shard in last.values()) == DEAD
-    assert sum(shard["learned"] + shard["refused"] + shard["dead_letters"] for shard in last.values()) == TOTAL
+    assert (
+        sum(shard["learned"] + shard["refused"] + shard["left_out"] + shard["dead_letters"] for shard in last.values())
+        == TOTAL
+    )
     measured = [event for worker in trained.workers for event in worker.of("holdout")]
-    assert max(event["learned"] + event["refused"] + event["dead_letters"] for event in measured) == TOTAL
+    assert max(map(met, measured)) == TOTAL
     assert "accuracy" in measured[0]["holdout"]
     assert counts(trained.store).refused == sum(shard["refused"] for shard in last.values()) > 0
 
@@ -223,7 +231,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     out = quick.output("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
     status = json.loads(out)
     assert status["lag"] == {f"{trained.topic}/0": 0, f"{trained.topic}/1": 0}
-    assert status["learned"] + status["refused"] + status["dead_letters"] == TOTAL
+    assert met(status) == TOTAL
     assert "lag:" in quick("status", "kj.db", "--kafka", trained.bootstrap, **at)[1]
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
@@ -357,7 +365,7 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
 
 
 def _sum(found: Counts) -> int:
-    return found.learned + found.refused + found.dead_letters
+    return found.learned + found.refused + found.left_out + found.dead_letters
 
 
 def _learned(store: str | Path, job: str | None = None) -> int:

@@ -97,7 +97,7 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
 
 def test_no_number_of_the_live_page_is_minus_zero_or_a_zero_that_is_none(http: httpx.Client, browser: Browser) -> None:
     def small(route: Route) -> None:
-        event = {"version": 1, "learned": 3, "refused": 0, "dead": 0, "weights": []}
+        event = {"version": 1, "learned": 3, "refused": 0, "left_out": 0, "dead": 0, "weights": []}
         for value, low, high in ((-0.0, -0.00004, 0.0), (-1e-17, None, None), (0.000123, 1.5, 123456.0)):
             row = {"name": "w", "value": value, "low": low, "high": high, "settles_at": None, "unit": "score"}
             event["weights"].append(row)  # type: ignore[attr-defined]

@@ -202,7 +202,7 @@ def test_batches_on_executors_are_those_of_one_process(
     monkeypatch.setattr(driver_module, "Gather", GatherFailsOnce)
     asked = questions(monkeypatch)
     counts = learn(frame(spark, records), settings)
-    assert counts.refused
+    assert counts.left_out
     assert counts.dead_letters == records["origin"].count("XXX")
     assert len(asked) == 5  # 97 people with 3 records each, once in a batch
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
@@ -308,7 +308,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     first = learn(frame(spark, records, 2), settings)
     bad = records["origin"].count("XXX")
     assert first.dead_letters == bad
-    assert first.learned + first.refused == 3000
+    assert first.learned + first.refused + first.left_out == 3000
     assert len(sums) == 4
     theirs = learned_from_a_file(settings, records, tmp_path)
     assert_same(committed(settings["store"]).snapshot, theirs)
@@ -518,7 +518,7 @@ def test_the_page_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None
     (folder := tmp_path / "page").mkdir()
     with Shell(folder, {}) as shell:
         said, _ = shell.run(block)
-    assert "Counts(learned=5000, refused=0, dead_letters=0)" in said
+    assert "Counts(learned=5000, refused=0, dead_letters=0, left_out=0)" in said
     assert "prediction" in said
 
 

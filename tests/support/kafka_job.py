@@ -60,4 +60,6 @@ def rows(n: int, people: int = PEOPLE) -> str:
 def counts(store: str | Path, job: str | None = None) -> Counts:
     """What the shards of a job have counted, in all."""
     found = [snapshot.counts for snapshot in Store.snapshots(store, job)]
-    return Counts(*(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead_letters")))
+    return Counts(
+        *(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead_letters", "left_out"))
+    )

@@ -94,7 +94,7 @@ class Remembering:
     at_boundary = True
     to_boundary = 0
     commits_at_every_boundary = False
-    n_refused = 0
+    n_refused = n_left_out = 0
 
     def __init__(self) -> None:
         self.learned: list[float] = []

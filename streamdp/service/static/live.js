@@ -63,8 +63,8 @@ class Chart {
 
 function charts(page, rows) {
   for (const chart of [shown?.records, shown?.errors, shown?.reasons]) chart?.end();
-  shown = { ...page, records: new Chart(at("records"), ["learned", "refused", "not usable"], ["--learned", "--refused", "--dead"]), errors: null, rows };
-  for (const row of rows) shown.records.add(row.at, [row.learned, row.refused, row.dead]);
+  shown = { ...page, records: new Chart(at("records"), ["learned", "refused", "left out", "not usable"], ["--learned", "--refused", "--left-out", "--dead"]), errors: null, rows };
+  for (const row of rows) shown.records.add(row.at, [row.learned, row.refused, row.left_out, row.dead]);
   at("reasons-chart").hidden = true;
   reasonsChart(page.about.reasons_over_time);
 }
@@ -112,10 +112,10 @@ function reasonsChart(rows) {
   for (const row of rows) shown.reasons.add(row.at, names.map((name) => row.reasons[name] ?? 0));
 }
 
-function numbers({ version, learned, refused, dead }) {
+function numbers({ version, learned, refused, left_out, dead }) {
   const { about, guarantee } = shown;
   const spent = guarantee.private ? ["epsilon", "delta", "mu"].filter((k) => k in guarantee).map((k) => `${k}=${guarantee[k]}`).join(", ") || "nothing spent" : "NOT private";
-  const found = { Version: version, Learned: learned, "Refused by a cap": refused, "Not usable": dead, "Per record": spent, Waiting: about.waiting };
+  const found = { Version: version, Learned: learned, "Refused by a cap": refused, "Left out": left_out, "Not usable": dead, "Per record": spent, Waiting: about.waiting };
   if (about.lag !== null) found["Not read yet"] = about.lag;
   at("numbers").replaceChildren(...Object.entries(found).map(([name, value]) => {
     const box = document.createElement("div");
@@ -126,14 +126,14 @@ function numbers({ version, learned, refused, dead }) {
 }
 
 function commit(event, job) {
-  const { version, learned, refused, dead, measure, validation, weights, statistics } = event;
+  const { version, learned, refused, left_out, dead, measure, validation, weights, statistics } = event;
   shown.last = event;
   numbers(event);
   at("change").textContent = event.change ? `${event.change[0].toUpperCase()}${event.change.slice(1)}.` : "";
   if (version) {
-    const row = { at: Date.now() / 1000, learned, refused, dead };
+    const row = { at: Date.now() / 1000, learned, refused, left_out, dead };
     shown.rows.push(row);
-    shown.records.add(row.at, [learned, refused, dead]);
+    shown.records.add(row.at, [learned, refused, left_out, dead]);
   }
   if (measure) measures(version, measure);
   if (validation) validated(validation);

@@ -159,6 +159,29 @@ def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Pat
     assert "2 users are too few" in quick("run", "job.yaml")[2]
 
 
+def test_people_who_come_again_are_told_of_windows(job: Path, quick: Quick) -> None:
+    """Of batches: they learn one record of a person in each. `run` counts the others apart from what a cap refuses."""
+    lines = ["who,age,wage", *(f"{i % 9},{i % 50},{int(i % 50 > 20)}" for i in range(1800))]
+    said = "the first 1,800 records are of 9 people: in a batch, one record of a person is learned"
+    for trust, told in (("process", True), ("window", False)):
+        window_job(job, lines, subject="  subject: who\n", more="cap: 'eps=999,delta=0.1'\n")
+        (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", f"trust: {trust}"))
+        assert (said in " ".join(quick.output("check", "job.yaml").split())) is told
+        if told:
+            _, out, err = quick("run", "job.yaml")
+            end = json.loads(out.splitlines()[-1])
+            assert (end["refused"], end["learned"] + end["left_out"]) == (0, 1800)
+            assert 9 <= end["learned"] < 200
+            assert said in err
+            status = json.loads(quick.output("status", "half.db", "--json"))
+            assert (status["left_out"], status["refused"]) == (end["left_out"], 0)
+            assert f"0 refused and {end['left_out']:,} left out" in quick.output("statement", "half.db")
+    lines = ["who,age,wage", *(f"{i},{i % 50},{int(i % 50 > 20)}" for i in range(900))]
+    window_job(job, lines, subject="  subject: who\n", more="cap: 'eps=999,delta=0.1'\n")
+    (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", "trust: process"))
+    assert "records are of" not in quick.output("check", "job.yaml")
+
+
 def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:
     """`check` said "likely" of 1.2 million records, 1.1 % positive, where `run` said that 3.5 million were missing."""
     usual = planned("logistic", 20, "eps=1", 1_200_000)

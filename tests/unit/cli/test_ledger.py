@@ -59,8 +59,8 @@ def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> No
     assert "cap:     eps=8 since 20" in out
     assert "people:  50, 0 of them with a cap of their own" in out
     assert "50 spent 90% to 100% of their cap" in out
-    assert "job late: 300 records learned, 0 refused, 0 do not fit; last commit 20" in out
-    assert "job again: 100 records learned, 200 refused, 0 do not fit; last commit 20" in out
+    assert "job late: 300 records learned, 0 refused, 0 left out, 0 do not fit; last commit 20" in out
+    assert "job again: 100 records learned, 200 refused, 0 left out, 0 do not fit; last commit 20" in out
     assert "whole: commit 1, position {" in out
     found = json.loads(quick("ledger", "status", "people.db", "--json")[1])
     assert (found["people"], found["records"], found["spent"]) == (50, 400, [0, 0, 0, 0, 50])
@@ -83,7 +83,7 @@ def test_statements_say_what_the_cap_covers(quick: Quick, tmp_path: Path, data: 
     assert f"Note: this statement covers {alone}" in said["free"]
     assert "jobs" not in said["free"]
     assert "no cap is kept" in said["free"]
-    assert "job free: 300 records learned, 0 refused, 0 do not fit" in (
+    assert "job free: 300 records learned, 0 refused, 0 left out, 0 do not fit" in (
         out := quick("ledger", "status", "people.db")[1]
     )
     assert "it has no cap, and the ledger knows nothing of its people" in out

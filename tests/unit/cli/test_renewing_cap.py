@@ -83,7 +83,7 @@ def test_the_ledger_shows_the_present_period(tmp_path: Path, quick: Quick) -> No
         "2 rows of people in other periods are kept",
         "1 spent 25% to 50% of their cap of the period",
         "1 spent 90% to 100% of their cap of the period",
-        "job rows: 7 records learned, 3 refused, 0 do not fit",
+        "job rows: 7 records learned, 3 refused, 0 left out, 0 do not fit",
     ):
         assert line in out
     _, out, _ = quick("ledger", "export", "people.db")

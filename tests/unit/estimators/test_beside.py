@@ -76,7 +76,7 @@ def test_a_person_is_in_a_batch_once_for_both() -> None:
     X, y = records(3)
     model.learn_encoded(X, y, None, ["ann", "bob", "ann"])
     model.close_batch()
-    assert (model.n_seen, model.n_refused) == (2, 1)
+    assert (model.n_seen, model.n_refused, model.n_left_out) == (2, 0, 1)
     assert model.estimated.learner.weight == 2
 
 

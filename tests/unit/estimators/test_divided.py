@@ -36,13 +36,14 @@ class Processes:
         self.kind, self.more = kind, {name: value for name, value in more.items() if name != "ledger"}
         X, y = records(len(homes))
         self.parts: list[list[tuple[np.ndarray, np.ndarray]]] = []
-        self.refused, of = 0, int(homes.max()) + 1
+        self.refused, self.left_out, of = 0, 0, int(homes.max()) + 1
         for i in range(of):
             part = model(kind, **more)
             part.gather_part(i, of)
             for mine in np.array_split(np.flatnonzero(homes == i), 3):
                 part.learn_encoded(X[mine], y[mine], None, None if subjects is None else [subjects[j] for j in mine])
             self.refused += part.n_refused
+            self.left_out += part.n_left_out
             self.parts.append(part.take_records())
         longest = max(map(len, self.parts))
         self.sizes = [sum(len(part[t][1]) for part in self.parts if t < len(part)) for t in range(longest)]
@@ -144,7 +145,7 @@ def test_no_subject_is_twice_in_a_batch_or_beyond_the_cap() -> None:
     whole = Processes(PanPrivateRegressor, np.zeros(N, int), subjects, ledger=Ledger("eps=2,delta=2e-6"), **parameters)
     driver = model(PanPrivateRegressor, **parameters)
     driver.learn_parts(whole.sizes, whole.ask)
-    assert (driver.n_seen, whole.refused) == (one.n_seen, one.n_refused)
+    assert (driver.n_seen, whole.refused, whole.left_out) == (one.n_seen, one.n_refused, one.n_left_out)
     np.testing.assert_array_equal(driver.state_dict()["state"], one.state_dict()["state"])
 
     homes = np.arange(N) % 400 % 3
@@ -156,7 +157,7 @@ def test_no_subject_is_twice_in_a_batch_or_beyond_the_cap() -> None:
         assert len(set(mine)) == len(mine)
         found += mine
     assert max(found.count(subject) for subject in set(found)) == 2
-    assert len(found) == 800 == N - several.refused
+    assert len(found) == 800 == N - several.refused - several.left_out
 
 
 @pytest.mark.slow

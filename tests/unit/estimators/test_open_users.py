@@ -223,12 +223,12 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
 
     class Interrupting(list):  # type: ignore[type-arg]
         def __iter__(self) -> Iterator[Any]:
-            yield b"a"
+            yield (b"a", 0)
             raise KeyboardInterrupt
 
     people = learner.learner.people
     with pytest.raises(KeyboardInterrupt):
-        people.take(X[4:8], y[4:8], Interrupting([b"a", b"b"] * 2), None)
+        people.take(X[4:8], y[4:8], Interrupting([(b"a", 0), (b"b", 0)] * 2), None)
     assert people.at == 8
     learner.learn_encoded(X[8:], y[8:], subjects=list("ab" * 6))
     assert sizes == [9, 8]

@@ -682,21 +682,21 @@ def test_budgets_that_all_allow_enough_change_nothing() -> None:
 
 @pytest.mark.parametrize("subject", ["ann", b"ann"])
 def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
-    """By every way to learn; the next batch may have one more. A refused record spends nothing and fills no batch."""
+    """By every way to learn; the next batch may have one more. What is left out spends nothing and fills no batch."""
     x = {"a": 1.0, "b": 0.0, "c": 0.0}
     with Ledger("mu=100") as ledger:
         one, many = (regressor(ledger=ledger, batch_size=4, budget="mu=1") for _ in range(2))
         for _ in range(3):
             one.learn_one(x, 1.0, subject=subject)
             one.learn_one(x, 1.0, subject="ann")
-        assert (one.n_seen, one.n_refused, ledger.spent("ann").records) == (1, 5, 1)
+        assert (one.n_seen, one.n_refused, one.n_left_out, ledger.spent("ann").records) == (1, 0, 5, 1)
         rows = np.ones((9, 3))
         people = ["bob", "ann", "bob", "dan", "eve", "ann", "ann", "cid", subject]
         mask = many.learn_encoded(rows, np.ones(9), subjects=people)
         assert mask is not None
         # bob, ann, dan and eve: the batch is full, and the next one begins with ann
         assert mask.tolist() == [True, True, False, True, True, True, False, True, False]
-        assert (many.n_seen, many.n_refused, ledger.spent("ann").records) == (6, 3, 3)
+        assert (many.n_seen, many.n_refused, many.n_left_out, ledger.spent("ann").records) == (6, 0, 3, 3)
         many.close_batch()
         many.learn_one(x, 1.0, subject=subject)
         assert (many.n_seen, ledger.spent("ann").records) == (7, 4)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import streamdp
-from streamdp import PureDP, stats
+from streamdp import GaussianDP, PureDP, stats
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.learners import ranks
@@ -149,7 +149,7 @@ def test_a_cap_allows_a_person_once_a_batch_and_counts_the_others() -> None:
         for _ in range(3):
             model.update("x", subject="anna")
         model.update("x", subject="bert")
-        assert (model.estimator.n_seen, model.estimator.n_refused) == (2, 2)
+        assert (model.estimator.n_seen, model.estimator.n_refused, model.estimator.n_left_out) == (2, 0, 2)
         with pytest.raises(SchemaError, match="subject"):
             model.update("x")
 
@@ -455,7 +455,7 @@ def test_a_person_in_two_days_spends_twice() -> None:
         model = dated("process", ledger=ledger)
         for day in (1, 1, 2, 3):  # eps = 4 each
             model.learn_one({"charge": 1, "region": "north", "age": 20}, day * DAY, subject="anna")
-        assert (model.n_seen, model.n_refused) == (2, 2)
+        assert (model.n_seen, model.n_refused, model.n_left_out) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("every", ["day", "0 days", 86_400, "1 month", "1 day "])
@@ -753,17 +753,28 @@ def test_a_person_spends_for_each_record_in_a_window_with_a_pure_epsilon(many: b
 
 @pytest.mark.parametrize("cap", ["mu=2", "mu=2 per 30 days", "mu=2 per 30 days, total mu=4"])
 @pytest.mark.parametrize("every", [None, "1 day"])
-def test_a_cap_in_mu_allows_a_person_once_in_a_window_with_a_pure_epsilon(cap: str, every: str | None) -> None:
-    """100 records in one release move a sum by 100 records: 100 mu, which the cap would count as 10 mu."""
+def test_a_cap_in_mu_counts_records_that_share_a_window_with_a_pure_epsilon_as_one(cap: str, every: str | None) -> None:
+    """k records in one release move a sum by k records, so they are one of k epsilon, and not k of one epsilon.
+
+    So it is in every cap that the ledger has later: 100 records of eps=0.1 in one window are one of eps=10.
+    """
+    most = next(k for k in range(100) if GaussianDP.from_pure(PureDP(0.1 * (k + 1))).mu > 2)
     with streamdp.Ledger(cap) as ledger:
         model = of("window", budget="eps=0.1", ledger=ledger, every=every)
         X, subjects = np.zeros((101, 4)), ["bert", *["anna"] * 100]
-        assert np.flatnonzero(model.learn_encoded(X, np.ones(101), subjects=subjects)).tolist() == [0, 1]
+        found = np.flatnonzero(model.learn_encoded(X, np.ones(101), subjects=subjects))
+        assert found.tolist() == list(range(1 + most))
         model.learn_one(people(1).to_dict("records")[0], 1.0, subject="anna")
-        assert (model.n_seen, model.n_refused) == (2, 100)
+        assert (model.n_seen, model.n_refused, model.n_left_out) == (1 + most, 101 - most, 0)
+    with streamdp.Ledger("eps=100") as ledger:
+        model = of("window", budget="eps=0.1", ledger=ledger, every=every)
+        assert model.learn_encoded(X, np.ones(101), subjects=subjects) is None
         model.close_batch()  # the next release has noise of its own
         model.learn_one(people(1).to_dict("records")[0], 1.0, subject="anna")
-        assert (model.n_seen, model.n_refused) == (3, 100)
+        spent = ledger.spent("anna")
+    assert (spent.epsilon, spent.records) == (pytest.approx(10.1), 101)
+    whole = [GaussianDP.from_pure(PureDP(epsilon)).mu for epsilon in (10.0, 0.1)]
+    assert spent.pure_mu_squared == pytest.approx(whole[0] ** 2 + whole[1] ** 2)
 
 
 def test_a_group_with_too_few_records_is_not_known() -> None:

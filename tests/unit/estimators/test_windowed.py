@@ -16,6 +16,7 @@ from streamdp import ApproxDP, L2Ball, Ledger, Quantile, WindowedClassifier, Win
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError, TooFewUsersError
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
+from streamdp.privacy import release
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Release, Rng
 from tests.support.intruder import walk
@@ -80,7 +81,7 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     windows, taken = replay(subjects, window, items, least)
     assert masks == taken
     assert (learner.n_windows, learner.n_users) == (len(windows), sum(map(len, windows)))
-    assert (learner.n_seen, learner.n_refused) == (sum(taken), len(X) - sum(taken))
+    assert (learner.n_seen, learner.n_left_out, learner.n_refused) == (sum(taken), len(X) - sum(taken), 0)
     theta = made().theta
     for users, (count, gradients) in zip(windows, SHOWN, strict=True):
         assert count == len(users)
@@ -126,7 +127,7 @@ def test_a_window_with_too_few_users_goes_on() -> None:
     assert not learner.at_boundary
     learner.learn_encoded(X[5:10], y[5:10], subjects=["bob", "cy", "dee", "ann", "eve"])
     assert (learner.n_windows, learner.n_users, learner.at_boundary) == (1, 5, True)
-    assert (learner.n_seen, learner.n_refused) == (8, 2)
+    assert (learner.n_seen, learner.n_refused, learner.n_left_out) == (8, 0, 2)
 
 
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
@@ -331,14 +332,13 @@ def test_bad_subjects_and_records_change_nothing() -> None:
 
 def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record that was stored before the interruption belongs to the right user."""
-    gathering = Gathering(4, 100)
-    gathering.take(np.full((2, 1), 1.0), np.ones(2), *gathering.choose([b"ann", b"bob"]))
-    chosen = gathering.choose([b"cy", b"ann"])
+    gathering, all_of = Gathering(release.Release(ApproxDP(1.0, 1e-6), 4), 100), np.ones(2, dtype=bool)
+    gathering.take(np.full((2, 1), 1.0), np.ones(2), [b"ann", b"bob"], all_of)
     monkeypatch.delattr(gathering, "at")
     with pytest.raises(AttributeError):
-        gathering.take(np.array([[2.0], [3.0]]), np.ones(2), *chosen)
+        gathering.take(np.array([[2.0], [3.0]]), np.ones(2), [b"cy", b"ann"], all_of)
     monkeypatch.undo()
-    gathering.take(np.array([[4.0]]), np.ones(1), *gathering.choose([b"dee"]))
+    gathering.take(np.array([[4.0]]), np.ones(1), [b"dee"], all_of[:1])
     X, _, sizes = gathering.close()
     assert np.split(X[:, 0], np.cumsum(sizes)[:-1])[0].tolist() == [1.0, 3.0]
     assert sorted(map(tuple, np.split(X[:, 0], np.cumsum(sizes)[:-1]))) == [(1.0,), (1.0, 3.0), (2.0,), (4.0,)]

@@ -284,7 +284,7 @@ def test_an_interruption_passes_no_limit() -> None:
     "kind", [LDPSGDClassifier, PanPrivateClassifier, ShuffleClassifier, UserLevelLDPClassifier, WindowedClassifier]
 )
 def test_every_estimator_counts_a_record_in_its_own_period(kind: Any) -> None:
-    """Also those that collect the records of a person: the first record of a report has the time of the report."""
+    """Also those that collect the records of a person: a window counts in each period that it has records of."""
     ledger = at(Ledger("eps=1,delta=1e-3 per 10 minutes, late 1 hour"), NOW)
     more = {"method": Plain(), "items_per_user": 2, "window": 20} if kind is WindowedClassifier else {}
     more |= {"items_per_user": 2, "window": 20} if kind is UserLevelLDPClassifier else {}
@@ -293,10 +293,11 @@ def test_every_estimator_counts_a_record_in_its_own_period(kind: Any) -> None:
     X, y = np.ones((3, 1)), np.ones(3)
     model.learn_encoded(X, y, subjects=[Dated("ann", NOW - 2 * LENGTH), Dated("bob", NOW - 3 * LENGTH), "eve"])
     found = {who: [ledger.spent(who, NOW - k * LENGTH).records for k in range(4)] for who in ("ann", "bob", "eve")}
-    alone = kind is LDPSGDClassifier  # in a batch, a window or a report, the second record of ann spends nothing
-    assert found == {"ann": [0, 1, int(alone), 0], "bob": [0, 0, 0, 1], "eve": [1, 0, 0, 0]}
+    in_batch = kind in (PanPrivateClassifier, ShuffleClassifier)  # the second record of ann is left out
+    assert found == {"ann": [0, 1, int(not in_batch), 0], "bob": [0, 0, 0, 1], "eve": [1, 0, 0, 0]}
+    assert (model.n_seen, model.n_left_out) == (4 - in_batch, in_batch)
     collects = kind in (UserLevelLDPClassifier, WindowedClassifier)
-    assert ("count in the period of the first of their records" in model.statement()) == collects
+    assert ("count in each period in which they have records of the person" in model.statement()) == collects
 
 
 # -- stores -----------------------------------------------------------------------------------------------------------

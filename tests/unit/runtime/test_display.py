@@ -65,10 +65,26 @@ def test_a_runner_in_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
         display.committed(snapshot(6, 1500), None)
         display.finished(Counts(1500, 2, 1), "done")
     assert lines(capsys) == [
-        {"event": "commit", "learned": 1400, "refused": 2, "dead_letters": 1, "commit": 5, "committed_at": 1005.0}
+        {
+            "event": "commit",
+            "learned": 1400,
+            "refused": 2,
+            "dead_letters": 1,
+            "left_out": 0,
+            "commit": 5,
+            "committed_at": 1005.0,
+        }
         | {"holdout": HOLDOUT},
-        {"event": "commit", "learned": 1500, "refused": 2, "dead_letters": 1, "commit": 6, "committed_at": 1006.0},
-        {"event": "end", "learned": 1500, "refused": 2, "dead_letters": 1, "reason": "done"},
+        {
+            "event": "commit",
+            "learned": 1500,
+            "refused": 2,
+            "dead_letters": 1,
+            "left_out": 0,
+            "commit": 6,
+            "committed_at": 1006.0,
+        },
+        {"event": "end", "learned": 1500, "refused": 2, "dead_letters": 1, "left_out": 0, "reason": "done"},
     ]
 
 
@@ -111,13 +127,13 @@ def test_a_worker_in_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
         run_of_a_worker(display)
         display.measured(snapshot(5, 1400), None)
         display.finished(1239, "done")
-    counts = {"learned": 1234, "refused": 2, "dead_letters": 3}
+    counts = {"learned": 1234, "refused": 2, "dead_letters": 3, "left_out": 0}
     assert lines(capsys) == [
         {"event": "metrics", "url": "http://127.0.0.1:9100/metrics"},
         {"event": "assigned", "shards": ["t/0", "t/1"]},
         {"event": "store", "message": "no answer"},
         {"event": "commit", "commit_seconds": 0.01, "shards": {"t/0": counts | {"position": {"index": 9}, "lag": 5}}},
-        {"event": "holdout", "learned": 1400, "refused": 2, "dead_letters": 1, "holdout": HOLDOUT},
+        {"event": "holdout", "learned": 1400, "refused": 2, "dead_letters": 1, "left_out": 0, "holdout": HOLDOUT},
         {"event": "end", "records": 1239, "reason": "done"},
     ]
 
@@ -138,9 +154,9 @@ def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert drawn(display)[0][:3] == ["waiting", "for", "the"]
         run_of_a_worker(display)
         rows = drawn(display)
-        assert ["shard", "learned", "refused", "do", "not", "fit", "lag"] in rows
-        assert ["t/0", "1,234", "2", "3", "5,000"] in rows
-        assert ["t/1", "7", "0", "0", "unknown"] in rows
+        assert ["shard", "learned", "refused", "do", "not", "fit", "left", "out", "lag"] in rows
+        assert ["t/0", "1,234", "2", "3", "0", "5,000"] in rows
+        assert ["t/1", "7", "0", "0", "0", "unknown"] in rows
         said = " ".join(word for row in rows for word in row)
         assert said.endswith("9100/metrics holdout, all shards: accuracy 0.7500, log loss 0.5000")
         assert "answer" not in rows[0]

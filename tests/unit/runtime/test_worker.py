@@ -385,7 +385,7 @@ def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Strea
     with fragile(path) as store:
 
         def build() -> PanPrivateRegressor:
-            estimator = batched(store)
+            estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=80, ledger=store.ledger)
             estimator.close_batch = lambda: None
             return estimator
 

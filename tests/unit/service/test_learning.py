@@ -34,7 +34,7 @@ LEARN = "/v1/models/late/learn"
 def stored(folder: Path, name: str = "late") -> tuple[int, int, int]:
     """What the store has committed: learned, refused, dead."""
     snapshot = Store.snapshot(folder / f"{name}.db")
-    return (0, 0, 0) if snapshot is None else astuple(snapshot.counts)  # type: ignore[return-value]
+    return (0, 0, 0) if snapshot is None else astuple(snapshot.counts)[:3]  # type: ignore[return-value]
 
 
 def learn(http: httpx.Client, records: list[Any], key: str | None = None) -> httpx.Response:

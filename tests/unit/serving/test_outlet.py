@@ -16,7 +16,11 @@ from tests.support.commands import Quick
 from tests.support.waiting import wait_until
 
 FLAGS = ["--target", "y", "--target-bounds", "0:1", "--feature", "x=0:1", "--trust", "process", "--budget", "eps=1"]
-REASONS = {errno.ENOSPC: "No space left on device", errno.EIO: "Input/output error", errno.EDQUOT: "Disk quota exceeded"}
+REASONS = {
+    errno.ENOSPC: "No space left on device",
+    errno.EIO: "Input/output error",
+    errno.EDQUOT: "Disk quota exceeded",
+}
 
 
 @pytest.mark.parametrize("code", REASONS)

@@ -115,7 +115,7 @@ def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None
         assert len(blocks.partitions[0]) > 10
         assert sum(sum(result.state["users"]) for result in results) == USERS
         assert sum(result.counts.learned for result in results) == len(flat)
-        assert sum(result.counts.refused for result in results) == len(rows) - len(flat)
+        assert sum(result.counts.left_out for result in results) == len(rows) - len(flat)
         theirs = cluster(blocks, seal, results)
         ours: WindowRecords = learner.learner.users_of(flat[:, :2].copy(), flat[:, 2].copy(), sizes)
         curvature, theta, grid = Curvature(Huber(), 3), np.array([0.1, 0.2, -0.1, 1.0]), 2.0**-20
@@ -258,15 +258,15 @@ def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:
     learner = WindowedRegressor(features=["a", "b"], budget="eps=8,delta=1e-6")
     users: Any = learner.learner.users_of(np.zeros((1, 2)), np.zeros(1), np.ones(1, np.int64))
     with pytest.raises(TooFewUsersError) as caught:
-        learner.learn_users(users, 1, 1, 0)
+        learner.learn_users(users, 1, 1)
     assert caught.value.needed == learner.learner.least_users
     assert (learner.n_seen, learner.guarantee.budgets) == (0, ())
     learner.learn_one({"a": 1.0, "b": 1.0}, 1.0, subject="ann")
     with pytest.raises(NotAtBoundaryError):
-        learner.learn_users(users, 10_000, 10_000, 0)
+        learner.learn_users(users, 10_000, 10_000)
     X, y, sizes = learner.take_records()
     assert (X.tolist(), y.tolist(), sizes.tolist()) == ([[1.0, 1.0]], [1.0], [1])
     assert learner.at_boundary
     other = WindowedRegressor(features=["a", "b"], method="private-range", budget="eps=8,delta=1e-6")
     with pytest.raises(ConfigError, match="newton"):
-        other.learn_users(users, 10_000, 10_000, 0)
+        other.learn_users(users, 10_000, 10_000)

@@ -1,0 +1,168 @@
+"""A release: one sum that is published with one noise, and who is in it.
+
+A learner that sums (a batch, a window, held-out answers, statistics beside a model) lets records join a release before
+they are added, and closes it when its noise is drawn. What a record owes follows from the law of the release and from
+how many records of its person are in it already.
+
+* The law is that of what a record spends. k records of a person in one release are not k mechanisms but one with k
+  times the sensitivity (group privacy): k epsilon for a pure epsilon, so each of them owes epsilon. It is k mu for
+  Gaussian noise, where the k-th record would owe (2 k - 1) mu^2, and more than k delta for (epsilon, delta): there a
+  further record is left out. It owes nothing.
+* If the release protects all records of a person together, it takes up to `most` of them, and they owe once.
+* Under a cap that renews, a record owes to its own period. If records of a person owe once, they owe once to each
+  period in which they lie, and once to the total.
+
+Claim: for each person and each period, what was charged for a release is the guarantee that it gives to the person's
+records of that period; so it is over all time. Proof: docs/proofs/caps.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from streamdp.privacy.guarantees import Budget, PureDP
+
+JOINED, REFUSED, LEFT_OUT = range(3)
+"""What became of a record: it is in the release; its person's cap, or its time, did not allow it; or the person has all
+records in the release that it may have."""
+
+READS = 2
+"""A batch ends at the latest when it has read so many times as many records as it may take: it does not depend on who
+comes whether a stream goes on."""
+
+Charge = Callable[[list[int], list[int], list[bool]], Sequence[bool]]
+"""Charges records, by their places: which record of its person each is, from 1, and whether it owes to the total, too.
+Returns which of them fit their caps."""
+
+
+class Release:
+    """The open sum of a learner: what each record of it `spend`s, who is in it, and how many records it has.
+
+    `most`: how many records of a person it takes, which it protects together; None: it protects single records.
+    """
+
+    def __init__(self, spend: Budget, most: int | None = None) -> None:
+        self.spend = spend
+        self._together = most
+        self.records = np.zeros(1, dtype=np.int64)
+        """(1,) the records that were added. Compiled loops count here."""
+        self.held = 0
+        """Further records that are held out, for what is released with the sum."""
+        self.close()
+
+    def __deepcopy__(self, memo: object) -> Release:
+        """Return an open release without records: a copy of a learner holds the state of its last boundary."""
+        return Release(self.spend, self._together)
+
+    def __reduce__(self) -> tuple[type[Release], tuple[Budget, int | None]]:
+        return Release, (self.spend, self._together)
+
+    @property
+    def taken(self) -> int:
+        """Records that were added."""
+        return int(self.records.item())
+
+    @taken.setter
+    def taken(self, records: int) -> None:
+        self.records[0] = records
+
+    @property
+    def most(self) -> int | None:
+        """How many records of a person may be in it; None: any number, each of which owes."""
+        return self._together or (None if isinstance(self.spend, PureDP) else 1)
+
+    def left(self, full: int) -> int:
+        """How many records it reads until it ends, at most, if it takes `full` of them."""
+        return max(0, min(full - self.taken, READS * full - self.taken - self._passed))
+
+    def close(self) -> None:
+        """End it: nobody is in it any more. The next record begins another release."""
+        self.taken, self.held, self._passed = 0, 0, 0
+        self.people: dict[bytes, int] = {}
+        """How many records each person has in it."""
+        self.periods: set[tuple[bytes, int]] = set()
+        """The people in it, each with the periods of a renewing cap in which its records lie; none with another cap."""
+
+    def join(
+        self, people: Sequence[bytes | None], periods: Sequence[int] | None = None, charge: Charge | None = None
+    ) -> np.ndarray:
+        """Let records of n `people` join, in order, each None a person of its own; return what became of each, (n,).
+
+        `periods`: those of the records, if a cap renews. `charge`: None without a cap.
+        """
+        found = np.full(len(people), JOINED, dtype=np.uint8)
+        refused: set[tuple[bytes, int]] = set()
+        left: Sequence[int] = range(len(people))
+        while left:  # once, and once more for each period in which a person with several records was asked
+            asked, numbers, totals, again = self._next(people, periods, left, found, refused)
+            fit = [True] * len(asked) if charge is None else charge(asked, numbers, totals)
+            for i, fits in zip(asked, fit, strict=True):
+                if fits:
+                    self._enter(people[i], 0 if periods is None else periods[i])
+                else:
+                    found[i] = REFUSED
+                    refused.add((people[i] or b"", 0 if periods is None else periods[i]))
+            left = again
+        if self.taken:
+            self._passed += int(np.count_nonzero(found))
+        return found
+
+    def _next(
+        self,
+        people: Sequence[bytes | None],
+        periods: Sequence[int] | None,
+        left: Sequence[int],
+        found: np.ndarray,
+        refused: set[tuple[bytes, int]],
+    ) -> tuple[list[int], list[int], list[bool], list[int]]:
+        """Of the places that are `left`, those to charge, as for `Charge`, and those to decide afterwards."""
+        known, most = self.people, self.most
+        asked: list[int] = []
+        numbers: list[int] = []
+        totals: list[bool] = []
+        again: list[int] = []
+        begun: dict[bytes, int] = {}
+        for i in left:
+            if (person := people[i]) is None:
+                continue
+            n = known.get(person, 0) + begun.get(person, 0)
+            if most is not None:
+                if person in begun:
+                    again.append(i)
+                    continue
+                if n >= most:
+                    found[i] = LEFT_OUT
+                    continue
+                if n and (periods is None or (person, periods[i]) in self.periods):
+                    self._enter(person, 0)
+                    continue
+            if refused and (person, 0 if periods is None else periods[i]) in refused:
+                found[i] = REFUSED
+                continue
+            begun[person] = begun.get(person, 0) + 1
+            asked.append(i)
+            numbers.append(n + 1 if most is None else 1)
+            totals.append(most is None or not n)
+        return asked, numbers, totals, again
+
+    def _enter(self, person: bytes | None, period: int) -> None:
+        if person is not None:
+            self.people[person] = self.people.get(person, 0) + 1
+            if period:
+                self.periods.add((person, period))
+
+    def said(self, capped: bool) -> list[str]:
+        """What a statement says of a person's further records in one release; `capped`: whether there is a cap."""
+        if self.most is None or self._together:
+            return []
+        if capped:
+            return [
+                "a further record of a person within a batch is left out, neither learned nor charged, because both "
+                "would share its noise"
+            ]
+        return [
+            "spends of a person's records add up so over different batches only: k in one batch share its noise and "
+            "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger one of them is learned",
+        ]
