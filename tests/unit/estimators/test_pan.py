@@ -518,8 +518,6 @@ NEAR = np.full((2, 5), 1.0)
         ({"loss": "Huber(c=1.0)"}, "loss"),
         ({"features": ["a", "b", "z"]}, "features"),
         ({"intercept": False}, "intercept"),
-        ({"budget": "eps=1,delta=1e-05"}, "budget"),
-        ({"budget": "mu=1"}, "budget"),
         ({"plan": "(None, 11, 38.09025, 0.0, {'L2Ball': [5.0]})"}, "plan"),
         ({"place": [0, 1, 0]}, "place"),
         ({"place": [0, 0, 102]}, "place"),  # 1024 records are 102 batches of 10
@@ -577,7 +575,6 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str,
         {"strong_convexity": 0.01},
         {"domain": L2Ball(4.0)},
         {"domain": Box(-5.0, 5.0)},
-        {"budget": "eps=2,delta=1e-6"},
     ],
     ids=str,
 )
@@ -587,6 +584,17 @@ def test_a_state_of_another_plan_is_refused(other: dict[str, Any]) -> None:
         regressor(batch_size=10).load_state_dict(model.state_dict())
     with pytest.raises(ConfigError, match="merged"):
         regressor(batch_size=10).merged(model)
+
+
+def test_a_state_goes_on_with_another_budget_and_its_statement_has_both() -> None:
+    before, after = regressor(batch_size=10, budget="eps=2,delta=1e-6"), regressor(batch_size=10)
+    before.learn_encoded(*stream(before, 20))
+    after.load_state_dict(before.state_dict())
+    after.learn_encoded(*stream(after, 20))
+    assert after.n_seen == 40
+    assert "(epsilon, delta) = (2, 1e-06)" in after.statement()
+    with pytest.raises(ConfigError, match="merged"):
+        after.merged(before)
 
 
 def test_equal_plans_are_equal_however_they_are_written() -> None:

@@ -66,7 +66,7 @@ def test_no_sender_of_times_moves_the_present_out(trust: Any) -> None:
             with pytest.raises(SchemaError, match="at most 80 minutes after the present"):
                 model.learn_one({"g": "b"}, at, subject=f"sender {ahead}")
             with pytest.raises(SchemaError, match="at most 80 minutes after the present"):
-                model.learn_arrays(np.zeros((1, 1)), np.array([at]), subjects=[f"sender {ahead}"])
+                model.learn_encoded(np.zeros((1, 1)), np.array([at]), subjects=[f"sender {ahead}"])
     assert ledger.n_subjects == 82  # nobody who was refused was charged
     for person in range(300):
         model.learn_one({"g": "a"}, NOW, subject=person)

@@ -25,7 +25,7 @@ from streamdp.learners import series
 from streamdp.learners.sums import Pan
 from tests.support.plain_method import Plain
 
-NOW, DAY = 1.8e9, 86_400
+NOW, DAY = 1.7e9, 86_400
 BUDGET = "eps=1,delta=1e-6"
 LARGE = "eps=1000,delta=0.1"
 
