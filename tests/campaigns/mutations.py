@@ -362,7 +362,7 @@ MUTATIONS = [
     Mutation(
         "spends are not in the commit",
         STORE,
-        "                    own.write_pending(connection, oldest)\n",
+        "                    own.write_pending(connection, oldest, parts.keys())\n",
         "                    pass\n",
         STORE_TESTS,
     ),

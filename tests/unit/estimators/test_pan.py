@@ -593,8 +593,7 @@ def test_a_state_goes_on_with_another_budget_and_its_statement_has_both() -> Non
     after.learn_encoded(*stream(after, 20))
     assert after.n_seen == 40
     assert "(epsilon, delta) = (2, 1e-06)" in after.statement()
-    with pytest.raises(ConfigError, match="merged"):
-        after.merged(before)
+    assert "(epsilon, delta) = (2, 1e-06)" in regressor(batch_size=10).merged(before).statement()
 
 
 def test_equal_plans_are_equal_however_they_are_written() -> None:
