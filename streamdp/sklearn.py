@@ -320,6 +320,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
         warn_if_repeated(self, X, y)
+        y = _labels("y", y)
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float)
         else:
@@ -340,9 +341,21 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         if classes is None:
             message = "the labels are taken from the data as public: declare classes=[...]"
             warnings.warn(message, PrivacyWarning, stacklevel=4)
-        self.classes_ = np.unique(y if classes is None else np.asarray(classes))
+        self.classes_ = np.unique(y if classes is None else np.asarray(_labels("classes", classes)))
         if len(self.classes_) < 2:
             raise ConfigError("PrivateClassifier: expected at least two classes, got 1 class")
+
+
+def _labels(name: str, given: Any) -> Any:
+    """What is `given`, unless numpy's array of it has other labels: texts without NUL at their end, or numbers as text.
+
+    Raises `SchemaError`.
+    """
+    if isinstance(given, list | tuple) and any(isinstance(label, str | bytes) for label in given):
+        kinds = set(map(type, given))
+        if len(kinds) > 1 or any(label[-1:] in ("\0", b"\0") for label in given):
+            raise SchemaError(f"{name}: expected labels of one kind, and no text that ends with NUL: numpy changes them")
+    return given
 
 
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:

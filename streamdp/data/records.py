@@ -59,6 +59,8 @@ WHOLE = Shard()
 
 PACKED = r"\.(?:gz|zst|bz2|xz)$"
 """The ending of the name of a packed file, as a regular expression."""
+NO_BYTE = 0xFF
+"""No text in UTF-8 has this byte: it fills the columns of a text after its end."""
 MOST_RECORDS = 10**18
 """The largest count of records: far beyond any stream, and exact in 64 bits."""
 

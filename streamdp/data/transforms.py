@@ -30,6 +30,7 @@ import numpy as np
 
 from streamdp.data.columns import scale_to_bounds
 from streamdp.data.late import pl
+from streamdp.data.records import NO_BYTE
 from streamdp.errors import SchemaError
 
 CURVES = ("log", "asinh", "power")
@@ -224,11 +225,11 @@ def buckets(column: pl.Series, count: int) -> np.ndarray:
 
 
 def first_bytes(column: pl.Series, length: int) -> np.ndarray:
-    """Return the first bytes (n, length) of n texts in a `column`: whole characters, and zeros after their end."""
+    """Return the first bytes (n, length) of n texts in a `column`: whole characters, then `NO_BYTE`."""
     texts = column.cast(pl.String).fill_null("")
     lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
     data = np.frombuffer("".join(texts.to_list()).encode(), dtype=np.uint8)
-    starts, found = np.cumsum(lengths) - lengths, np.zeros((len(texts), length))
+    starts, found = np.cumsum(lengths) - lengths, np.full((len(texts), length), float(NO_BYTE))
     for place in range(length):
         some = lengths > place
         found[some, place] = data[starts[some] + place]
@@ -236,7 +237,7 @@ def first_bytes(column: pl.Series, length: int) -> np.ndarray:
     cut[cut] = data[starts[cut] + length] >> 6 == 2  # the next byte belongs to the last character
     for place in reversed(range(length)):
         inner = found[:, place].astype(np.uint8) >> 6 == 2
-        found[cut, place] = 0
+        found[cut, place] = NO_BYTE
         cut &= inner
     return found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.data.floats import is_numeric, number
-from streamdp.data.records import check_record
+from streamdp.data.records import NO_BYTE, check_record
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.estimators.packing import Packer
@@ -338,7 +338,7 @@ def _bytes(name: Any, text: str, length: int) -> list[float]:
     if not data:
         raise SchemaError(f"feature {name!r}: expected text, got half of a surrogate pair")
     whole = data[:length].decode(errors="ignore")
-    return [(byte - 127.5) / 127.5 for byte in whole.encode().ljust(length, b"\0")]
+    return [(byte - 127.5) / 127.5 for byte in whole.encode().ljust(length, bytes([NO_BYTE]))]
 
 
 def _text(name: Any, value: Any) -> str:

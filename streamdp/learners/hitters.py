@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.floats import finite_array
+from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
 from streamdp.learners.local_counts import Oracle
 from streamdp.privacy.entropy import uniform
@@ -129,17 +130,17 @@ class Hitters:
         f = shares[-1, cells[best]]
         order = np.argsort(-f)[: np.count_nonzero(f > _SURE * deviations[-1])]
         f, texts = f[order], texts[best[order]]
-        shown = [bytes(text).rstrip(b"\0").decode(errors="ignore") for text in texts[:, ::2] << 4 | texts[:, 1::2]]
+        shown = [bytes(text).rstrip(bytes([NO_BYTE])).decode(errors="ignore") for text in texts[:, ::2] << 4 | texts[:, 1::2]]
         d = (1 + keep * (more - 1) * f) / (keep**2 * more)
         return shown, Frequencies(f, d, f, int(reports[-1]))
 
     def learned(self) -> dict[str, Any]:
         """The state, as new arrays."""
-        return {"sums": self._sums.copy(), "reports": self._reports.copy()}
+        return {"texts": self._sums.copy(), "reports": self._reports.copy()}
 
     def read(self, state: Mapping[str, Any]) -> None:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
-        sums = finite_array(state, "sums", self._sums.shape)
+        sums = finite_array(state, "texts", self._sums.shape)
         reports = finite_array(state, "reports", self._reports.shape)
         if np.any(np.abs(sums).sum(axis=1) > reports * (self._oracle.cells - 1)):
             raise ConfigError("state: expected sums of at most what so many reports add")

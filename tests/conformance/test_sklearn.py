@@ -100,6 +100,20 @@ def test_labels_and_probabilities() -> None:
         hinge.predict_proba(X)
 
 
+@pytest.mark.parametrize("labels", [["a", "a\0"], [b"a", b"a\0"], [1, "1"], [True, "True"]], ids=str)
+def test_labels_that_numpy_changes_are_refused(labels: list[Any]) -> None:
+    """Its texts have no NUL at their end, and its numbers beside texts are texts: two labels were one, in silence."""
+    X, y = data(40)[0], labels * 20
+    for act in (
+        lambda: PrivateClassifier(classes=labels).fit(X, y),
+        lambda: PrivateClassifier(classes=labels).partial_fit(X, y),
+        lambda: PrivateClassifier(classes=[labels[0], "c"]).fit(X, y),
+        lambda: PrivateClassifier().fit(X, y),
+    ):
+        with pytest.raises(SchemaError, match="expected labels of one kind"):
+            act()
+
+
 def test_raw_frames_pipelines_and_parameters() -> None:
     features = {"age": (0, 100), "city": {"categories": ["Paris", "Lyon"], "other": True}}
     frame = pd.DataFrame({"age": [10, 20, 30, 40], "city": ["Lyon", "Paris", "Rome", "Lyon"]})

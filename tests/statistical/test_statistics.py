@@ -153,7 +153,7 @@ def test_a_report_of_a_text_keeps_the_claim_and_one_with_twice_the_epsilon_does_
         words[:, :3] = drawn
         hitters = Hitters([0], epsilon)
         hitters.learn(np.full((RUNS, 1), text), words)
-        return hitters.learned()["sums"], hitters._oracle.cells
+        return hitters.learned()["texts"], hitters._oracle.cells
 
     signs = [np.sign(learned(text, 50.0)[0]) for text in (-1.0, 1.0)]  # without noise
 

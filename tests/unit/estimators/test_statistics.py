@@ -13,7 +13,7 @@ import pytest
 import streamdp
 from streamdp import GaussianDP, PureDP, stats
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, PrivacyWarning, SchemaError
 from streamdp.learners import ranks
 from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root
 from streamdp.learners.local_counts import Counts, Oracle
@@ -536,7 +536,7 @@ def test_the_most_frequent_texts_of_an_open_domain_are_found(tmp_path: Any) -> N
     texts = [*(["tea"] * 30_000), *(["coffee"] * 20_000), *(["Müsliriegel"] * 15_000)]
     texts += [f"r{i}" for i in rng.integers(0, 10**6, n - len(texts))]
     hitters = stats.HeavyHitters(6, "eps=3", seed=1)
-    rows = np.array([list(text.encode()[:6].ljust(6, b"\0")) for text in texts])
+    rows = np.array([list(text.encode()[:6].ljust(6, b"\xff")) for text in texts])
     hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
     found, limits = hitters.get(), hitters.interval(1 - 6e-7)
     assert list(found) == ["tea", "coffee", "Müsli"]
@@ -591,6 +591,20 @@ def test_a_character_that_does_not_fit_is_left_out() -> None:
     assert hitters.get()["abc"] == pytest.approx(3_000, rel=0.1)
 
 
+@pytest.mark.slow
+def test_a_text_that_ends_with_nul_is_another_text() -> None:
+    """They were one text, by records and by frames, because NUL filled the columns after a text's end."""
+    texts = ["a", "a\0", "\0", "a\0\0"]
+    declared: Any = {"w": {"heavy_hitters": "t"}}, {"t": {"text": 3}}
+    one, many = (stats.Statistics(*declared, "eps=20", "nobody", seed=seed) for seed in (1, 2))
+    with pytest.warns(PrivacyWarning, match="protects a record very little"):
+        for text in texts * 500:
+            one.learn_one({"t": text})
+        many.learn_many(pd.DataFrame({"t": texts * 500}))
+    for statistics in (one, many):
+        assert set(statistics.get()["w"]) == set(texts)
+
+
 def test_few_records_and_wrong_values_give_no_text() -> None:
     hitters = stats.HeavyHitters(4)
     assert hitters.get() == {}
@@ -627,10 +641,10 @@ def test_a_text_has_the_same_columns_from_a_record_and_from_a_frame() -> None:
     for text in texts:
         each.learn_one({"t": text, "n": 0})
     one, other = (found.state_dict() for found in (statistics, each))
-    assert np.array_equal(one["0 sums"], other["0 sums"])
+    assert np.array_equal(one["0 texts"], other["0 texts"])
     assert statistics.encoder is not None
     rows = statistics.encoder.encode_raw({"t": "日本語", "n": 0})
-    assert bytes(round(v * 127.5 + 127.5) for v in rows[:4]) == "日".encode() + b"\0"
+    assert bytes(round(v * 127.5 + 127.5) for v in rows[:4]) == "日".encode() + b"\xff"
 
 
 @pytest.mark.parametrize("transform", ["log", {"asinh": 5.0}, {"power": -1.0}])
