@@ -14,7 +14,7 @@ from river import base as river_base
 from streamdp.data.floats import floats, number
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.estimator import AnyLearner, Estimator
-from streamdp.estimators.frames import as_frame, frame_like, series_like
+from streamdp.estimators.frames import as_frame, frame_like, names_of, series_like
 from streamdp.estimators.labels import TRUTH_VALUES, number_of, numbers_of, numbers_of_array
 from streamdp.optim.losses import Hinge, Logistic, Loss, Quantile, Softmax, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
@@ -235,14 +235,15 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         X = as_frame(X)
         k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_encoded(self._features.frame(X))
-        return series_like(X, [self.labels[i] for i in k])
+        return series_like(X, self._shown(k) if names_of(X) is None else [self.labels[i] for i in k])
 
     def _shown(self, predicted: np.ndarray) -> np.ndarray:
+        known: np.ndarray = np.array([*self.labels, None], dtype=object)  # None: a label that is a tuple stays one
         kinds = {type(label) for label in self.labels}
         if len(kinds) == 1 and kinds <= {bool, int, float, str}:
-            known: np.ndarray = np.array(self.labels)
-        else:
-            known = np.array([*self.labels, None], dtype=object)  # None: a label that is a tuple stays one
+            simple = np.array(self.labels)
+            if simple.tolist() == list(self.labels):  # texts of numpy have no NUL at their end
+                known = simple
         shown: np.ndarray = known[predicted]
         return shown
 

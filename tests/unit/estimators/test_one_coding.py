@@ -207,3 +207,15 @@ def test_encoded_columns_that_look_raw_are_told() -> None:
     model = streamdp.PanPrivateRegressor(features=FEATURES, target=(0, 1))
     with pytest.warns(SchemaWarning, match=r"learn_arrays takes raw numbers, and learn_many raw records"):
         model.learn_encoded(rows(5), np.zeros(5))
+
+
+@pytest.mark.parametrize("labels", [["a", "a\0"], [1, "1"], [True, "True"]], ids=str)
+def test_predictions_are_the_declared_labels_also_those_that_numpy_changes(labels: list[Any]) -> None:
+    """Arrays gave "a" for both, whose only difference is a NUL at the end, and texts for numbers beside texts."""
+    model = streamdp.LDPSGDClassifier(features=["a"], classes=labels, seed=1, budget="eps=8")
+    for i in range(200):
+        model.learn_one({"a": i % 2 * 2 - 1.0}, labels[i % 2])
+    X = np.array([[-1.0], [1.0]])
+    each = [model.predict_one({"a": a}) for a in X[:, 0].tolist()]
+    assert set(map(repr, each)) == set(map(repr, labels))
+    assert [*map(repr, model.predict_arrays(X))] == [*map(repr, model.predict_many(X))] == [*map(repr, each)]
