@@ -354,7 +354,8 @@ def _labels(name: str, given: Any) -> Any:
     if isinstance(given, list | tuple) and any(isinstance(label, str | bytes) for label in given):
         kinds = set(map(type, given))
         if len(kinds) > 1 or any(label[-1:] in ("\0", b"\0") for label in given):
-            raise SchemaError(f"{name}: expected labels of one kind, and no text that ends with NUL: numpy changes them")
+            need = "labels of one kind, and no text that ends with NUL"
+            raise SchemaError(f"{name}: expected {need}, because numpy changes such ones")
     return given
 
 

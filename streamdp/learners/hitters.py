@@ -130,7 +130,8 @@ class Hitters:
         f = shares[-1, cells[best]]
         order = np.argsort(-f)[: np.count_nonzero(f > _SURE * deviations[-1])]
         f, texts = f[order], texts[best[order]]
-        shown = [bytes(text).rstrip(bytes([NO_BYTE])).decode(errors="ignore") for text in texts[:, ::2] << 4 | texts[:, 1::2]]
+        rows, filled = texts[:, ::2] << 4 | texts[:, 1::2], bytes([NO_BYTE])
+        shown = [bytes(row).rstrip(filled).decode(errors="ignore") for row in rows]
         d = (1 + keep * (more - 1) * f) / (keep**2 * more)
         return shown, Frequencies(f, d, f, int(reports[-1]))
 
