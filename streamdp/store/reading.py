@@ -11,7 +11,7 @@ from typing import Any
 from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.store.snapshot import Snapshot
-from streamdp.store.snapshot_codec import ALL_SHARDS, STORE_HEADER, job_of, snapshots_of
+from streamdp.store.snapshot_codec import ALL_JOBS, ALL_SHARDS, STORE_HEADER, job_of, snapshots_of
 
 _SINKS = "SELECT name, seq, committed_at, failing_since, reason FROM sinks WHERE job = :job ORDER BY place"
 
@@ -61,7 +61,7 @@ def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
 
 def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
     driver.row_factory = _row
-    jobs = driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall()
+    jobs = driver.execute(ALL_JOBS).fetchall()
     if expected is None and not jobs:  # its first job begins at this moment
         return []
     job = job_of(jobs, expected, name)

@@ -19,11 +19,21 @@ from streamdp.store.state_codec import StoredState, encode_state
 STORE_HEADER = Header("store", 0x73445073, 1)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "left_out", "position")
 """The columns of a commit that a snapshot and the history share."""
+
+
+def _select(*columns: str) -> str:
+    return f"SELECT {', '.join(f'{column} AS {column}' for column in columns)} FROM"
+
+
+# A column that damage has renamed is an error of the database. Rows have the names that are given here by AS, because
+# SQLite would give them those of its schema, in which damage may have changed the case of a letter.
+ALL_JOBS = f"{_select('job', 'fingerprint', 'config')} jobs"
+"""Reads all jobs of a database."""
 ALL_SHARDS = (
-    f"SELECT topic, partition, epoch, waiting, state, checksum, {', '.join(NAMES)} FROM shards WHERE job = :job"
+    f"{_select('topic', 'partition', 'epoch', 'waiting', 'state', 'checksum', *NAMES)} shards WHERE job = :job"
     " ORDER BY topic, partition"
 )
-"""Reads all shards of a job. A column that damage has renamed is then an error of the database."""
+"""Reads all shards of a job."""
 
 _LETTERS = "letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
