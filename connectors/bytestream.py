@@ -8,6 +8,7 @@ import re
 import select
 import sys
 import time
+from hashlib import blake2b
 from typing import Any
 
 from connectors.textform import Converter, TextForm
@@ -24,6 +25,8 @@ _BLOCK = b"1AY&SY"
 _ENDING = {"gzip": ".gz", "Zstandard": ".zst", "xz": ".xz", "bzip2": ".bz2"}
 _PIECE = 1 << 16  # packed bytes that are read at once
 _FOLLOW_SLEEP_S = 0.05
+_SPAN = 1 << 13
+"""A followed file is compared with the first so many bytes that were read of it, and at least so many of the last."""
 
 
 class ByteStream:
@@ -42,6 +45,8 @@ class ByteStream:
         self._first = b""  # those of a plain file, which are not given yet
         self._unpacker: Unpacker | None = None
         self._converter = None if form is None else Converter(form)
+        self._spans: dict[int, Any] = {}  # digests of the first and of the last two spans of a file that is followed
+        self._followed_to = 0  # how many bytes of it were read
         self._file: io.BufferedReader
         if path == "-":
             stdin: Any = sys.stdin.buffer
@@ -150,22 +155,48 @@ class ByteStream:
 
     def _read_growing(self, size: int, timeout_s: float) -> bytes | None:
         deadline = time.monotonic() + timeout_s
-        while not (data := self._take(size) or self._file.read1(size)):
-            if os.fstat(self._file.fileno()).st_size < self._file.tell() or not self._same_file():
+        while True:
+            data = self._take(size) or self._file.read1(size)
+            if not self._is_as_read():  # after the read, because the file may be overwritten at any time
                 raise SourceError(
-                    f"{self.name} was cut or replaced while it was followed; what was committed is kept. Give the "
-                    "original file, or start a new job."
+                    f"{self.name} was cut, overwritten or replaced while it was followed; what was committed is kept."
+                    " Give the original file, or start a new job."
                 )
+            if data:
+                self._note(data)
+                return data
             if (left := deadline - time.monotonic()) <= 0:
                 return None
             time.sleep(min(_FOLLOW_SLEEP_S, left))
-        return data
 
-    def _same_file(self) -> bool:
+    def _note(self, data: bytes) -> None:
+        """Keep digests of what was read, and not the records."""
+        view = memoryview(data)
+        while view:
+            number, used = divmod(self._followed_to, _SPAN)
+            if not used:
+                self._spans = {n: span for n, span in self._spans.items() if n in (0, number - 1)}
+                self._spans[number] = blake2b()
+            part = view[: _SPAN - used]
+            self._spans[number].update(part)
+            self._followed_to += len(part)
+            view = view[len(part) :]
+
+    def _is_as_read(self) -> bool:
+        """Whether the path still leads to this file, and what was read is still there."""
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno()))
+            with open(self._path, "rb") as file:
+                if not os.path.samestat(os.fstat(file.fileno()), os.fstat(self._file.fileno())):
+                    return False
+                for number, span in self._spans.items():
+                    start = number * _SPAN
+                    file.seek(start)
+                    now = file.read(min(_SPAN, self._followed_to - start))
+                    if blake2b(now).digest() != span.digest():
+                        return False
         except FileNotFoundError:
             return False
+        return True
 
 
 def _why(error: OSError) -> str:

@@ -1,5 +1,6 @@
 """Files: whatever bytes come, each record is decoded once, in the same way, or is a dead letter without a value."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -469,10 +470,45 @@ def test_follow_waits_for_whole_records_until_closed(tmp_path, kind):
     assert len(source.poll(7, 0.1)) == 0
     assert time.monotonic() - started > 0.09
     write(tmp_path / "f", b"")
-    with pytest.raises(SourceError, match=r"cut or replaced .* Give the original file"):
+    with pytest.raises(SourceError, match=r"cut, overwritten or replaced .* Give the original file"):
         source.poll(7, 0.0)
     source.close()
     assert source.finished
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("size", [30, 3000])
+@pytest.mark.parametrize("change", ["longer", "same length", "shorter", "longer, same start", "longer, other header"])
+def test_a_followed_file_that_is_overwritten_is_not_read_on(tmp_path, kind, size, change):
+    """It was read on at the old place: the first records of the new content were passed over in silence."""
+    items, others = rows(size), rows(size, seed=1)
+    if change.startswith("longer"):
+        others += rows(50, seed=2)
+    if change == "shorter":
+        others = others[: size // 2]
+    if change == "longer, same start":
+        others[: size // 2] = items[: size // 2]
+    data, new = as_bytes(kind, items), as_bytes(kind, others)
+    if change == "longer, other header":
+        new = b"new_" + new if kind == "csv" else b'{"new": 1}\n' + new
+    if change == "same length":
+        new = data.replace(b"x", b"y")
+    assert change != "same length" or (len(new) == len(data) and new != data)
+    assert not change.startswith("longer") or len(new) > len(data)
+    path = write(tmp_path / "f", data[:-1])
+    with contextlib.closing(open_lenient(kind, path, follow=True)) as source:
+        read = sum(len(batch) + len(batch.dead) for batch in (source.poll(7000, 0.0) for _ in range(3)))
+        assert read == size - 1
+        with open(path, "ab") as file:  # growing is no change of what was read
+            file.write(data[-1:])
+        batch = source.poll(7000, 0.0)
+        assert len(batch) + len(batch.dead) == 1
+        position = source.position
+        with open(path, "wb") as file:  # in place: it is the same file
+            file.write(new)
+        with pytest.raises(SourceError, match="was cut, overwritten or replaced while it was followed"):
+            source.poll(7000, 0.0)
+        assert source.position == position
 
 
 def test_follow_does_not_wait_behind_a_malformed_line(tmp_path):
