@@ -43,8 +43,8 @@ SHARED: Mapping[str, str] = {
         {Unit}s of a batch, from 1 to 10^18; a shorter epoch or phase is one batch. If None, the size with the least
         error bound (see `ac_sa`).""",
     "smoothness": """
-        The smoothness constant of the loss (positive), if a smaller one is known than the loss has, or if gradients are
-        clipped.""",
+        The smoothness constant of the loss (positive), if a smaller one is known than the loss has for columns of a
+        scale of 1.""",
     "strong_convexity": """
         lambda >= 0 of the expected loss, if it is known: then learning goes in phases, each from the output of the last
         one. At most 4 bound / width of the domain.""",

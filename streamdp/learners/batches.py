@@ -190,8 +190,8 @@ class Batches(Learner):
     def _planning(self, start: np.ndarray) -> Problem:
         """The bounds that a plan follows from."""
         bound, reach, accelerated = self.problem.loss.bound, self.region.reach(start), self.method != "sgd"
-        spread = SPREAD * bound if math.isfinite(self.region.beta) else bound
-        return Problem(bound, self.region.beta, self.region.convexity, reach, self._noise, accelerated, spread)
+        spread = SPREAD * bound if math.isfinite(self.region.beta(self.p)) else bound
+        return Problem(bound, self.region.beta(self.p), self.region.convexity, reach, self._noise, accelerated, spread)
 
     def _begin_phase(self) -> None:
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
@@ -200,7 +200,7 @@ class Batches(Learner):
         self.batch = self.batch_steps.batch
         if (
             isinstance(self.batch_steps, Planned)
-            and math.isinf(self.region.beta)
+            and math.isinf(self.region.beta(self.p))
             and self.batch_steps.problem.accelerated
         ):
             self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
@@ -370,7 +370,7 @@ class Batches(Learner):
     def model(self) -> dict[str, Any]:
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
-        planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
+        planned: tuple[Any, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
         if self.method == "newton":
             planned = ("newton", size, place)
         return {"loss": repr(self.given.loss), "plan": repr(planned)}

@@ -47,12 +47,13 @@ def check_newton(loss: Loss, planned: str) -> None:
 class Region:
     """The domain of a problem with its projection and size, and the constants of the loss on it.
 
-    `problem`: with its domain: an `L2Ball`, a bounded `Box`, or all of R^d for steps that are not planned. `beta`: the
-    smoothness of the loss; inf: it must be smoothed. `convexity`: lambda >= 0 of the expected loss.
+    `problem`: with its domain: an `L2Ball`, a bounded `Box`, or all of R^d for steps that are not planned.
+    `smoothness`: the constant that was given, or None for that of the loss. `convexity`: lambda >= 0 of the expected
+    loss.
     """
 
     problem: LinearProblem
-    beta: float
+    smoothness: float | None
     convexity: float
 
     @classmethod
@@ -68,7 +69,8 @@ class Region:
             raise ConfigError("domain: expected an L2Ball or a bounded Box, because steps are planned from its size")
         if not (_corner(domain) <= _LARGEST and _width(domain) >= 1 / _LARGEST):
             raise ConfigError(f"domain: expected a size from {1 / _LARGEST:g} to {_LARGEST:g}, got {domain}")
-        beta = _smoothness(loss, smoothness)
+        if not (smoothness is None or (is_number(smoothness) and 0 < smoothness < math.inf)):
+            raise ConfigError(f"smoothness: expected a positive finite number, got {smoothness!r}")
         # lambda/2 ||x - x*||^2 <= f(x) - f* <= bound ||x - x*|| for every x of the domain.
         most = 4 * loss.bound / _width(domain)
         if not (is_number(strong_convexity) and 0 <= strong_convexity <= most):
@@ -76,7 +78,15 @@ class Region:
                 f"strong_convexity: expected a number from 0 to {most:g}, the most that bounded gradients allow in"
                 f" {domain}, got {strong_convexity!r}"
             )
-        return cls(problem, beta, float(strong_convexity))
+        return cls(problem, None if smoothness is None else float(smoothness), float(strong_convexity))
+
+    def beta(self, p: int) -> float:
+        """The smoothness of the loss for p columns, which are expected to have a scale of 1; inf: it must be smoothed.
+
+        Only accuracy depends on it.
+        """
+        given, problem = self.smoothness, self.problem
+        return problem.loss.smoothness_in(p + problem.intercept) if given is None else given
 
     @property
     def text(self) -> dict[str, list[float]]:
@@ -135,17 +145,6 @@ class Region:
             return []
         border = f"; {ON_BORDER}" if self.on_border(theta) else ""
         return [f"theta{units} is kept in {self.problem.domain}{border}"]
-
-
-def _smoothness(loss: Loss, given: float | None) -> float:
-    """What was given, or the constant of the loss; inf: the loss must be smoothed."""
-    if given is not None:
-        if not (is_number(given) and 0 < given < math.inf):
-            raise ConfigError(f"smoothness: expected a positive finite number, got {given!r}")
-        return float(given)
-    if loss.clip is not None and not loss.has_envelope:
-        raise ConfigError(f"{loss.name} with clip has no smoothness constant: give smoothness=...")
-    return loss.smoothness
 
 
 def _width(domain: Domain) -> float:

@@ -244,7 +244,7 @@ class ShuffleBatches(Batches):
         self.seen[0] += len(X)
         local, analyzer = LocalRandomizer(params, self.rng), Analyzer(params)
         spec = self.problem.described(self.p)[0]
-        if steps.problem.accelerated and math.isinf(self.region.beta):
+        if steps.problem.accelerated and math.isinf(self.region.beta(self.p)):
             spec[ENVELOPE] = 1 / run.beta
         for _ in range(run.steps):
             ones = np.zeros(params.d, dtype=np.int64)

@@ -182,7 +182,13 @@ class UserReports(Collector):
         if self.method == "asgd":
             return Asgd(self._reports(), start, region.project, plan.batch_size)
         bounds = Problem(
-            problem.loss.bound, region.beta, region.convexity, region.reach(start), self._noise, True, self._spread
+            problem.loss.bound,
+            region.beta(self.p),
+            region.convexity,
+            region.reach(start),
+            self._noise,
+            True,
+            self._spread,
         )
         return Planned(bounds, start, region.project, plan.horizon, plan.batch_size)
 
@@ -223,7 +229,7 @@ class UserReports(Collector):
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
-        if isinstance(self.batch_steps, Planned) and math.isinf(self.region.beta):
+        if isinstance(self.batch_steps, Planned) and math.isinf(self.region.beta(self.p)):
             self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
         self.middle = self.batch_steps.middle
         self.mean = self.mean_of(self.batch_steps.batch)
@@ -484,7 +490,7 @@ class UserReports(Collector):
     def model(self) -> dict[str, Any]:
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
-        planned: tuple[Any, ...] = (horizon, size, self.region.beta, self.region.convexity, place)
+        planned: tuple[Any, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
         if self.method == "asgd":
             planned = ("asgd", size, place, self.problem.loss.weighting)
         return {

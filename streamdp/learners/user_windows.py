@@ -155,7 +155,7 @@ class Windows(Collector):
             budget=self.budget,
             bound=loss.bound,
             sensitivity=sensitivity_of_average(loss, int(self.plan.items_per_user)),
-            smoothness=self.region.beta,
+            smoothness=self.region.beta(self.p),
             convexity=self.region.convexity,
             distance=self._distance,
             spread=self.plan.spread_for(loss.bound),
@@ -400,7 +400,7 @@ class Windows(Collector):
     def model(self) -> dict[str, Any]:
         spread = self.plan.spread_for(self.problem.loss.bound)
         planned = (repr(self.method), int(self.plan.items_per_user), int(self.plan.window), spread)
-        problem = (self.region.beta, self.region.convexity, self.region.text)
+        problem = (self.region.beta(self.p), self.region.convexity, self.region.text)
         return {
             "window": repr(planned),
             "problem": repr(problem),

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
+from streamdp import Huber, Squared
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
 from streamdp.sklearn import PrivateClassifier, PrivateRegressor
 
@@ -78,6 +79,19 @@ def test_trust_chooses_the_model_and_a_fit_is_one_window() -> None:
     assert model.partial_fit(X, y).model_.n_windows == 2
     with pytest.raises(ConfigError, match="trust: expected"):
         PrivateRegressor(trust="me").fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["squared", Squared(clip=2.0), Huber(clip=1.0)], ids=str)
+@pytest.mark.parametrize("trust", ["window", "process", "shuffler", "nobody"])
+@pytest.mark.parametrize("bounds", [None, (0, 10)], ids=str)
+def test_clipped_losses_are_fitted_under_every_trust(loss: Any, trust: Any, bounds: Any) -> None:
+    """Under three of the four they asked for `smoothness`, which these classes do not have."""
+    X, y = data(3_000)
+    if bounds is None:
+        X, y = (X - 5) / 3, y / 10
+    target = None if bounds is None else (-15, 15)
+    model = PrivateRegressor(loss=loss, trust=trust, bounds=bounds, target=target, budget="eps=8", random_state=3)
+    assert model.fit(X, y).score(X, y) > 0.3
 
 
 def test_labels_and_probabilities() -> None:

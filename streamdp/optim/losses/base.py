@@ -27,7 +27,9 @@ Derivation, for a loss of one linear predictor with |a| <= M:
   opposite to x in its last entry, and S may be only an upper bound.
 * With Mallows' weight ||x||^2 w <= 2, with equality for ||x||^2 >= 2. So a loss with second derivative at most K in u
   has a smoothness of at most 2 K.
-* With `clip=C`, C0 = C, S = 2 C, and the smoothness is inf, because w = 1 and x may have any length.
+* With `clip=C`, C0 = C, S = 2 C, and the smoothness is inf, because w = 1 and x may have any length. If ||x||^2 <= q,
+  it is at most max(1, q/2) times that with Mallows' weight, which has q = 2: the Hessian grows at most as q, and a clip
+  is the projection on a ball, which makes no distance larger.
 """
 
 from __future__ import annotations
@@ -68,8 +70,6 @@ class Loss:
     name: ClassVar[str]
     code: ClassVar[int]
     of_classes: ClassVar[bool] = False
-    has_envelope: ClassVar[bool] = False
-    """Whether the compiled loops compute the gradient of the Moreau envelope; True for the non-smooth losses."""
     expected_curvature: ClassVar[float] = 1.0
     """The second derivative in the linear predictor that is expected, for a residual of spread 1."""
 
@@ -105,6 +105,10 @@ class Loss:
     def smoothness(self) -> float:
         """The Lipschitz constant of the gradient in theta; inf if there is none, as with "norm" or with `clip`."""
         return math.inf if self.clip is not None or self.by_norm else self._smoothness()
+
+    def smoothness_in(self, columns: int) -> float:
+        """As `smoothness`, for a number of columns that are at most 1 in size, intercept included."""
+        return self.smoothness if self.clip is None else self._smoothness() * max(1.0, columns / 2)
 
     def _smoothness(self) -> float:
         return math.inf

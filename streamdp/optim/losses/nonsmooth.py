@@ -35,7 +35,6 @@ class Quantile(Loss):
     name = "quantile"
     expected_curvature = 0.5
     code = 4
-    has_envelope = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +73,6 @@ class Hinge(Loss):
     of_classes = True
     expected_curvature = 0.25
     code = 5
-    has_envelope = True
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
         check_classes(y, 2)

@@ -119,7 +119,7 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     learner = model(loss=loss, domain=L2Ball(2.0))
     noise, d = learner.learner.cohort_sum(200, 12).variance / 200**2, 2.0
     beta = (
-        learner.learner.region.beta
+        learner.learner.region.beta(learner.learner.p)
         if isinstance(loss, Logistic)
         else learner.learner.problem.loss.bound / d * math.sqrt(12 * 13) / 2
     )

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from streamdp import (
+    Hinge,
     Huber,
     L2Ball,
     LDPSGDRegressor,
     Logistic,
     PureDP,
+    Quantile,
     ShuffleClassifier,
     ShuffleRegressor,
     Softmax,
@@ -248,7 +250,7 @@ def randomizer_of(kind: str, rng: np.random.Generator, loss: Loss) -> Any:
             given = Units(scales) if plain else Units(scales, *units(rng, 1)[:, 0].tolist(), (-1.0, 3.0))
             asked = Question(*np.sort(numbers(rng, 2)).tolist(), 5, int(rng.integers(-1, 4)))
             question = asked if rng.random() < 0.2 else None
-            envelope = float(rng.choice([0.0, 1e-60, 1e60])) if loss.has_envelope else 0.0
+            envelope = float(rng.choice([0.0, 1e-60, 1e60])) if isinstance(loss, Hinge | Quantile) else 0.0
             return UserRandomizer(
                 theta, envelope, loss, ("a", "b"), intercept, mean, (0, 0, 0), None, centre, 4,
                 units=given, question=question,
