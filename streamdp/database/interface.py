@@ -91,6 +91,19 @@ class Database(Protocol):
     def open_for_writing(self, form: Format) -> Connection:
         """Return a connection whose commits are on disk when they return."""
 
+    def spending(self, connection: Connection) -> AbstractContextManager[object]:
+        """Return a transaction that writes spends, by a connection from `open_for_writing`.
+
+        It waits while another connection holds spends back.
+        """
+
+    def come_first(self) -> Callable[[], None]:
+        """Wait for the transactions of `spending` under way, and hold further ones back; return what ends that.
+
+        The end of the process ends it, too, and so does a server if the process does not go on for some seconds.
+        Transactions of the caller must not be `spending` before the end.
+        """
+
     def hold(self, connection: Connection, number: int) -> bool:
         """Take a lock by its number, from 0, which ends with the connection; False if another connection has it.
 

@@ -44,6 +44,8 @@ ANSWER_TIMEOUT_MS = 15_000
 
 _HELD = "hashtextextended(:name, 2 + :number)"
 """The key of a numbered lock of a job; those with the seeds 0 and 1 are of the job and of the schema."""
+_FIRST = "hashtextextended(:name, -1)"
+"""The key of the lock of a schema that `spending` shares, and that `come_first` has alone."""
 
 _LOCK_TIMEOUT = "55P03"
 _LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
@@ -217,6 +219,23 @@ class PostgresNamespace(Database):
         if len(rows) != 1 or rows[0].name != form.name:
             raise StoreDamagedError(f"{self.name} is not a streamdp {form.name}")
         form.check_version(self.name, rows[0].version)
+
+    @contextmanager
+    def spending(self, connection: Connection) -> Iterator[None]:
+        with connection.begin():
+            connection.execute(text(f"SELECT pg_advisory_xact_lock_shared({_FIRST})"), {"name": self._schema})
+            yield
+
+    def come_first(self) -> Callable[[], None]:
+        """See `Database.come_first`. A transaction holds them back, which the server ends if it is idle for long."""
+        with self.errors():
+            connection = self._engine.connect()
+            try:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_FIRST})"), {"name": self._schema})
+            except BaseException:
+                connection.close()
+                raise
+            return connection.close
 
     def hold(self, connection: Connection, number: int) -> bool:
         """See `Database.hold`. The server ends the lock with the session, also if the process was killed."""

@@ -16,7 +16,14 @@ from streamdp.database.interface import Database, Format, Header
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
-from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError, check_path
+from streamdp.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreLostError,
+    StoreUnavailableError,
+    check_path,
+)
 from streamdp.system import NO_LINK
 
 if TYPE_CHECKING:
@@ -265,6 +272,24 @@ class SQLiteFile(Database):
                 close(connection)
                 raise
             return connection
+
+    @contextmanager
+    def spending(self, connection: Connection) -> Iterator[None]:
+        release = self._wait_for_first(shared=True)
+        try:
+            with connection.begin():
+                yield
+        finally:
+            release()
+
+    def come_first(self) -> Callable[[], None]:
+        return self._wait_for_first(shared=False)
+
+    def _wait_for_first(self, shared: bool) -> Callable[[], None]:
+        try:
+            return self._wait_for(lambda: FileLock(f"{self.name}.first", shared), True).release
+        except StoreBusyError:
+            raise StoreUnavailableError(f"{self.name} does not answer (another job holds back all spends)") from None
 
     def hold(self, connection: Connection, number: int) -> bool:
         """See `Database.hold`. One service has the job's lock, and needs one number."""

@@ -43,6 +43,7 @@ def add_tables(metadata: MetaData) -> None:
         Column("subject", LargeBinary(16), primary_key=True),
         Column("spend", LargeBinary, nullable=False),
         info={"only": "postgresql"},
+        postgresql_with={"fillfactor": 50},  # so that a new version of a row fits its page, and its index stays
     )
     Table(
         "spend_pages",

@@ -24,6 +24,10 @@ REPORT_AFTER_S = 30.0
 """A worker that waits, for a shard or for the end of a call of the store, says so after this time in seconds, and then
 every time it has passed again. Nor does it say the same of a source that fails again and again more often."""
 
+FIRST_S = 10.0
+"""How long a job holds the commits of others back, in seconds at most, to learn the records of a refused commit again.
+A server ends its transaction only later (`ANSWER_TIMEOUT_MS`)."""
+
 WATCH_S = 1.0
 """How often a worker asks its source what is not read, in seconds."""
 

@@ -21,7 +21,14 @@ from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
 from streamdp.runtime.bad_records import FirstRecords, Unlearned
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S, check_intervals
+from streamdp.runtime.defaults import (
+    COMMIT_RECORDS,
+    COMMIT_SECONDS,
+    FIRST_S,
+    NOTE_WAITING_S,
+    POLL_TIMEOUT_S,
+    check_intervals,
+)
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import DeadLetters
 from streamdp.runtime.signals import stopped_by_signals
@@ -34,6 +41,12 @@ if TYPE_CHECKING:
 
 POLL_RECORDS = 65_536
 """The most records that are learned between two checks of the clock and of the stop signals."""
+
+AGAIN = (
+    "another job or worker has spent from the same people at the same time: the records since the last commit are"
+    " learned again, and the commits of others wait for them"
+)
+"""What a run reports after a conflict."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -127,6 +140,7 @@ class Runner:
         """The records of this run, until one is learned."""
         self._calls: LongCalls | None = None
         self._stopping = False
+        self._again: tuple[int, float] | None = None  # after a conflict: commit at this total, or at this time
         self._committed = Counts()
         self._counts = Counts()
         self._position = self._committed_position = source.position
@@ -166,6 +180,7 @@ class Runner:
                         return self._committed
                     except ConflictError:
                         self._roll_back()
+                        self._on_waiting(AGAIN)
             finally:
                 self._calls = None
                 calls.close(self._store.abandon)
@@ -209,8 +224,14 @@ class Runner:
             self._committed_position = self._position
 
     def _roll_back(self) -> None:
-        """Go back to the last commit, because another process has committed what this one did not know of."""
+        """Go back to the last commit, because another process has committed what this one did not know of.
+
+        Commits of others wait until these records are learned again: otherwise a job with larger commits would never
+        commit.
+        """
+        self._again = (total(self._counts), self._clock() + FIRST_S)
         self._store.rollback()
+        self._call(self._store.come_first)
         snapshot = self._call(partial(self._store.load, self._shard))
         self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
         self._resume_letters(snapshot)
@@ -229,9 +250,12 @@ class Runner:
                 if self._commit_when_idle:
                     self._call(self._estimator.close_batch)
                 self._commit()
+                self._give_way()
             if due := self._due():
                 self._note_waiting()
             room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self.waiting)
+            if self._again is not None:
+                room = min(room, max(1, self._again[0] - total(self._counts)))
             if end is not None:
                 room = min(room, end - total(self._counts))
             at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
@@ -253,11 +277,19 @@ class Runner:
 
     def _due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
-        return self.waiting >= self._commit_records or (late and self.waiting > 0)
+        again = self._again is not None and (total(self._counts) >= self._again[0] or self._clock() >= self._again[1])
+        return self.waiting >= self._commit_records or ((late or again) and self.waiting > 0)
+
+    def _give_way(self) -> None:
+        """Hold the commits of others back no longer."""
+        if self._again is not None:
+            self._again = None
+            self._call(self._store.give_way)
 
     def _finish(self) -> None:
         self._call(self._estimator.close_batch)
         self._commit()
+        self._give_way()
         self._note_waiting(last=True)
 
     def _note_waiting(self, *, last: bool = False) -> None:

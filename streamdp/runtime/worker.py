@@ -38,6 +38,7 @@ from streamdp.runtime.calls import HANGS, Reminder, Wait
 from streamdp.runtime.defaults import (
     COMMIT_RECORDS,
     COMMIT_SECONDS,
+    FIRST_S,
     NOTE_WAITING_S,
     POLL_TIMEOUT_S,
     REPORT_AFTER_S,
@@ -138,6 +139,7 @@ class Worker:
         self._thread = StoreThread(source, self._stay, self._retried, clock, sleep, wait, randomness)
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
+        self._again: tuple[int, float] | None = None  # after a conflict: commit so many records, or give way at a time
         self._done = 0
         self._heard = self._committed_at = self._noted_at = clock()
         self._watched_at = float("-inf")
@@ -216,6 +218,9 @@ class Worker:
             self._report_stalls()
             if self._commit_is_due():
                 self._commit()
+            if self._again is not None and self._clock() >= self._again[1]:
+                self._again = None
+                self._call(self._store.give_way)
             if polled:
                 self._heard = self._clock()
                 self._learning = self._submit(partial(self._learn_all, polled))
@@ -265,7 +270,8 @@ class Worker:
 
     def _commit_is_due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
-        full = self._shards.pending >= self._commit_records
+        records = self._commit_records if self._again is None else min(self._commit_records, self._again[0])
+        full = self._shards.pending >= records
         return full or (late and self._shards.uncommitted) or self._shards.unpinned
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
@@ -370,6 +376,7 @@ class Worker:
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
             return False
+        self._again = None
         self._done += self._shards.mark_committed(parts)
         if any(part.counts.learned for part in parts.values()):
             self._first_records.limit = None
@@ -425,13 +432,15 @@ class Worker:
                 self._shards.fence(error.shard, self._clock() + RECLAIM_AFTER_S)
         else:
             self._tell("conflict", error)
-            self._sleep(self._randomness(0.0, 0.1))  # so that the two workers do not conflict again
+            self._again = (self._shards.pending, self._clock() + FIRST_S)
         self._shards.stale = True
 
     def _roll_back(self) -> None:
         """Discard what came after the last commit, and read the remaining shards from the store again."""
         self._shards.stale = False
         self._call(self._store.rollback)
+        if self._again is not None:  # a worker whose commits are larger than those of others would never commit
+            self._call(self._store.come_first)
         loaded = {shard: self._call(partial(self._store.load, shard)) for shard in self._shards}
         self._call(partial(self._resume_letters, loaded))
         for shard, snapshot in loaded.items():

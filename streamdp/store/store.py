@@ -133,6 +133,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         self._database = database = open_database(url_or_path, job)
         database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
+        self._first: Callable[[], None] | None = None  # ends that this store holds back the spends of others
         self.ledger: Ledger | None = None
         self._abandoned = False
         with contextlib.ExitStack() as stack:
@@ -166,10 +167,12 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self._open = stack.pop_all()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self, spending: bool = False) -> Iterator[Connection]:
         """A transaction, with the driver's errors as `StoreError` and its kinds."""
-        with self._database.errors(), self._open_connection().begin():
-            yield self._connection
+        connection = self._open_connection()
+        waits = spending and self._first is None
+        with self._database.errors(), self._database.spending(connection) if waits else connection.begin():
+            yield connection
 
     def _begin_anew(self, connection: Connection) -> None:
         """Forget the commits of a configuration under which nothing was learned: the source is read from its start."""
@@ -210,7 +213,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             try:
                 for subject, cap in caps.items():
                     self.ledger.set_cap(subject, cap)
-                with self._transaction() as connection:
+                with self._transaction(spending=True) as connection:
                     self.ledger.write_pending(connection)
             except BaseException:
                 self.ledger.rollback()
@@ -300,7 +303,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """
         own = self.ledger
         with contextlib.nullcontext() if own is None else own.lock:
-            with self._transaction() as connection:
+            with self._transaction(spending=own is not None) as connection:
                 now, oldest = (time.time(), 0) if own is None else own.begin_commit(self._committed_at(own, connection))
                 written = {shard: self._write(shard, parts[shard], now) for shard in sorted(parts)}
                 new = any(moved for _, moved in written.values())
@@ -310,6 +313,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                     within(connection, 1 + max(self._claims[shard].seq for shard in parts))
             if own is not None:
                 own.mark_committed(now)
+            self.give_way()
             for shard in parts:
                 self._claims[shard].seq += 1
             return {shard: snapshot for shard, (snapshot, _) in written.items()}
@@ -387,6 +391,22 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if self.ledger is not None:
             self.ledger.rollback()
 
+    def come_first(self) -> None:
+        """Hold back the spends of other jobs and workers until the next commit, `give_way`, or the end of the process.
+
+        What is read and admitted from now on has no conflict. A server ends it after some seconds. Without a ledger
+        this does nothing. Raises `StoreUnavailableError` if the database does not answer, or if others hold spends
+        back for long.
+        """
+        if self.ledger is not None and self._first is None:
+            self._first = self._database.come_first()
+
+    def give_way(self) -> None:
+        """End `come_first`. Idempotent."""
+        first, self._first = self._first, None
+        if first is not None:
+            first()
+
     def release(self, shards: Iterable[Shard]) -> None:
         """Give `shards` up, claimed or not, with what they were charged and did not commit.
 
@@ -443,6 +463,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         Idempotent.
         """
         if not self._abandoned:
+            self.give_way()
             self._open.close()
 
     def abandon(self) -> None:

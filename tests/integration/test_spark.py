@@ -81,7 +81,7 @@ def frame(spark: SparkSession, records: dict[str, list[Any]], parts: int = 1) ->
 
 def counted(store: Path | str) -> tuple[int, int, int]:
     counts = committed(str(store)).snapshot.counts
-    return counts.learned, counts.refused, counts.dead_letters
+    return counts.learned, counts.refused + counts.left_out, counts.dead_letters
 
 
 def spent(store: Path, records: dict[str, list[Any]]) -> float:
@@ -314,11 +314,11 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     assert_same(committed(settings["store"]).snapshot, theirs)
     assert not any(total.any() for total in sums)  # overwritten
     assert learn(frame(spark, records, 2), settings) == first
-    again = Counts(first.learned, first.refused + 3000, 2 * bad)  # the same people: all are over their cap
+    again = Counts(first.learned, first.refused + 3000, 2 * bad, first.left_out)  # all people are over their cap
     assert learn(frame(spark, records, 2), settings, name="again") == again
     with pytest.raises(TooFewUsersError, match="too small"):
         learn(frame(spark, people(30, 5000)), settings, name="few")
-    assert counted(settings["store"]) == (again.learned, again.refused, again.dead_letters)
+    assert counted(settings["store"]) == (again.learned, again.refused + again.left_out, again.dead_letters)
     assert holding(SECRET, folder, tmp_path) <= before
     assert holding("SparkListenerJobEnd", folder)  # the event log can be searched
 

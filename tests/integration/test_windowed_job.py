@@ -33,7 +33,7 @@ def learner(ledger: Any, window: int = 16, least: int = 3, most: int = 3) -> Win
 
 def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Counter[str], set[int]]:
     """By plain Python: counts, windows of each subject, and after how many items no window is open."""
-    learned = refused = dead = at = 0
+    learned = refused = left_out = dead = at = 0
     spent: Counter[str] = Counter()
     sizes: dict[str, int] = {}
     boundaries = {0}
@@ -42,9 +42,10 @@ def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Count
             dead += 1
         else:
             who = item[2]
-            over = who not in sizes and spent[who] == MOST
-            if over or sizes.get(who, 0) == most:
+            if who not in sizes and spent[who] == MOST:
                 refused += 1
+            elif sizes.get(who, 0) == most:
+                left_out += 1
             else:
                 spent[who] += who not in sizes
                 learned += 1
@@ -54,7 +55,7 @@ def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Count
                 sizes.clear()
         if not sizes:
             boundaries.add(number)
-    return Counts(learned, refused, dead), spent, boundaries
+    return Counts(learned, refused, dead, left_out), spent, boundaries
 
 
 @pytest.mark.parametrize(("window", "people"), [(16, 7), (10, 3), (25, 9)])

@@ -117,7 +117,9 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_charged_once(pat
     with pytest.raises(Crash):
         work(path, source)
     before = found(path)
-    assert all(snapshot.state["n_seen"] % SIZE == 0 for snapshot in before.values())
+    for shard, snapshot in before.items():
+        counts, _ = replay(given[shard])
+        assert snapshot.counts == counts[snapshot.position["index"]]
     assert 0 < sum(snapshot.position["index"] for snapshot in before.values()) < 1200
     work(path, ScriptedShards(given, seed + 1))
     check_exact(path, given)
@@ -548,7 +550,6 @@ def test_a_conflict_rolls_every_shard_back(path: Path) -> None:
     watcher = ran(path, source, raising(CONFLICT, 3, 4, 8))
     assert watcher.retries == ["conflict"] * 3
     assert watcher.rollbacks == 3
-    assert source.clock.slept.count(0.1) == 3
     check_exact(path, given)
 
 
