@@ -22,7 +22,7 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
-from streamdp.estimators.traps import say_nothing, warn_if_repeated, warn_if_scaled
+from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -168,6 +168,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         given |= {"intercept": self.fit_intercept}
         self.model_ = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
         say_nothing(self.model_, "repeats")
+        if rows is not None:
+            warn_if_many(self.model_, rows)
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:

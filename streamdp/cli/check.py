@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AsJSON, naming, need_clients
+from streamdp.cli.common import AsJSON, naming, need_clients, warn_if_weak
 from streamdp.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def plan(
         spend = parse_budget(budget)
     except BudgetError as problem:
         raise ConfigError(f"--budget: {problem}") from None
+    warn_if_weak(spend, records)
     if error is not None and records is None:
         typer.echo(f"{plan_records(loss, d, spend, error):,} records")
     elif records is not None and error is None:
@@ -114,7 +115,9 @@ def plan(
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
     from streamdp.config.checking import come_again, unended
+    from streamdp.privacy.guarantees import weakness
 
+    weak = weakness(config.build_estimator().record_budget, config.expected_records or found.expected)
     dead = [
         {"reason": reason, "column": column, "records": count}
         for (reason, column), count in found.reasons.most_common()
@@ -130,6 +133,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "plan": None if plan is None else asdict(plan) | {"sentence": plan.sentence},
         "problems": problems,
         "warnings": [
+            *([] if weak is None else [weak]),
             *unended(found.unended),
             *come_again(config, found),
             *found.padded(),

@@ -14,6 +14,7 @@ from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
     from streamdp.estimators.estimator import Estimator
+    from streamdp.privacy.guarantees import Budget
     from streamdp.store.store import Store
 
 StorePath = Annotated[
@@ -85,6 +86,14 @@ def warn_if_not_private(estimator: Estimator) -> None:
     """Print a warning for an estimator whose releases are not private."""
     if not estimator.guarantee.private:
         warn("this model is NOT private: it has a seed, or no mechanism")
+
+
+def warn_if_weak(budget: Budget, records: int | None) -> None:
+    """Print a warning if a budget protects little, also among so many `records`, if they are known."""
+    from streamdp.privacy.guarantees import weakness
+
+    if (said := weakness(budget, records)) is not None:
+        warn(said)
 
 
 def say_opened(store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import IdleSeconds, naming, need_clients, say, warn
+from streamdp.cli.common import IdleSeconds, naming, need_clients, say, warn, warn_if_weak
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime.signals import stopped_by_signals
 
@@ -202,6 +202,7 @@ def agreement(config: JobConfig) -> Agreement:
     estimator: Any = config.build_estimator()
     if not estimator.guarantee.private:
         say("warning: this job is NOT private: it has a seed")
+    warn_if_weak(estimator.record_budget, config.expected_records)
     return Agreement(estimator, _source(config).minimum_share, about)
 
 

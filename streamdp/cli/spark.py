@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say, say_cheaper, warn, warn_if_not_private
+from streamdp.cli.common import (
+    AcceptBudget,
+    AcceptLoss,
+    NewModel,
+    say,
+    say_cheaper,
+    warn,
+    warn_if_not_private,
+    warn_if_weak,
+)
 from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError, NothingLearnedError
 
@@ -61,7 +70,9 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     assert isinstance(config.source, SparkSourceConfig)
     holdout = None if config.holdout is None else Holdout(config)
     publisher = Publisher(config.publish, holdout, config.store_path, (_measured,), warn)
-    warn_if_not_private(config.build_estimator())
+    estimator = config.build_estimator()
+    warn_if_not_private(estimator)
+    warn_if_weak(estimator.record_budget, config.expected_records)
     say_cheaper(config)
     spark, ours = session(config, master, conf)
     dead = Counter[str]()

@@ -23,7 +23,7 @@ from streamdp.config.trust import STATISTICS, Trust, trust_of
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
-from streamdp.estimators.traps import say_nothing
+from streamdp.estimators.traps import say_nothing, unsaid
 from streamdp.learners.series import furthest
 from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
 from streamdp.privacy.guarantees import Budget, parse_budget
@@ -264,6 +264,7 @@ class Definition(Settings):
             ahead = min(ahead, furthest(whole_seconds(every)))
         return schema.build(None if schema.time is None else (late, ahead))
 
+    @unsaid()
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:
         """Build the estimator, which has learned nothing; the `ledger` (None: nothing) counts the spends of subjects.
 
@@ -306,7 +307,7 @@ class Definition(Settings):
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: Estimator = build(budget=budget, features=features, ledger=ledger, **given)
-        say_nothing(estimator, "hints")  # the command says it, and devices and Spark have reasons
+        say_nothing(estimator, "hints")  # the command says it, as of its budget, and devices and Spark have reasons
         return estimator
 
     def _beside(self, declared: Mapping[str, Mapping[str, Any]]) -> Beside:

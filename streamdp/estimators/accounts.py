@@ -16,7 +16,7 @@ from streamdp.estimators.parts import check_pipeline, contents, is_private
 from streamdp.learners.learner import NEIGHBOURS
 from streamdp.ledger.charged import CapHistory
 from streamdp.privacy.composition import Spend
-from streamdp.privacy.guarantees import ApproxDP, Guarantee
+from streamdp.privacy.guarantees import Guarantee, about_delta
 from streamdp.privacy.statement import in_lines
 
 DELTA = 1e-6
@@ -80,8 +80,7 @@ class Account:
             "spent there each time; the total counts it once",
             "estimators that the model no longer holds, as after drift or selection, are not in the total",
         ]
-        if any(isinstance(budget, ApproxDP) for budget in guarantee.budgets):
-            notes.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        notes += about_delta(guarantee.budgets, max((one.n_seen for one in learned), default=0))
         if self.uncovered:
             parts = ", ".join(self.uncovered)
             notes.append(f"no guarantee covers what these parts may keep of the records without noise: {parts}")

@@ -16,11 +16,11 @@ import numpy as np
 
 from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, PrivacyWarning, SchemaError
-from streamdp.estimators.traps import warn_if_large, warn_of_pipeline
+from streamdp.estimators.traps import warn_if_weak, warn_of_pipeline
 from streamdp.learners.learner import Learner
 from streamdp.ledger.charged import CapHistory
 from streamdp.privacy.composition import widest
-from streamdp.privacy.guarantees import FORMS, Budget, amount, with_amount
+from streamdp.privacy.guarantees import FORMS, ApproxDP, Budget, amount, with_amount
 from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED, Release
 
 if TYPE_CHECKING:
@@ -181,8 +181,9 @@ class Admission:
         if not self.spent:
             warn_of_pipeline()
         if largest is not self._counted:  # most records bring no budget of their own
-            if amount(largest) > max(map(amount, self.spent), default=0.0):
-                warn_if_large(largest)
+            known = (self.spend, *self.spent)
+            if amount(largest) > max(map(amount, known)) or _delta(largest) > max(map(_delta, known)):
+                warn_if_weak(largest)
             learner.fast = None
             self.spent = widest((*self.spent, largest))
             self._counted = largest
@@ -198,6 +199,10 @@ class Admission:
         self.spent, self._counted = widest(spent), None
         self._history, self._charges = history, False
         self.tainted = tainted
+
+
+def _delta(budget: Budget) -> float:
+    return budget.delta if isinstance(budget, ApproxDP) else 0.0
 
 
 class Gathered:

@@ -42,7 +42,15 @@ from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, mi
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
-from streamdp.estimators.traps import FirstRecords, warn_if_dear, warn_if_far, warn_if_raw, warn_if_repeated
+from streamdp.estimators.traps import (
+    FirstRecords,
+    warn_if_dear,
+    warn_if_far,
+    warn_if_many,
+    warn_if_raw,
+    warn_if_repeated,
+    warn_if_weak,
+)
 from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, share_changes
 from streamdp.learners.linear_problem import LinearProblem
@@ -52,9 +60,9 @@ from streamdp.optim.losses import LOSSES, Huber, Loss, loss_for
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
-    ApproxDP,
     Budget,
     Guarantee,
+    about_delta,
     amount,
     parse_budget,
 )
@@ -157,6 +165,7 @@ class Estimator(river_base.Estimator):
     def _use_records(self, second_use: SecondUse) -> None:
         """Use records for more than what is learned; a record spends the whole, in one release."""
         self.second_use, self._admission.spend, self.learner.fast = second_use, second_use.spend, None
+        warn_if_weak(second_use.spend)
         if self.learner.open is not None:
             self.learner.open.spend = second_use.spend
 
@@ -548,6 +557,7 @@ class Estimator(river_base.Estimator):
         self._check_rows(X, y)
         if amounts is None:
             warn_if_dear(self)
+            warn_if_many(self, self.n_seen + len(X))
         if not self.n_seen:
             warn_if_far(self, X, y if self._has_open_target else None)
         allowed = np.ones(len(X), dtype=bool)
@@ -763,8 +773,7 @@ class Estimator(river_base.Estimator):
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")
-        if any(isinstance(b, ApproxDP) for b in self._admission.spent):
-            caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        caveats += about_delta(self._admission.spent, self.n_seen)
         if bounds and of_database and self.ledger is None:
             caveats.append(
                 "the caps are those of the commit that is read here: if the cap of the database was raised since, "

@@ -7,6 +7,7 @@ import inspect
 import secrets
 import warnings
 from collections.abc import Iterator
+from contextvars import ContextVar
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
@@ -17,16 +18,15 @@ from streamdp.errors import CostWarning, PrivacyWarning
 from streamdp.estimators.features import SchemaWarning
 from streamdp.estimators.parts import check_pipeline
 from streamdp.learners.local_reports import LocalReports
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, weakness
 
-_LARGE_EPSILON, _LARGE_MU = 10.0, 3.0
-_LARGE_DELTA = 1e-3
 _PARTS = ("river.compose.", "river.preprocessing.")
 _FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
 _given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
-_quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "hints": WeakSet()}
+_quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "hints": WeakSet(), "records": WeakSet()}
 _dear: set[type] = set()
+_unsaid: ContextVar[bool] = ContextVar("unsaid", default=False)
 
 
 def _warn(message: str, category: type[Warning] = PrivacyWarning) -> None:
@@ -129,7 +129,8 @@ def _digest(x: Any, y: Any) -> int | None:
 def say_nothing(model: Any, of: str) -> None:
     """Let nothing be said any more about a model: it was said, or what uses the model says it or has reasons.
 
-    `of`: "repeats" of its rows, or "hints" about its noise and the scale of its numbers.
+    `of`: "repeats" of its rows, or "hints" about its noise, the scale of its numbers and its delta; "records", for
+    which its delta is too large.
     """
     _quiet[of].add(model)
     _given.pop(model, None)
@@ -219,20 +220,30 @@ def _places(item: Any) -> Iterator[tuple[Any, Any]]:
         yield (item.__array_interface__["data"][0], item.shape, item.strides), owner
 
 
-def warn_if_large(budget: Budget) -> None:
-    """Warn that a budget protects little, if it does."""
-    match budget:
-        case PureDP(amount) | ApproxDP(amount, _) if amount > _LARGE_EPSILON:
-            usual = "usual are eps=1 to eps=10"
-        case GaussianDP(amount) if amount > _LARGE_MU:
-            usual = "usual are mu=0.2 to mu=2"
-        case ApproxDP(_, delta) if delta > _LARGE_DELTA:
-            usual = (
-                f"with the probability {delta:g} nothing is promised; usual is a delta below 1 / records, such as 1e-6"
-            )
-        case _:
-            return
-    _warn(f"a budget of {budget} protects a record very little: {usual}")
+def warn_if_weak(budget: Budget) -> None:
+    """Warn that a budget protects little, if it does, unless it is `unsaid`."""
+    if not _unsaid.get() and (said := weakness(budget)) is not None:
+        _warn(said)
+
+
+@contextlib.contextmanager
+def unsaid() -> Iterator[None]:
+    """Let models be made whose budgets the caller speaks of."""
+    before = _unsaid.set(True)
+    try:
+        yield
+    finally:
+        _unsaid.reset(before)
+
+
+def warn_if_many(model: Any, records: int) -> None:
+    """Warn once if the budget of a `model` protects little among so many `records`, and not because of itself."""
+    budget = model.record_budget
+    if not isinstance(budget, ApproxDP) or budget.delta * records <= 1 or model in _quiet["records"]:
+        return
+    say_nothing(model, "records")
+    if model not in _quiet["hints"] and weakness(budget) is None and (said := weakness(budget, records)) is not None:
+        _warn(said)
 
 
 def warn_of_pipeline() -> None:

@@ -11,7 +11,7 @@ says in `neighbours` what exactly is replaced and what is public.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ Totals, caps and conversions are not limited.
 
 
 _LEAST_DELTA = 1e-300
+_LARGE_EPSILON, _LARGE_MU, _LARGE_DELTA = 10.0, 3.0, 1e-3
 
 
 def _positive(name: str, value: float) -> float:
@@ -234,6 +235,36 @@ def parse_budget(text: str | Budget) -> Budget:
 def amount(budget: Budget) -> float:
     """The size of a budget: mu of a GaussianDP, else epsilon."""
     return budget.mu if isinstance(budget, GaussianDP) else budget.epsilon
+
+
+def about_delta(budgets: Iterable[Budget], records: int) -> list[str]:
+    """What a statement over so many `records` says of the largest delta that was spent: nothing without one."""
+    delta = max((budget.delta for budget in budgets if isinstance(budget, ApproxDP)), default=0.0)
+    if not delta:
+        return []
+    said = "delta is the mass of outcomes for which nothing is promised; keep it well below 1/n"
+    return [f"{said}: it is above 1/n of these n = {records:,} records" if delta * records > 1 else said]
+
+
+def weakness(budget: Budget, records: int | None = None) -> str | None:
+    """Return a sentence if a budget protects little, also among so many `records`, if that is known; else None."""
+    match budget:
+        case PureDP(amount) | ApproxDP(amount, _) if amount > _LARGE_EPSILON:
+            usual = "usual are eps=1 to eps=10"
+        case GaussianDP(amount) if amount > _LARGE_MU:
+            usual = "usual are mu=0.2 to mu=2"
+        case ApproxDP(_, delta) if records is not None and delta * records > 1:
+            usual = (
+                f"its delta is above 1 / n for n = {records:,} records, so that even a release of one of them as it is"
+                " may keep it; usual is a delta of at most a tenth of 1 / n"
+            )
+        case ApproxDP(_, delta) if delta > _LARGE_DELTA:
+            usual = (
+                f"with the probability {delta:g} nothing is promised; usual is a delta below 1 / records, such as 1e-6"
+            )
+        case _:
+            return None
+    return f"a budget of {budget} protects a record very little: {usual}"
 
 
 def with_amount(budget: Budget, value: float) -> Budget:

@@ -255,3 +255,37 @@ def test_a_job_that_learned_nothing_goes_on_with_a_corrected_schema(job: Path, q
     code, _, err = quick("run", "job.yaml")
     assert code == 4  # now something was learned
     assert "was created by another configuration" in err
+
+
+@pytest.mark.parametrize(
+    ("delta", "more", "why"),
+    [
+        ("0.5", "", "above 1 / n for n = 1,000 records"),
+        ("0.002", "", "above 1 / n for n = 1,000 records"),
+        ("0.0004", "expected_records: 3000\n", "above 1 / n for n = 3,000 records"),
+        ("0.0004", "", ""),
+    ],
+)
+def test_a_delta_above_one_over_the_records_is_said_by_every_command(
+    tmp_path: Path, quick: Quick, delta: str, more: str, why: str
+) -> None:
+    """`check` and `plan` said nothing, and `run` compared a delta with 0.001 and never with 1 / n."""
+    (tmp_path / "people.csv").write_text("a,y\n" + "".join(f"{i % 50},{i % 7}\n" for i in range(1000)))
+    (tmp_path / "job.yaml").write_text(
+        "job: j\nsource: {type: csv, path: people.csv}\n"
+        "schema: {features: {a: [0, 50]}, target: {column: y, bounds: [0, 10]}}\n"
+        f'model: {{trust: window, budget: "eps=1,delta={delta}"}}\n{more}'
+    )
+    found = json.loads(quick.output("check", "job.yaml", "--json"))["warnings"]
+    assert [why in sentence for sentence in found if "very little" in sentence] == [True] * bool(why)
+    code, _, said = quick("run", "job.yaml")
+    assert (code, said.count("protects a record very little")) == (0, bool(why))
+    records = "3000" if more else "1000"
+    budget = f"eps=1,delta={delta}"
+    code, _, said = quick("plan", "--loss", "huber", "--parameters", "2", "--budget", budget, "--records", records)
+    assert code == 0
+    assert (why in said, "very little" in said) == (True, bool(why))
+    for command in (("status", "j.db"), ("export", "job.yaml", "--to", "json"), ("statement", "j.db")):
+        code, out, said = quick(*command)
+        assert (code, said) == (0, "")  # they set no budget
+    assert ("is above 1/n of these n = 1,000 records" in out) == (float(delta) > 0.001)

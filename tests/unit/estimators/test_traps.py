@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 from sklearn.preprocessing import StandardScaler as Standard
 
+import streamdp
 from streamdp import (
     LDPASGDClassifier,
     LDPASGDRegressor,
@@ -136,9 +137,54 @@ def test_a_feature_that_a_frame_lacks_is_named() -> None:
     ("budget", "warned"), [("eps=10", 0), ("eps=100", 1), ("eps=11,delta=1e-06", 1), ("mu=3", 0), ("mu=4", 1)]
 )
 def test_a_budget_that_protects_little(budget: str, warned: int) -> None:
-    model = LDPASGDRegressor(features=NAMES, budget=budget)
-    found = said(lambda: [model.learn_one({"a": 0.5, "b": 1.0}, 1.0) for _ in range(3)])
+    """It is said when it is set, and not again."""
+
+    def use() -> None:
+        model = LDPASGDRegressor(features=NAMES, budget=budget)
+        for _ in range(3):
+            model.learn_one({"a": 0.5, "b": 1.0}, 1.0)
+
+    found = said(use)
     assert [f"a budget of {budget} protects a record very little" in sentence for sentence in found] == [True] * warned
+
+
+HALF = "eps=1,delta=0.5"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: streamdp.PanPrivateRegressor(budget=HALF),
+        lambda: streamdp.ShuffleClassifier(budget=HALF),
+        lambda: streamdp.WindowedClassifier(budget=HALF),
+        lambda: streamdp.UserLevelLDPRegressor(budget=HALF),
+        lambda: streamdp.LDPSGDRegressor(budget=HALF, mechanism="gaussian"),
+        lambda: streamdp.stats.Mean((0, 1), budget=HALF),
+        lambda: PrivateRegressor(budget=HALF, bounds=(-5, 5)).fit(X, TARGETS),
+        lambda: LDPASGDRegressor(features=NAMES).learn_one({"a": 0.5, "b": 1.0}, 1.0, budget=HALF),
+    ],
+    ids=["pan", "shuffle", "window", "users", "ldp", "statistics", "sklearn", "one record"],
+)
+def test_a_delta_of_one_half_is_said_where_it_is_set(use: Any) -> None:
+    (sentence,) = said(use)
+    assert f"a budget of {HALF} protects a record very little: with the probability 0.5" in sentence
+
+
+def test_a_delta_above_one_over_the_records_is_said_once_they_are_known() -> None:
+    """It was never compared with their number: 400 records and delta = 0.001 allow less than 1,000 records do."""
+    budget = "eps=1,delta=0.001"
+    model = streamdp.PanPrivateRegressor(features=NAMES, budget=budget)
+    rows = np.clip(X, -1, 1)
+    for factor in (1.0, 0.9):
+        assert said(lambda factor=factor: model.learn_arrays(rows * factor, TARGETS + 0)) == []  # type: ignore[misc]
+    assert "it is above 1/n" not in model.statement()
+    (sentence,) = said(lambda: [model.learn_arrays(rows * factor, TARGETS + 0) for factor in (0.5, 0.4)])
+    assert "its delta is above 1 / n for n = 1,200 records" in sentence
+    assert "it is above 1/n of these n = 1,600 records" in model.statement()
+    many = np.repeat(X, 3, axis=0)
+    (sentence,) = said(lambda: PrivateRegressor(budget=budget, bounds=(-5, 5)).fit(many, many[:, 0]))
+    assert "its delta is above 1 / n for n = 1,200 records" in sentence
+    assert said(lambda: PrivateRegressor(budget=budget, bounds=(-5, 5)).fit(X, TARGETS)) == []
 
 
 def test_fits_of_a_search_spend_again() -> None:

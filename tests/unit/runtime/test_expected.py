@@ -29,6 +29,24 @@ def test_it_is_said_once(budget: str, delta: bool) -> None:
     assert ("with a delta below 1 / 101" in sentence) == delta
 
 
+@pytest.mark.parametrize(
+    ("budget", "records", "at"),
+    [
+        ("eps=1,delta=0.5", None, 0), ("eps=1,delta=0.01", 200, 0), ("eps=1,delta=0.0004", None, 3_000),
+        ("eps=1,delta=0.0004", 2_000, 3_000), ("eps=1,delta=1e-6", None, None), ("eps=11", None, 0),
+    ],
+)  # fmt: skip
+def test_a_delta_above_one_over_the_records_is_said_once(budget: str, records: int | None, at: int | None) -> None:
+    said: list[str] = []
+    expected, found = Expected(records, parse_budget(budget), said.append), None
+    for learned in range(0, 6_000, 1_000):
+        expected.learned_in({WHOLE: Counts(learned=learned)})
+        if found is None and any("protects a record very little" in sentence for sentence in said):
+            found = learned
+    assert found == at
+    assert len([sentence for sentence in said if "very little" in sentence]) == (at is not None)
+
+
 def test_shards_of_a_worker_add_up_and_those_taken_away_do_not_count() -> None:
     said: list[str] = []
     expected = Expected(100, parse_budget("eps=1"), said.append)
