@@ -8,11 +8,19 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from streamdp.errors import StoreUnavailableError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
+
+from streamdp.errors import SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime.defaults import POLL_TIMEOUT_S, REPORT_AFTER_S
 
 LEAVE_AFTER_S = 20.0
 """How long a loop that was asked to stop waits for a call that neither ends nor fails. Such a call may still commit."""
+
+GIVE_UP_S = 10.0
+"""How long a loop that was asked to stop repeats calls of a database that does not answer."""
+
+LONGEST_DELAY_S = 3.0
+"""The longest delay between two calls."""
 
 HANGS = (
     f"a call has not returned for {REPORT_AFTER_S:g} s: the database does not end it, or a batch takes so long to learn"
@@ -39,6 +47,21 @@ class Reminder:
         if due:
             self.reset()
         return due
+
+
+class Rarely:
+    """Calls `tell` with a message, unless it did so less than `REPORT_AFTER_S` ago. `clock` is that of `Reminder`."""
+
+    def __init__(self, clock: Callable[[], float], tell: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._tell = tell
+        self._told: dict[str, float] = {}
+
+    def __call__(self, message: str) -> None:
+        """Tell a `message`, or leave it out."""
+        if self._clock() - self._told.get(message, -REPORT_AFTER_S) >= REPORT_AFTER_S:
+            self._told[message] = self._clock()
+            self._tell(message)
 
 
 class Calls:
@@ -71,11 +94,25 @@ class Calls:
 
 
 class LongCalls:
-    """Calls on a thread that may take for ever. The seconds of `clock` never go backward."""
+    """Calls on a thread that may take for ever.
 
-    def __init__(self, clock: Callable[[], float], wait: Wait) -> None:
+    `on_retry` is called with the error before a call is repeated. For `clock`, `sleep`, `wait` and `randomness` see
+    `streamdp.runtime.worker.Worker`.
+    """
+
+    def __init__(
+        self,
+        on_retry: Callable[[BaseException], None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        wait: Wait,
+        randomness: Callable[[float, float], float],
+    ) -> None:
+        self._on_retry = on_retry
         self._clock = clock
+        self._sleep = sleep
         self._wait = wait
+        self._randomness = randomness
         self._calls = Calls()
         self._stopped_at: float | None = None
         # the last call, until `result` or `ends` has returned what it became; then None
@@ -142,3 +179,27 @@ class LongCalls:
             if self.left:
                 leave()
             self._calls.shutdown(wait=not self.left)
+
+    def retry(
+        self, call: Callable[[], T], *, give_up_s: float = GIVE_UP_S, longest_delay_s: float = LONGEST_DELAY_S
+    ) -> T:
+        """Call until the store or the broker answers, with random exponential delays; used on the thread itself.
+
+        `call` may be repeated after `StoreUnavailableError` and `SourceUnavailableError`; after a stop these errors are
+        raised when `give_up_s` seconds have passed. Two calls are at most `longest_delay_s` seconds apart.
+        """
+        backoff = wait_exponential(multiplier=0.1, max=longest_delay_s)
+        trying = Retrying(
+            retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
+            wait=lambda state: self._randomness(0.0, backoff(state)),
+            stop=lambda _: self.stopped_for() > give_up_s,
+            sleep=self._sleep,
+            before_sleep=self._before_retry,
+            reraise=True,
+        )
+        return trying(call)
+
+    def _before_retry(self, state: RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        if error is not None:
+            self._on_retry(error)

@@ -5,12 +5,17 @@ get the snapshot that the store reads back. After a crash the job continues from
 never visible. The source validates records, and the estimator's ledger, which is the store's, admits them. A commit is
 refused if another process has spent from the same people, or has answered the same calls: then the loop does the same
 as after a crash, at once.
+
+While the source or the store does not answer, the loop tries again. That is exact: a source that does not answer has
+lost nothing, and a commit whose answer was lost is found by its epoch, its number and its state, and not made twice; if
+another process has claimed the job meanwhile, its epoch is another one and the commit is refused.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
-from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
+from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, SourceUnavailableError
 from streamdp.runtime.bad_records import FirstRecords, Unlearned
-from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
+from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder, Wait
 from streamdp.runtime.defaults import (
     COMMIT_RECORDS,
     COMMIT_SECONDS,
@@ -75,7 +80,8 @@ class Runner:
       for the next boundary. At the end of a run the open batch is closed; after a crash an open batch is read again. An
       estimator that `commits_at_every_boundary` is committed at every boundary.
     - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
-      moment, and end an open batch when a commit is due.
+      moment, and end an open batch when a commit is due. If the store does not answer, the run ends at once, so that
+      they are told.
     - `max_bad_share`: stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the
       records before the first commit of a job does not fit the schema. None: no limit.
     - `name`: what messages call the source.
@@ -87,10 +93,12 @@ class Runner:
     - `resume`: takes the source to the position of the last snapshot.
     - `shard`, `within`: what the store commits of the job, and what it calls in the transaction; see
       `Store.commit_parts`.
-    - `on_waiting`: called with what the run waits for, every 30 seconds of a call of the store that does not return.
+    - `on_waiting`: called with what the run waits for: a source or a store that does not answer, or a call of the
+      store that does not return; every 30 seconds at most.
     - `on_unfit`: called with a warning, a sentence, if none of the first records fits the schema.
     - `clock`: returns the time in seconds; it never goes backward.
     - `wait`: waits for calls of the store, as `concurrent.futures.wait` does, for at most a number of seconds.
+    - `sleep`, `randomness`: see `streamdp.runtime.worker.Worker`.
 
     Raises `ConfigError` if the estimator's ledger is not the store's, or if a commit interval is not positive.
     """
@@ -115,7 +123,9 @@ class Runner:
         on_waiting: Callable[[str], None] = log.warning,
         on_unfit: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
         wait: Wait = concurrent.futures.wait,
+        randomness: Callable[[float, float], float] = random.uniform,
     ) -> None:
         if estimator.ledger is not store.ledger:
             raise ConfigError("the estimator's ledger must be the store's: build it with ledger=store.ledger")
@@ -134,7 +144,10 @@ class Runner:
         self._on_waiting = on_waiting
         self._on_unfit = on_unfit
         self._clock = clock
-        self._wait = wait
+        self._sleep = sleep
+        self._reminder = Reminder(clock)
+        self._tell = Rarely(clock, on_waiting)
+        self._make_calls = partial(LongCalls, self._retried, clock, sleep, wait, randomness)
         self._first_records = FirstRecords(name, max_bad_share)
         self.unlearned = Unlearned()
         """The records of this run, until one is learned."""
@@ -160,15 +173,16 @@ class Runner:
         """Learn until the source ends, or for `max_records`; return the committed counts.
 
         In the main thread, SIGINT and SIGTERM stop the run as `stop` does; a second SIGINT raises `KeyboardInterrupt`
-        at once. If the source raises `SourceError`, what was learned is committed before the error is raised. Any
-        other error is raised at once and leaves the last commit as it is.
+        at once. If the source raises `SourceError`, what was learned is committed before the error is raised; after
+        `SourceUnavailableError` the run goes on, and so it does after `StoreUnavailableError` until a stop. Any other
+        error is raised at once and leaves the last commit as it is.
 
         Raises `ConfigError` if the estimator has learned records that the store does not know, and in place of the
-        commit of a state that is not finite. Raises `StoreUnavailableError` if a call of the store has not returned 20
-        seconds after the stop.
+        commit of a state that is not finite. Raises `StoreUnavailableError` if the store does not answer 10 seconds
+        after a stop, or a call of it has not returned 20 seconds after the stop.
         """
         with stopped_by_signals(self.stop, lambda: self._stopping):
-            self._calls = calls = LongCalls(self._clock, self._wait)
+            self._calls = calls = self._make_calls()
             if self._stopping:
                 calls.stop()
             try:
@@ -187,13 +201,18 @@ class Runner:
 
     def _call(self, call: Callable[[], T]) -> T:
         assert self._calls is not None, "within a run only"
-        reminder = Reminder(self._clock)
+        self._reminder.reset()
 
         def meanwhile() -> None:
-            if reminder.due():
+            if self._reminder.due():
                 self._on_waiting(HANGS)
 
-        return self._calls.result(self._calls.submit(call), POLL_TIMEOUT_S, meanwhile)
+        patient = call if self._commit_when_idle else partial(self._calls.retry, call)
+        return self._calls.result(self._calls.submit(patient), POLL_TIMEOUT_S, meanwhile)
+
+    def _retried(self, error: BaseException) -> None:
+        self._reminder.reset()
+        self._tell(f"{error}; trying again")
 
     def _start(self) -> None:
         self._store.rollback()  # the uncommitted spends of an earlier run
@@ -263,6 +282,10 @@ class Runner:
             began = time.time_ns()
             try:
                 batch = self._source.poll(self._estimator.boundary_within(room), timeout_s)
+            except SourceUnavailableError as error:  # the next round polls again
+                self._tell(f"{error}; trying again")
+                self._sleep(POLL_TIMEOUT_S)
+                continue
             except SourceError:
                 self._finish()
                 raise

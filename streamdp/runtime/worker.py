@@ -34,14 +34,13 @@ from streamdp.errors import (
     check_whole,
 )
 from streamdp.runtime.bad_records import FirstRecords, Unlearned, bad_in_a_row
-from streamdp.runtime.calls import HANGS, Reminder, Wait
+from streamdp.runtime.calls import HANGS, Rarely, Reminder, Wait
 from streamdp.runtime.defaults import (
     COMMIT_RECORDS,
     COMMIT_SECONDS,
     FIRST_S,
     NOTE_WAITING_S,
     POLL_TIMEOUT_S,
-    REPORT_AFTER_S,
     WATCH_S,
     check_intervals,
 )
@@ -144,7 +143,7 @@ class Worker:
         self._heard = self._committed_at = self._noted_at = clock()
         self._watched_at = float("-inf")
         self._stalls: dict[tuple[str, str], Stall] = {}
-        self._source_told: dict[str, float] = {}
+        self._tell_source = Rarely(clock, partial(self._tell, "source"))
         self._reminder = Reminder(clock)
 
     @property
@@ -539,12 +538,6 @@ class Worker:
         log.warning("%s: %s", kind, error)
         for observer in self._observers:
             observer.on_retry(kind, str(error))
-
-    def _tell_source(self, message: str) -> None:
-        """Report that the source has failed, unless the same was reported a short time ago."""
-        if self._clock() - self._source_told.get(message, -REPORT_AFTER_S) >= REPORT_AFTER_S:
-            self._source_told[message] = self._clock()
-            self._tell("source", message)
 
     def _tell_assigned(self) -> None:
         for observer in self._observers:

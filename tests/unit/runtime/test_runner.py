@@ -22,13 +22,15 @@ from streamdp.config.job import make_config
 from streamdp.data.records import WHOLE, DeadLetter, Shard
 from streamdp.errors import (
     ConfigError,
+    FencedError,
     NothingLearnedError,
     SourceError,
+    SourceUnavailableError,
     StoreDamagedError,
     StoreError,
     StoreUnavailableError,
 )
-from streamdp.runtime.calls import LEAVE_AFTER_S, Wait
+from streamdp.runtime.calls import GIVE_UP_S, LEAVE_AFTER_S, Wait
 from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress, Runner
@@ -181,6 +183,102 @@ def test_any_other_error_leaves_the_last_commit(tmp_path: Path) -> None:
     snapshot = Store.snapshot(tmp_path / "a.db")
     assert total(snapshot.counts) == 10
     assert total(run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]))) == 30
+
+
+class Away(MemorySource):
+    """Does not answer in every second poll."""
+
+    polls = 0
+
+    def poll(self, max_records: int, timeout_s: float) -> Any:
+        self.polls += 1
+        if self.polls % 2:
+            raise SourceUnavailableError("no answer")
+        return super().poll(min(max_records, 5), timeout_s)
+
+
+def test_a_source_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
+    """An outage of Redis ended a run that followed a stream."""
+    clock, told = FakeClock(), list[str]()
+    source = Away(items(40), ["a", "b"])
+    options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_waiting": told.append}
+    assert run(tmp_path / "a.db", source, commit_records=10, **options) == replay(items(40))[0]
+    assert len(clock.slept) == 8
+    assert told == ["no answer; trying again"]  # and not for each poll
+    assert [commit.position["index"] for commit in Store.history(tmp_path / "a.db")] == [10, 20, 30, 40]
+
+
+class Failing(Store):
+    """Does not answer at some times; `lost` says whether it has done what was asked before."""
+
+    lost, claimed = False, False
+    fails = 0
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        if fails := self.fails:
+            self.fails -= 1
+            if self.claimed:  # by another process, which has found the session of this one ended
+                self.claimed = False
+                epoch = self._claims[WHOLE].epoch
+                self.fails = 0
+                self.claim([WHOLE])
+                self._claims[WHOLE].epoch = epoch
+        if fails and not self.lost:
+            raise StoreUnavailableError("57P01")
+        with super()._transaction() as connection:
+            yield connection
+        if fails:
+            raise StoreUnavailableError("57P01")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_store_that_does_not_answer_is_waited_for_and_a_commit_counts_once(tmp_path: Path, lost: bool) -> None:
+    """A failover of PostgreSQL ended the run of a file. A commit whose answer was lost is found, and not repeated."""
+    clock, told = FakeClock(), list[str]()
+    options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_waiting": told.append, "commit_records": 10}
+    with Failing(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+
+        def commit_fails(progress: Progress) -> None:
+            store.lost, store.fails = lost, 3
+
+        store.fails = 2  # at the start
+        runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, on_progress=commit_fails, **options)
+        assert runner.run() == replay(items(40))[0]
+    assert clock.slept
+    assert told == ["57P01; trying again"]
+    assert [commit.position["index"] for commit in Store.history(tmp_path / "a.db")] == [10, 20, 30, 40]
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        spent = {name: store.ledger.spent(name).epsilon for name in replay(items(40))[1]}
+    assert spent == pytest.approx(replay(items(40))[1])
+
+
+def test_a_repeated_commit_is_refused_if_another_process_has_claimed_the_job(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with Failing(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+
+        def commit_fails(progress: Progress) -> None:
+            store.claimed, store.fails = True, 1
+
+        options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_progress": commit_fails}
+        with pytest.raises(FencedError):
+            Runner(MemorySource(items(40), ["a", "b"]), model(store), store, commit_records=10, **options).run()
+    assert Store.snapshot(tmp_path / "a.db") is None
+
+
+def test_a_run_that_is_stopped_gives_up_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with Failing(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+
+        def never(progress: Progress) -> None:
+            store.fails = 10**9
+            runner.stop()
+
+        options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_progress": never}
+        runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, commit_records=10, **options)
+        with pytest.raises(StoreUnavailableError, match="57P01"):
+            runner.run()
+    assert GIVE_UP_S < clock() < GIVE_UP_S + LEAVE_AFTER_S
 
 
 def test_nothing_is_shown_before_it_is_committed(tmp_path: Path) -> None:
