@@ -22,7 +22,7 @@ from streamdp.cli.common import (
     warn_if_not_private,
 )
 from streamdp.cli.settings import job_config, parse_bounds, parse_classes, parse_features
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, SourceError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from streamdp.config.file import FileSourceConfig
@@ -176,7 +176,7 @@ def _run_alone(
     stdin: str | None,
     accepted: Accepted,
 ) -> None:
-    from contextlib import ExitStack
+    from contextlib import ExitStack, suppress
 
     from streamdp.config.checking import first_block, unended
     from streamdp.config.file import FileSourceConfig
@@ -238,7 +238,8 @@ def _run_alone(
         left = source.unended[-1:]
         # The next run reads the last record, if it has its end by then.
         if left and isinstance(settings, FileSourceConfig) and left == settings.files()[-1:]:
-            store.note_waiting({WHOLE: runner.waiting + 1})
+            with suppress(StoreUnavailableError):  # it is for readers only, and all is committed
+                store.note_waiting({WHOLE: runner.waiting + 1})
         ended = "stopped" if runner.stopping else "done"
         display.finished(counts, ended, doubts(estimator, counts), runner.waiting)
         for sentence in unended(source.unended):

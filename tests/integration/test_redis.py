@@ -6,21 +6,24 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import yaml
+from sqlalchemy.engine import make_url
 
 from connectors.redis import RedisSource
 from servers.redis import Redis
-from streamdp.config.job import JobConfig, make_config
+from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.config.redis import RedisSourceConfig
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.runtime.runner import Progress, Runner
 from streamdp.store.store import Store
 from tests.support.commands import Quick, environment
+from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
@@ -155,6 +158,37 @@ def test_following_waits_for_entries(client: redis.Redis, settings: dict[str, An
         later.join()
         assert not entries.finished
         assert entries.position == {"id": "3-1", "row": 3}
+
+
+def test_an_outage_ends_no_run(
+    client: redis.Redis, redis_server: Redis, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """It ended one that followed a stream. Nothing is lost, and nothing is read twice."""
+    stream, told = settings["source"]["stream"], threading.Event()
+    fill(client, stream, 30)
+    address = make_url(redis_server.url)
+    with Proxy(address.port or 6379) as proxy, ExitStack() as outage:
+        settings["source"] |= {"url": f"redis://127.0.0.1:{proxy.port}/0", "follow": True}
+
+        def go_on(message: str) -> None:
+            assert "Redis does not answer" in message
+            fill(client, stream, 10, 31)
+            told.set()
+            outage.close()
+
+        def fail(progress: Progress) -> None:
+            if progress.committed.learned == 30 and not told.is_set():
+                outage.enter_context(proxy.away())
+            if progress.committed.learned == 40:
+                runner.stop()
+
+        job = make_config(settings | {"store": str(tmp_path / "a.db")})
+        with closing(source(settings)) as entries, job.open_store(NOTHING) as store:
+            options: dict[str, Any] = {"commit_seconds": 0.1, "on_progress": fail, "on_waiting": go_on}
+            runner = Runner(entries, job.build_estimator(store.ledger), store, **options)
+            assert runner.run().learned == 40
+    assert told.is_set()
+    assert Store.snapshot(tmp_path / "a.db").position == {"id": "40-1", "row": 40}
 
 
 def test_entries_trimmed_unread_are_refused(client: redis.Redis, settings: dict[str, Any]) -> None:

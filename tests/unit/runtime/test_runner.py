@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from streamdp import ApproxDP, LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
@@ -41,6 +42,7 @@ from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.crashing import Crash, Crashing
 from tests.support.memory import ABORT, BAD, END, MemorySource
+from tests.support.proxy import Proxy
 from tests.support.waiting import PATIENCE_S
 
 CAP = PureDP(3.0)
@@ -682,3 +684,35 @@ def test_a_commit_that_does_not_return_is_told_and_left_after_a_stop(server_data
             else:
                 assert total(runner.run()) == 100
     assert told[1] - told[0] == pytest.approx(REPORT_AFTER_S, abs=1)
+
+
+ENDS_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid != pg_backend_pid()"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["before", "after", "terminated"])
+def test_a_failover_of_postgresql_ends_no_run_and_each_commit_counts_once(server_database: str, how: str) -> None:
+    """The connection ends before or after the server has the word COMMIT, or by the server (57P01)."""
+    url, told = make_url(server_database), list[str]()
+    with Proxy(url.port or 5432) as proxy:
+        through = url.set(port=proxy.port).render_as_string(hide_password=False)
+
+        def fail(progress: Progress) -> None:
+            if progress.counts == progress.committed:
+                return
+            if how == "terminated":
+                with psycopg.connect(server_database, autocommit=True) as admin:
+                    admin.execute(ENDS_SESSIONS)
+            else:
+                proxy.cut_at(b"COMMIT", forward=how == "after")
+
+        with Store(through, "job", "f", cap=CAP, key=bytes(32)) as store:
+            options: dict[str, Any] = {"commit_records": 10, "on_progress": fail, "on_waiting": told.append}
+            runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, **options)
+            assert runner.run() == replay(items(40))[0]
+            assert {s: store.ledger.spent(s).epsilon for s in replay(items(40))[1]} == pytest.approx(
+                replay(items(40))[1]
+            )
+    assert len(told) > 0
+    assert [commit.position["index"] for commit in Store.history(server_database)] == [10, 20, 30, 40]

@@ -26,11 +26,10 @@ from streamdp.errors import (
     StoreUnavailableError,
     TooManyBadRecordsError,
 )
-from streamdp.runtime.calls import LEAVE_AFTER_S, Wait
+from streamdp.runtime.calls import GIVE_UP_S, LEAVE_AFTER_S, Wait
 from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
-from streamdp.runtime.calls import GIVE_UP_S
 from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
