@@ -217,7 +217,7 @@ class Failing(Store):
     fails = 0
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Any]:
+    def _transaction(self, spending: bool = False) -> Iterator[Any]:
         if fails := self.fails:
             self.fails -= 1
             if self.claimed:  # by another process, which has found the session of this one ended
@@ -228,7 +228,7 @@ class Failing(Store):
                 self._claims[WHOLE].epoch = epoch
         if fails and not self.lost:
             raise StoreUnavailableError("57P01")
-        with super()._transaction() as connection:
+        with super()._transaction(spending) as connection:
             yield connection
         if fails:
             raise StoreUnavailableError("57P01")
