@@ -279,24 +279,31 @@ class Runner:
                 room = min(room, end - total(self._counts))
             at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
             timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
-            began = time.time_ns()
-            try:
-                batch = self._source.poll(self._estimator.boundary_within(room), timeout_s)
-            except SourceUnavailableError as error:  # the next round polls again
-                self._tell(f"{error}; trying again")
-                self._sleep(POLL_TIMEOUT_S)
+            if (batch := self._poll(self._estimator.boundary_within(room), timeout_s)) is None:
                 continue
-            except SourceError:
-                self._finish()
-                raise
             self._position = batch.position  # it may change without a record
             if len(batch) or batch.dead:
-                note_span("poll", began, records=len(batch), dead_letters=len(batch.dead))
                 self._learn(batch)
             idle = self._commit_when_idle and not (len(batch) or batch.dead)
             if self._estimator.commits_at_every_boundary or idle:
                 self._commit()
         self._finish()
+
+    def _poll(self, most: int, timeout_s: float) -> Batch | None:
+        """Records of the source; None if it does not answer."""
+        began = time.time_ns()
+        try:
+            batch = self._source.poll(most, timeout_s)
+        except SourceUnavailableError as error:
+            self._tell(f"{error}; trying again")
+            self._sleep(POLL_TIMEOUT_S)
+            return None
+        except SourceError:
+            self._finish()
+            raise
+        if len(batch) or batch.dead:
+            note_span("poll", began, records=len(batch), dead_letters=len(batch.dead))
+        return batch
 
     def _due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
