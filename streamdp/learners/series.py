@@ -108,7 +108,8 @@ class Series(Learner):
         if latest is None:
             latest = int(windows[0])
         elif latest < windows[0] <= begun:
-            self.close()
+            if self.pending:  # else nothing is to end, and who has joined for the next rows stays
+                self.close()
             latest = int(windows[0])
         room = len(y) if self.open is None else super().come_to(y)
         later = np.flatnonzero((windows[:room] > latest) & (windows[:room] <= begun))

@@ -1,0 +1,170 @@
+"""Nobody is seen by more than the ledger has charged: see `tests.support.who`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp.estimators import beside
+from streamdp.learners.held import HeldPure
+from streamdp.learners.series import Series
+from streamdp.learners.sums import Pan
+from streamdp.ledger import ledger as ledgers
+from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.paging import PagedRows
+from streamdp.privacy.grid_sum import GridSum
+from streamdp.privacy.release import Release
+from streamdp.windows import newton
+from tests.support.who import SLACK, case, excess, run
+
+MOST = 150
+"""A fault must be noticed within so many runs."""
+
+
+@pytest.fixture(autouse=True)
+def seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+
+
+def check(seeds: range) -> Counter[str]:
+    """Run cases; return how many there were with each trust and whether a cap renewed, and how many releases."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        given = case(seed)
+        outcome = run(given)
+        assert excess(given, outcome) <= SLACK, f"{given}: {outcome}"
+        seen.update([given.settings["model"]["trust"], "renewing" if " per " in given.cap else "plain"])
+        seen["released"] += outcome.releases
+        seen["of the person"] += outcome.seen.mu_squared > 0 or outcome.seen.epsilon > 0
+    return seen
+
+
+@pytest.mark.parametrize("first", [0, 140, 180])
+def test_nobody_is_seen_by_more_than_the_ledger_has_charged(first: int) -> None:
+    seen = check(range(first, first + 20))
+    assert seen["released"] > 100
+    assert seen["of the person"] >= 5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("first", range(1000, 3500, 250))
+def test_nobody_is_seen_by_more_in_2500_runs(first: int) -> None:
+    seen = check(range(first, first + 250))
+    assert min(seen[name] for name in ("process", "shuffler", "window", "renewing", "plain")) > 20
+
+
+def forgets_people(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Release, "_enter", lambda *given: None)
+
+
+def takes_each_record_for_a_person(patch: pytest.MonkeyPatch) -> None:
+    real = Release.join
+
+    def join(self: Release, people: Any, *given: Any) -> np.ndarray:
+        return real(self, [None if p is None else p + bytes([i % 256]) for i, p in enumerate(people)], *given)
+
+    patch.setattr(Release, "join", join)
+
+
+def charges_all_records_as_the_first(patch: pytest.MonkeyPatch) -> None:
+    real = ledgers.shared_numbers
+    patch.setattr(Release, "most", None)
+    patch.setattr(ledgers, "shared_numbers", lambda spend, numbers: real(spend, np.ones_like(numbers)))
+
+
+def charges_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PagedRows, "admit", lambda self, slots, terms: np.ones(slots.shape[1], dtype=bool))
+
+
+def keeps_a_sum_for_the_next_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pan, "wipe", lambda self: None)
+
+
+def gives_both_parts_the_whole_budget(patch: pytest.MonkeyPatch) -> None:
+    real = beside.divided
+    patch.setattr(
+        beside, "divided", lambda budget, share, trust: (real(budget, 1 - 1e-9, trust)[0], real(budget, 1e-9, trust)[1])
+    )
+
+
+def charges_the_period_of_the_moment(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger._periods
+
+    def periods(self: Ledger, subjects: Any, moment: float) -> Any:
+        found = real(self, subjects, moment)
+        return found if found is None else (found[0], self.cap.codes(np.full(len(subjects), moment)))  # type: ignore[union-attr]
+
+    patch.setattr(Ledger, "_periods", periods)
+
+
+def halves_the_noise_of_sums(patch: pytest.MonkeyPatch) -> None:
+    real = GridSum.__init__
+
+    def init(self: GridSum, *given: Any) -> None:
+        real(self, *given)
+        self.scale /= 2
+
+    patch.setattr(GridSum, "__init__", init)
+
+
+def halves_the_noise_of_windows(patch: pytest.MonkeyPatch) -> None:
+    real = newton._noise
+    patch.setattr(newton, "_noise", lambda task, mu, users: real(task, 2 * mu, users))
+
+
+def halves_the_noise_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
+    real = HeldPure.__init__
+
+    def init(self: HeldPure, *given: Any) -> None:
+        real(self, *given)
+        self._scale /= 2
+
+    patch.setattr(HeldPure, "__init__", init)
+
+
+def halves_the_noise_of_probes(patch: pytest.MonkeyPatch) -> None:
+    real = GridSum.scale_of_first
+    patch.setattr(
+        GridSum, "scale_of_first", lambda self, size, sensitivity, share: real(self, size, sensitivity, share) / 8
+    )
+
+
+def ends_a_release_that_the_next_rows_have_joined(patch: pytest.MonkeyPatch) -> None:
+    real = Series.come_to
+
+    def come_to(self: Series, y: np.ndarray) -> int:
+        latest = self._latest(self._begun)
+        if latest is not None and latest < self._numbers(y)[0] <= self._begun:
+            self.close()
+        return real(self, y)
+
+    patch.setattr(Series, "come_to", come_to)
+
+
+FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    forgets_people,
+    takes_each_record_for_a_person,
+    charges_all_records_as_the_first,
+    charges_nothing,
+    keeps_a_sum_for_the_next_batch,
+    gives_both_parts_the_whole_budget,
+    charges_the_period_of_the_moment,
+    halves_the_noise_of_sums,
+    halves_the_noise_of_windows,
+    halves_the_noise_of_exact_sums,
+    halves_the_noise_of_probes,
+    ends_a_release_that_the_next_rows_have_joined,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_planted_fault_is_noticed(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    first = 140 if fault is ends_a_release_that_the_next_rows_have_joined else 0
+    assert any(excess(given, run(given)) > SLACK for given in map(case, range(first, first + MOST)))
