@@ -211,6 +211,7 @@ def _run_alone(
             display.resumed(before)
         else:
             display.followed(estimator)
+        _say_opening(settings, estimator)
         listeners, say_it = (display.committed,), display.published
         publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
         expected = Expected(config.expected_records, estimator.record_budget, warn)
@@ -251,6 +252,14 @@ def _run_alone(
             say(line)
         say_cheaper(config)
         runner.unlearned.check()
+
+
+def _say_opening(settings: FileSourceConfig | RedisSourceConfig, estimator: Any) -> None:
+    """Say what a run waits for whose source may never end."""
+    from streamdp.serving.doubts import opening
+
+    if settings.follow and (sentence := opening(estimator)) is not None:
+        say(f"{settings.name} is followed: {sentence}, or the stop of the run")
 
 
 def _display(config: JobConfig, source: Any) -> RunnerDisplay:

@@ -42,18 +42,20 @@ def status(
     """What a job has learned so far."""
     from dataclasses import asdict
 
-    from streamdp.serving.doubts import doubts
-    from streamdp.serving.publish import committed
+    from streamdp.serving.doubts import doubts, opening
+    from streamdp.serving.publish import present
     from streamdp.store.reading import sinks
 
     store, job = store_of(store, job)
-    model = committed(store, job)
+    model = present(store, job)
     snapshot = model.snapshot
     reasons = doubts(model.estimator, snapshot.counts)
+    if snapshot.waiting and not snapshot.counts.learned and (sentence := opening(model.estimator)) is not None:
+        reasons.append(f"{sentence}; {snapshot.waiting:,} wait")
     rows = {
         "job": snapshot.job,
         "commits": snapshot.seq,
-        "committed at": _shown(snapshot.committed_at),
+        "committed at": _shown(snapshot.committed_at) if snapshot.seq else None,
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
         "left_out": snapshot.counts.left_out,

@@ -47,6 +47,15 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     return found
 
 
+def opening(estimator: Any) -> str | None:
+    """Say how many records the open batch or window of an `estimator` takes; None if it learns each record at once."""
+    asked = (2**power + 1 for power in range(1, 25))
+    records = next((found for most in asked if (found := estimator.boundary_within(most)) < most), None)
+    if records is None:
+        return None
+    return f"the first batch or window takes {records:,} records, and none of them is learned or shown before its end"
+
+
 def _begins_at_zero(estimator: Any) -> bool:
     """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
     local = isinstance(estimator.learner, LocalReports | UserReports)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from streamdp.config.definition import read_definition
 from streamdp.errors import NotAvailableError, StoreError
 from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.outlet import Note, Outlet
 from streamdp.serving.snapshots import Model, combined, restore
+from streamdp.store.reading import begun
 from streamdp.store.reading import snapshots as stored_snapshots
-from streamdp.store.snapshot import Snapshot
+from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
@@ -39,6 +41,18 @@ def committed(store_path: str, job: str | None = None) -> Model:
     if not snapshots:
         raise NotAvailableError(f"{job or store_path} has no commit yet, so there is nothing to show")
     return restore(combined(snapshots))
+
+
+def present(store_path: str, job: str | None = None) -> Model:
+    """Read the model of a job as `committed`; before the first commit, the one that has learned nothing."""
+    with contextlib.suppress(NotAvailableError):
+        return committed(store_path, job)
+    known = begun(store_path, job)
+    definition = read_definition(known.config)
+    estimator: Any = definition.build_estimator(None)
+    state = estimator.state_dict()
+    first = Snapshot(known.job, known.fingerprint, known.config, 0, 0.0, Counts(), {}, state, waiting=known.waiting)
+    return Model(definition, estimator, first)
 
 
 @dataclass(frozen=True, slots=True)

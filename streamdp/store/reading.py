@@ -11,7 +11,7 @@ from typing import Any
 from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.store.snapshot import Snapshot
-from streamdp.store.snapshot_codec import ALL_JOBS, ALL_SHARDS, STORE_HEADER, job_of, snapshots_of
+from streamdp.store.snapshot_codec import ALL_JOBS, ALL_SHARDS, STORE_HEADER, WAITING, job_of, snapshots_of
 
 _SINKS = "SELECT name, seq, committed_at, failing_since, reason FROM sinks WHERE job = :job ORDER BY place"
 
@@ -43,6 +43,37 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
 
     with database.reading(STORE_FORMAT) as connection:
         return read_snapshots(connection, job, database.name)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A job that may have no commit yet."""
+
+    job: str
+    fingerprint: str
+    config: str
+    waiting: int  # the records that were read and wait for the end of their batch or window
+
+
+def begun(url_or_path: str | os.PathLike[str], job: str | None = None) -> Begun:
+    """Return a job that has begun, with a commit or not. For `url_or_path` and errors see `snapshots`."""
+    database = open_database(url_or_path, job)
+    if isinstance(database, SQLiteFile):
+        with database.plain_reading(STORE_HEADER) as driver:
+            driver.row_factory = _row
+            row = job_of(driver.execute(ALL_JOBS).fetchall(), job, database.name)
+            driver.row_factory = None
+            (waiting,) = driver.execute(WAITING, {"job": row.job}).fetchone()
+            return Begun(row.job, row.fingerprint, row.config, waiting)
+    from sqlalchemy import text
+
+    from streamdp.store.queries import read_job
+    from streamdp.store.tables import STORE_FORMAT
+
+    with database.reading(STORE_FORMAT) as connection:
+        row = read_job(connection, job, database.name)
+        waiting = connection.execute(text(WAITING), {"job": row.job}).scalar_one()
+        return Begun(row.job, row.fingerprint, row.config, int(waiting))
 
 
 def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:

@@ -29,6 +29,8 @@ def _select(*columns: str) -> str:
 # SQLite would give them those of its schema, in which damage may have changed the case of a letter.
 ALL_JOBS = f"{_select('job', 'fingerprint', 'config')} jobs"
 """Reads all jobs of a database."""
+WAITING = "SELECT coalesce(sum(waiting), 0) FROM shards WHERE job = :job"
+"""Counts the records of a job that wait, also before its first commit."""
 ALL_SHARDS = (
     f"{_select('topic', 'partition', 'epoch', 'waiting', 'state', 'checksum', *NAMES)} shards WHERE job = :job"
     " ORDER BY topic, partition"

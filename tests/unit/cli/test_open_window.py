@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from streamdp.config.job import NOTHING, load_config
+from streamdp.data.records import WHOLE
 from tests.support.commands import Quick
 
 JOB = """
@@ -32,3 +36,28 @@ def test_the_last_event_and_status_count_the_records_of_an_open_window(tmp_path:
         assert ("3 users are too few" in said) == bool(waiting)
         found = json.loads(quick("status", "late.db", "--json")[1])
         assert (found["learned"], found["waiting"]) == (learned, size - learned)
+
+
+@pytest.mark.parametrize("trust", ["window", "process", "nobody"])
+def test_a_followed_file_says_what_it_waits_for_and_status_shows_a_job_that_runs(
+    place: str, tmp_path: Path, quick: Quick, trust: str
+) -> None:
+    """The run was silent until its first window ended, and status said that there is nothing to show (6)."""
+    text = JOB.replace('estimator: WindowedRegressor, budget: "eps=8,delta=1e-6", window: 100', f"trust: {trust}")
+    text = text.replace("path: rows.csv", "path: rows.csv, follow: true")
+    (tmp_path / "job.yaml").write_text(f"store: {json.dumps(place)}{text}")
+    rows = [f"{i % 7 / 7:.3f},{i % 5 / 5},p{i % 100}" for i in range(50)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,y,who", *rows]) + "\n")
+    with load_config(tmp_path / "job.yaml").open_store(NOTHING) as store:  # it runs, and has no commit yet
+        store.note_waiting({WHOLE: 7})
+        shown = json.loads(quick.output("status", place, "--json"))
+        assert (shown["job"], shown["commits"], shown["committed_at"], shown["learned"]) == ("late", 0, None, 0)
+        assert shown["waiting"] == 7
+        waits = [doubt for doubt in shown["doubts"] if "the first batch or window takes" in doubt]
+        assert len(waits) == (trust != "nobody")
+        assert all(doubt.endswith("before its end; 7 wait") for doubt in waits)
+        assert "commits:      0" in quick.output("status", place)
+        assert "no commit yet" in quick.error(6, "weights", place)
+    code, _, said = quick("run", "job.yaml", "--max-records", "50")
+    assert code == 0, said
+    assert ("rows.csv is followed: the first batch or window takes" in said) == (trust != "nobody")
