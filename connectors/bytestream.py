@@ -15,6 +15,8 @@ from connectors.textform import Converter, TextForm
 from connectors.unpacking import XZ, Bzip2, DamagedError, Gzip, Unpacker, Zstandard
 from streamdp.errors import SourceError
 
+STANDARD_INPUT = "standard input"
+"""What messages call it."""
 _MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd", "xz": b"\xfd7zX", "bzip2": b"BZh"}
 _UNPACKERS: dict[str, type[Unpacker]] = {"gzip": Gzip, "Zstandard": Zstandard, "xz": XZ, "bzip2": Bzip2}
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
@@ -38,7 +40,7 @@ class ByteStream:
 
     def __init__(self, path: str, *, follow: bool = False, form: TextForm | None = None) -> None:
         self._path = path
-        self.name = "standard input" if path == "-" else path
+        self.name = STANDARD_INPUT if path == "-" else path
         """What messages call the file."""
         self._follow = follow
         self._head: bytes | None = b""  # the first bytes, until they show what the file is

@@ -20,6 +20,8 @@ from connectors.recordblocks import MAX_RECORD_BYTES, Grammar, Records, count_by
 from streamdp.data.records import PACKED
 from streamdp.errors import ConfigError, SchemaError, SourceError, suggestion
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+"""Bytes that no line of text has."""
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
 
@@ -82,12 +84,7 @@ class CSVGrammar(Grammar):
             raise _bad_header("header has quotes that do not match")
         raw = records.raw([0])[0]
         line = raw.decode(errors="replace")
-        if line.encode() != raw:
-            wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            raise SourceError(
-                f"the header is not UTF-8 text{', but UTF-16' * wide}; expected a line of column names: set "
-                f"source.encoding: {'utf-16' if wide else 'cp1252'}, or convert the file"
-            )
+        _need_text(raw, line.encode() == raw)
         if "\r" in line.rstrip("\r\n").replace("\r\n", "\n"):  # such a header holds records, or all of them
             raise _bad_header("header has a CR that ends no line: lines end in LF or CRLF, not in CR")
         self.header = self._fields(line)
@@ -222,6 +219,20 @@ class CSVGrammar(Grammar):
                 start = newline + 1
             ends.append(start)
         return ends, flaws
+
+
+def _need_text(header: bytes, is_utf8: bool) -> None:
+    wide = header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not wide and _CONTROL.search(header):
+        raise SourceError(
+            "the first line is no text; expected a line of column names: is this a CSV file? UTF-16 without a byte"
+            " order mark needs source.encoding: utf-16-le"
+        )
+    if not is_utf8:
+        raise SourceError(
+            f"the header is not UTF-8 text{', but UTF-16' * wide}; expected a line of column names: set "
+            f"source.encoding: {'utf-16' if wide else 'cp1252'}, or convert the file"
+        )
 
 
 def _bad_header(what: str) -> SourceError:

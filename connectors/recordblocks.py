@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from connectors.bytestream import ByteStream
+from connectors.bytestream import STANDARD_INPUT, ByteStream
 from connectors.textform import TextForm
 from streamdp.errors import SchemaError, SourceError
 
+_TABLES = {"parquet": b"PAR1\x15", "arrow": b"ARROW1\0\0"}
+"""The first bytes of files that are no text, by the `type` of a source that reads them."""
 BLOCK_BYTES = 1 << 22
 MAX_RECORD_BYTES = 1 << 20
 """A longer record is a dead letter: `too_long`. This bounds the memory, and what one unmatched quote can include."""
@@ -179,6 +181,10 @@ class RecordBlocks(Blocks):
 
     def _cut_header(self) -> None:
         try:
+            for kind, magic in _TABLES.items():
+                if self._tail.startswith(magic):
+                    fix = "write its rows as CSV" if self.name == STANDARD_INPUT else f"set source.type: {kind}"
+                    raise SourceError(f"this is a {kind.capitalize()} file and no text: {fix}")
             length = self._grammar.read_header(self._tail, self._ended)
         except (SchemaError, SourceError) as error:
             self.close()

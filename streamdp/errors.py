@@ -38,6 +38,12 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_case[found[0]]!r}?" if found else ""
 
 
+def listed(names: Collection[str], most: int = 9) -> str:
+    """Return `names` for a message, in order; of more than `most` the first ones and how many others there are."""
+    shown = sorted(names)[:most]
+    return ", ".join(shown) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
 def check_choice(name: str, value: object, choices: Collection[str], others: str = "") -> None:
     """Raise `ConfigError` unless the `value` of the setting `name` is one of the texts `choices`.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy import Connection, Row, insert, select, update
 
 from streamdp.database.interface import Database
-from streamdp.errors import StoreMismatchError
+from streamdp.errors import StoreMismatchError, listed
 from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_cap, read_fingerprint, wait_for_writers
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
@@ -93,7 +93,7 @@ def _check_ledger(
     if others and before != cap:
         raise StoreMismatchError(
             f"{database.name} has the cap {before}, and this job has {cap}. A database has one cap for all its jobs"
-            f" ({', '.join(others)}): change the job's, or that of the database by streamdp ledger set-cap, or use"
+            f" ({listed(others)}): change the job's, or that of the database by streamdp ledger set-cap, or use"
             " another database"
         )
     return found if fingerprint is not None else None, before

@@ -12,7 +12,7 @@ import orjson
 
 from streamdp.data.records import Position, Shard
 from streamdp.database.interface import Header
-from streamdp.errors import StoreDamagedError, StoreError, StoreMismatchError
+from streamdp.errors import StoreDamagedError, StoreError, StoreMismatchError, listed
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
 
@@ -77,10 +77,10 @@ def job_of(rows: Sequence[Any], job: str | None, name: str) -> Any:
     """
     names = [row.job for row in rows]
     if job is None and len(names) > 1:
-        raise StoreError(f"{name} holds {len(names)} jobs ({', '.join(sorted(names)[:9])}): name one with --job")
+        raise StoreError(f"{name} holds {len(names)} jobs ({listed(names)}): name one with --job")
     found = next((row for row in rows if job in (None, row.job)), None)
     if found is None:
-        held = "no job" if not names else f"{', '.join(map(repr, sorted(names)[:9]))}"
+        held = listed([*map(repr, names)]) or "no job"
         raise StoreMismatchError(f"{name} holds {held}" + ("" if job is None else f", and not {job!r}"))
     return found
 

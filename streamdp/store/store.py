@@ -24,7 +24,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
-from streamdp.errors import ConfigError, FencedError, StoreError, check_texts
+from streamdp.errors import ConfigError, FencedError, StoreError, check_texts, listed
 from streamdp.ledger.ledger_rows import wait_for_writers
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
@@ -192,7 +192,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if not self.joined:
             return None
         cap = None if self.ledger is None else self.ledger.cap
-        return f"{self._database.name} has other jobs, {', '.join(self.joined)}: one cap, {cap}, holds over all of them"
+        return f"{self._database.name} has other jobs, {listed(self.joined)}: one cap, {cap}, holds over all of them"
 
     @property
     def losses(self) -> int:

@@ -13,6 +13,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import zstandard
 from hypothesis import HealthCheck, assume, given, settings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from connectors import CSVSource, DeadLetterFile, JSONLSource, bytestream, csvgrammar, files, recordblocks
 from connectors.filelist import FileList
+from connectors.textform import TextForm
 from streamdp.data.records import DeadLetter, Source
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, TooManyBadRecordsError
@@ -274,6 +276,31 @@ def test_what_cannot_be_read_is_refused_clearly(tmp_path, kind):
         read_all(FORMATS[kind](write(tmp_path / "f.gz", bytes(damaged)), SCHEMA))
     with pytest.raises(SourceError, match="cannot follow"):
         FORMATS[kind](write(tmp_path / "g", gzip.compress(data)), SCHEMA, follow=True)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("form", [None, TextForm("cp1252")])
+@pytest.mark.parametrize(("table", "name"), [("parquet", "Parquet"), ("ipc", "Arrow")])
+def test_a_table_is_not_read_as_text_and_the_advice_fits_it(tmp_path, monkeypatch, kind, form, table, name):
+    """The advice for a Parquet file was an encoding, which made text of its bytes."""
+    getattr(pl.DataFrame({"t": [0.5], "a": [1.0]}), f"write_{table}")(tmp_path / "f")
+    said = f"{name} file and no text: "
+    with pytest.raises(SourceError, match=f"{said}set source.type: {name.lower()}"):
+        FORMATS[kind](str(tmp_path / "f"), SCHEMA, form=form)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "f").read_bytes())))
+    with pytest.raises(SourceError, match=f"standard input: .*{said}write its rows as CSV"):
+        read_all(FORMATS[kind]("-", SCHEMA, form=form))
+
+
+def test_bytes_that_are_no_text_get_no_advice_for_text(tmp_path):
+    for data, advice in [
+        (b"\x7fELF\x02\x01\xff\xfe\n", "is this a CSV file"),
+        ("a,t\n1,\u0142\n".encode("utf-16-le"), "utf-16-le"),
+        ("a,t\n".encode("utf-16"), "source.encoding: utf-16,"),
+        ("a,\xe9\n".encode("cp1252"), "source.encoding: cp1252"),
+    ]:
+        with pytest.raises((SourceError, SchemaError), match=advice):
+            read_all(CSVSource(write(tmp_path / "f", data), SCHEMA))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

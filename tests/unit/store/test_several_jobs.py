@@ -56,6 +56,24 @@ def spent(place: Any, *subjects: str, cap: Budget = THREE) -> list[float]:
         return [store.ledger.spent(subject).epsilon for subject in subjects]
 
 
+def test_the_notes_and_errors_of_many_jobs_name_a_few(tmp_path: Path) -> None:
+    """A service of 200 jobs printed 200 KB of names."""
+    place = tmp_path / "a.db"
+    for n in range(40):
+        with open_job(place, f"a-job-with-a-name-{n}") as store:
+            assert len(store.joined_note or "") < 500
+    assert store.joined_note is not None
+    assert "a-job-with-a-name-0" in store.joined_note
+    assert " and 30 more: one cap" in store.joined_note
+    with pytest.raises(StoreMismatchError) as refused:
+        open_job(place, "b", ONE)
+    assert len(str(refused.value)) < 1000
+    with pytest.raises(StoreError, match=r"holds 40 jobs \(a-job.* and 31 more\)"):
+        Store.snapshots(place)
+    with pytest.raises(StoreMismatchError, match=" and 31 more, and not 'b'"):
+        Store.snapshots(place, "b")
+
+
 def test_one_cap_holds_over_two_jobs(place: str) -> None:
     with open_job(place, "a") as a, open_job(place, "b") as b:
         assert (a.joined, b.joined) == ([], ["a"])
