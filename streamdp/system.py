@@ -18,6 +18,11 @@ try:
     import fcntl
 except ImportError:
     fcntl = None
+resource: Any
+try:
+    import resource
+except ImportError:
+    resource = None
 
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 """The flag with which `os.open` refuses a symbolic link."""
@@ -64,6 +69,14 @@ def sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def most_open_files() -> int | None:
+    """How many files and connections this process may have open; None where no such limit is known."""
+    if resource is None:
+        return None
+    limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def fill_random(buffer: memoryview) -> None:

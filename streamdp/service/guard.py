@@ -31,6 +31,8 @@ _ONCE = {
     b"transfer-encoding",
 }
 """The headers that the service reads and that are no list: two readers of a request could choose different values."""
+PROBES = ("/healthz", "/readyz")
+"""What is answered beyond the limit of connections, too."""
 LINGER_SECONDS = 5.0
 """How long the rest of a body is read, and not kept, after an answer that closes the connection.
 
@@ -65,7 +67,8 @@ class Guard:
             await self._answer(scope, receive, send, current)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, current: Any) -> None:
-        began, status, method = time.perf_counter(), 0, scope["method"]
+        began, status = time.perf_counter(), 0
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"  # a caller may send any word
         receive, send = _lingering(receive, send)
         if method == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
@@ -77,16 +80,10 @@ class Guard:
             await send(message)
 
         try:
-            if self._stopping.is_set():
-                await busy("the service is stopping").response()(scope, receive, noted)
-            elif self._only_loopback and not _names_loopback(scope["headers"]):
-                problem = ProblemError(400, "host", "without tokens, the host of a request must be this machine")
-                await problem.response()(scope, receive, noted)
-            elif (fault := _fault(scope)) is not None:
-                problem = ProblemError(400, "header", fault, headers={"Connection": "close"})
-                await problem.response()(scope, receive, noted)
-            else:
+            if (refused := self._refused(scope)) is None:
                 await self._app(scope, receive, noted)
+            else:
+                await refused.response()(scope, receive, noted)
         except Exception as error:  # noqa: BLE001 - its text may quote a record, so nobody else may log it
             problem = problem_of(error)
             if not status:
@@ -97,11 +94,22 @@ class Guard:
             self._metrics.answered(method, path, status, seconds)
             access_log.info("%s %s %d %.6f", method, path, status, seconds)
             if current is not None:
-                method = method if method in _METHODS else "_OTHER"  # a caller may send any word
                 current.update_name(f"{method} {path}")
                 current.set_attributes(
                     {"http.request.method": method, "http.route": path, "http.response.status_code": status}
                 )
+
+    def _refused(self, scope: Scope) -> ProblemError | None:
+        """The answer to a request that no route gets; None if its route answers it."""
+        if self._stopping.is_set():
+            return busy("the service is stopping")
+        if scope.get("state", {}).get("spare") and scope["path"] not in PROBES:
+            return busy("the service has no place for further connections")
+        if self._only_loopback and not _names_loopback(scope["headers"]):
+            return ProblemError(400, "host", "without tokens, the host of a request must be this machine")
+        if (fault := _fault(scope)) is not None:
+            return ProblemError(400, "header", fault, headers={"Connection": "close"})
+        return None
 
 
 def _without_body(send: Send) -> Send:

@@ -58,12 +58,13 @@ def problem_of(error: Exception) -> ProblemError:
     """The problem of a call that ended with an `error`. The log gets the kind and the place of an unexpected one."""
     if isinstance(error, ProblemError):
         return error
-    _log.error("unexpected %s at %s", type(error).__name__, _place(error))  # its text may quote a record
+    _log.error("unexpected %s at %s", type(error).__name__, place_of(error))  # its text may quote a record
     return ProblemError(500, "unexpected", "an unexpected error; the log names its kind and place")
 
 
-def _place(error: BaseException) -> str:
-    frame: Any = error.__traceback__
+def place_of(error: BaseException | None) -> str:
+    """The file and line where an `error` was raised."""
+    frame: Any = None if error is None else error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError, StreamDPError
@@ -20,28 +22,20 @@ from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
+from streamdp.service.connections import KEEP_ALIVE_SECONDS, Acceptor, most_connections
+from streamdp.service.guard import access_log
+from streamdp.service.problems import place_of
 
 STOP_SECONDS = 6
 """How long open requests may take after the signal to stop. Then the learners stop: see `learning_job.STOP_S`."""
-MOST_CONNECTIONS = 4096
-_KEEP_ALIVE_S = 30
+MOST_OF_A_MESSAGE = 10
+"""How often the log has one message in a minute. Lines of calls are not counted."""
+_MOST_MESSAGES = 1000
+"""Different messages whose numbers are remembered."""
 _SWITCH_S = 0.001
 """How long a learner may keep the interpreter while a request waits for it; Python's default is 5 ms."""
 
-
-class _Connection(H11Protocol):
-    """A connection, which h11 reads, because it limits the size of headers.
-
-    A caller that closes its half after its request gets the answer. Then the connection is closed. With TLS, asyncio
-    has no such half.
-    """
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.response_complete or self.scheme == "https":
-            return False
-        cycle.keep_alive = False
-        return True
+_log = logging.getLogger("streamdp.service.server")
 
 
 class Server(uvicorn.Server):
@@ -58,7 +52,7 @@ class Server(uvicorn.Server):
         self._app, self._listening = app, listening
         config = uvicorn.Config(
             app,
-            http=_Connection,
+            http="h11",
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,
             log_config=None,
@@ -66,8 +60,7 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             ws="none",
             server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
         try:
@@ -78,13 +71,22 @@ class Server(uvicorn.Server):
 
     def serve_until_stopped(self) -> None:
         """Serve until `stop` or a signal. Raises the error that kept the application from starting."""
-        self.run(sockets=[self._listening])
+        self.run(sockets=[])
         if self._app.state.failure is not None:
             raise self._app.state.failure
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As `uvicorn.Server.startup`; then the address is printed on standard output."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_note_unexpected)
         await super().startup(sockets)
+        if self.started:
+            most, config = most_connections(len(self._app.state.jobs)), self.config
+            state = self.lifespan.state
+            acceptor = Acceptor(
+                self._listening, most, self.server_state, config.ssl, config=config, app_state=state, _loop=loop
+            )
+            self.servers.append(acceptor)  # type: ignore[arg-type]
         if self._app.state.failure is not None:
             self.should_exit = True
         elif self.started:
@@ -140,18 +142,58 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"--host {host} --port {port}: {reason}") from None
 
 
+def _note_unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log the kind and the place of an error of the event loop. Its text, and a traceback, may quote a record."""
+    error = context.get("exception")
+    _log.error("unexpected %s at %s", type(error).__name__, place_of(error))
+
+
+class Sparing(logging.Filter):
+    """Lets a message pass `MOST_OF_A_MESSAGE` times in a minute, and then says how many were left out.
+
+    Each call has its line in the access log: those all pass. The seconds of `clock` never go backward.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a `record` of the log passes."""
+        record.left_out = ""
+        if record.name == access_log.name:
+            return True
+        now, message = self._clock(), record.getMessage()
+        began, count = self._seen.get(message, (now, 0))
+        if now >= began + 60.0:
+            if count > MOST_OF_A_MESSAGE:
+                record.left_out = f" ({count - MOST_OF_A_MESSAGE} more such messages were left out)"
+            began, count = now, 0
+        if len(self._seen) > _MOST_MESSAGES:
+            self._seen.clear()
+        self._seen[message] = began, count + 1
+        return count < MOST_OF_A_MESSAGE
+
+
 @contextlib.contextmanager
 def _log_to_standard_error(level: str) -> Iterator[None]:
+    """Log what the service, uvicorn and asyncio say. The last two say warnings and errors only."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("streamdp.service")
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = False
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s%(left_out)s"))
+    handler.addFilter(Sparing())
+    levels = {"streamdp.service": level, "uvicorn": "WARNING", "asyncio": "WARNING"}
+    before = {name: ((logger := logging.getLogger(name)).level, logger.propagate) for name in levels}
     try:
+        for name, chosen in levels.items():
+            logger = logging.getLogger(name)
+            logger.addHandler(handler)
+            logger.setLevel(chosen)
+            logger.propagate = False
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
+        for name, (was, propagate) in before.items():
+            logger = logging.getLogger(name)
+            logger.removeHandler(handler)
+            logger.setLevel(was)
+            logger.propagate = propagate
