@@ -2,8 +2,8 @@
 
 A connection has a place from its acceptance on, before any TLS. If a place is needed and none is free, the connection
 that has waited longest for a request is closed, of the address that has most of those: whoever sends nothing keeps
-nobody out. If every place has a request that is answered, further connections are spare: they get answers to probes
-of health, and 503 for all else.
+nobody out. If too many have a request that is answered, further ones are spare: they get answers to probes of health,
+and 503 for all else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamdp.system import most_open_files
 
 MOST_CONNECTIONS = 4096
 SPARE = 32
-"""Connections beyond the places: for probes of health."""
+"""Connections beyond the limit: for probes of health."""
 HEAD_SECONDS = 10.0
 """How long TLS, and the head of a request, may take; of a further request of a connection from its first byte on."""
 KEEP_ALIVE_SECONDS = 30
@@ -51,9 +51,9 @@ def most_connections(jobs: int) -> int:
 
 
 class Places:
-    """Who has the places for connections: at most `most`, of which one address has at most half.
+    """Who has the places for connections: `most` may have a request that is answered, of one address at most half.
 
-    Of IPv6, addresses of one network of 64 bits are one.
+    Of IPv6, addresses of one network of 64 bits are one. Connections are at most `SPARE` more.
     """
 
     def __init__(self, most: int) -> None:
@@ -61,18 +61,15 @@ class Places:
         self._all: set[Connection] = set()
         self._of: Counter[str] = Counter()
         self._waiting: dict[str, dict[Connection, None]] = {}  # those that wait for a request, the longest wait first
+        self._idle = 0
 
     def enter(self, one: Connection) -> bool:
-        """Give a place to a new connection, which waits for a request. Return whether it may stay.
-
-        If there is no place, it is spare, or may not stay.
-        """
-        if self._of[one.address] >= self._most_of_one:
+        """Give a place to a new connection, which waits for a request. Return whether there is one."""
+        if self._of[one.address] >= self._most_of_one + SPARE:
             self._close_waiting(one.address)
-        elif len(self._all) >= self._most:
+        elif len(self._all) >= self._most + SPARE:
             self.close_longest()
-        one.spare = self._of[one.address] >= self._most_of_one or len(self._all) >= self._most
-        if one.spare and len(self._all) >= self._most + SPARE:
+        if self._of[one.address] >= self._most_of_one + SPARE or len(self._all) >= self._most + SPARE:
             return False
         self._all.add(one)
         self._of[one.address] += 1
@@ -81,24 +78,37 @@ class Places:
 
     def wait(self, one: Connection) -> None:
         """Note that a connection waits for a request."""
-        if one in self._all:
-            self._waiting.setdefault(one.address, {}).setdefault(one)
+        if one not in self._all:
+            return
+        waiting = self._waiting.setdefault(one.address, {})
+        if one not in waiting:
+            waiting[one] = None
+            self._idle += 1
 
     def work(self, one: Connection) -> None:
-        """Note that a request of a connection is answered."""
-        waiting = self._waiting.get(one.address, {})
-        waiting.pop(one, None)
-        if not waiting:
-            self._waiting.pop(one.address, None)
+        """Note that a request of a connection is answered. The connection is spare if there are too many of those."""
+        if self._stop_waiting(one):
+            of_one = self._of[one.address] - len(self._waiting.get(one.address, ()))
+            one.spare = of_one > self._most_of_one or len(self._all) - self._idle > self._most
 
     def leave(self, one: Connection) -> None:
         """Free the place of a connection. Idempotent."""
         if one in self._all:
+            self._stop_waiting(one)
             self._all.remove(one)
             self._of[one.address] -= 1
             if not self._of[one.address]:
                 del self._of[one.address]
-            self.work(one)
+
+    def _stop_waiting(self, one: Connection) -> bool:
+        waiting = self._waiting.get(one.address, {})
+        if one not in waiting:
+            return False
+        del waiting[one]
+        self._idle -= 1
+        if not waiting:
+            del self._waiting[one.address]
+        return True
 
     def close_longest(self) -> None:
         """Close the connection that has waited longest for a request, of the address that has most of those."""
@@ -153,7 +163,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "spare": self.spare}
+        self.app_state = {**self.app_state, "is_spare": lambda: self.spare}
         self._limit_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

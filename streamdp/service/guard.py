@@ -103,7 +103,7 @@ class Guard:
         """The answer to a request that no route gets; None if its route answers it."""
         if self._stopping.is_set():
             return busy("the service is stopping")
-        if scope.get("state", {}).get("spare") and scope["path"] not in PROBES:
+        if scope["path"] not in PROBES and scope.get("state", {}).get("is_spare", bool)():
             return busy("the service has no place for further connections")
         if self._only_loopback and not _names_loopback(scope["headers"]):
             return ProblemError(400, "host", "without tokens, the host of a request must be this machine")

@@ -112,13 +112,20 @@ def test_the_access_log_has_no_path_query_body_or_token(
         http.post(f"/v1/models/late/predict?{SECRET}={SECRET}", json=PREDICT, headers=bearer("secret"))
         http.post(f"/v1/models/{SECRET}/predict", json=[SECRET], headers=bearer(SECRET))
         http.get(f"/{SECRET}")
+        http.request(SECRET, "/healthz")
+        http.request("BREW", "/nosuch")
+        metrics = http.app.state.metrics.text().decode()  # type: ignore[attr-defined]
     lines = [r.getMessage() for r in caplog.records if r.name == "streamdp.service.access"]
     assert [line.split()[:3] for line in lines[1:]] == [
         ["POST", "/v1/models/{job}/predict", "200"],
         ["POST", "/v1/models/{job}/predict", "400"],
         ["POST", "/v1/models/{job}/predict", "401"],
         ["GET", "(none)", "404"],
+        ["_OTHER", "/healthz", "405"],
+        ["_OTHER", "(none)", "404"],
     ]
+    assert 'method="_OTHER"' in metrics
+    assert SECRET not in metrics
     ours = [r.getMessage() for r in caplog.records if not r.name.startswith("http")]  # the client logs its own URLs
     assert not any("secret" in line or SECRET in line for line in ours)
 
