@@ -88,6 +88,7 @@ class LearningJob(Job):
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
         self._desk: ReportDesk | None = None
         with contextlib.suppress(ConfigError):  # its mechanism makes no noise, or it has statistics
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
@@ -108,6 +109,7 @@ class LearningJob(Job):
 
     async def start(self) -> None:
         self._in_loop = InLoop(asyncio.get_running_loop())
+        self._expiring = asyncio.create_task(self.labels.expire_in_time())
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
         self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}", daemon=True)
@@ -139,9 +141,10 @@ class LearningJob(Job):
         """See `Job.stop`. What was accepted is learned and committed first."""
         self._stopping.set()
         await super().stop()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
+        for task in (self._reading, self._expiring):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)

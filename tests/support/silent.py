@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx
 
 from tests.support.commands import environment
-from tests.support.service import PATIENCE_S, record
+from tests.support.service import record
 from tests.support.waiting import wait_until
 
 _JOB = """job: late
@@ -64,9 +64,9 @@ def served_beside(folder: Path, limit: int, sockets: int, calls: int) -> Found:
                 silent = stack.enter_context(socket.socket())
                 silent.setblocking(False)
                 silent.connect_ex(("127.0.0.1", port))
-            with httpx.Client(base_url=address, timeout=PATIENCE_S) as http:
+            with httpx.Client(base_url=address, timeout=120.0) as http:
                 probes.append(http.get("/healthz").status_code)
-            with httpx.Client(base_url=address, timeout=PATIENCE_S) as http:
+            with httpx.Client(base_url=address, timeout=120.0) as http:
                 answer = http.post("/v1/models/late/learn", json={"records": [record(i)]})
                 learned += answer.json()["learned"]
         process.terminate()

@@ -27,6 +27,7 @@ from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.service import SECRET, ServiceProcess, client, job, record
+from tests.support.waiting import wait_until
 
 LEARN = "/v1/models/late/learn"
 
@@ -325,6 +326,31 @@ def test_features_that_wait_are_bounded() -> None:
     assert found("c") == [2.0]
     waiting.forget("me", ["c"])
     assert found("c") == [None]
+
+
+def test_features_of_a_caller_that_never_calls_again_are_forgotten_in_time() -> None:
+    clock = FakeClock()
+    waiting = Waiting(10, 3, clock)
+    assert waiting.expire() == 10
+    for caller in ("gone", "away", "gone"):
+        waiting.add(caller, list("ab"), np.zeros((2, 1)))
+        clock.sleep(4)
+    assert (len(waiting), waiting.expire()) == (4, 2)  # a name that comes again counts from then on
+    clock.sleep(2)
+    assert (waiting.expire(), len(waiting)) == (4, 2)
+    assert waiting.find("gone", "a") is not None
+    clock.sleep(4)
+    assert (waiting.expire(), len(waiting)) == (10, 0)
+    assert not waiting._callers
+
+
+def test_a_service_forgets_features_that_no_label_followed(tmp_path: Path) -> None:
+    source = {"type": "http", "label_wait_seconds": 0.05}
+    with client(job(tmp_path, source=source)) as http:
+        predict = {"records": [{"dep_delay": 20, "origin": "JFK"}], "ids": ["a"]}
+        assert http.post("/v1/models/late/predict", json=predict).status_code == 200
+        labels = http.app.state.jobs["late"].labels  # type: ignore[attr-defined]
+        wait_until(lambda: not len(labels))
 
 
 def test_slow_and_half_bodies_hold_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
