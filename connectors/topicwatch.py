@@ -27,7 +27,8 @@ ANSWER_S = 3.0
 STALL_S = 10.0
 """A partition stalls if it could not be read for so long, in seconds. Elections and short transactions take less."""
 STALL_POLLS = 20
-"""Nor has it come in so many polls: a learner that is slow polls rarely, and the others' records may come first."""
+"""Nor has it come in so many polls, for each of the others that have messages: a learner that is slow polls rarely, and
+the messages of the others come first, as many as a poll takes from one or a few of them."""
 CLOSE_S = 0.5
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,11 @@ class TopicWatch:
         now, seen = self._clock(), self._seen
         self._waits = {partition: waits for partition, waits in self._waits.items() if partition in positions}
         found = []
+        behind = sum(
+            at is not None and p in seen and (bounds := seen[p].bounds) is not None and at < bounds.stable
+            for p, at in positions.items()
+        )
+        least = STALL_POLLS * max(1, behind - 1)
         for partition, position in positions.items() or [(None, None)]:
             known = seen.get(partition, seen[None])
             if known.fault:
@@ -164,13 +170,19 @@ class TopicWatch:
             elif partition is None or position is None or known.bounds is None:
                 continue
             else:
-                reason, message, since = self._waiting(partition, position, known.bounds, now, polls)
+                reason, message, since = self._waiting(partition, position, known.bounds, now, (polls, least))
             if reason and now - since >= STALL_S:
                 found.append(Stall(self._topic, partition, reason, f"waits for {message}", now - since))
         return found
 
-    def _waiting(self, partition: int, position: int, bounds: Bounds, now: float, polls: int) -> tuple[str, str, float]:
-        """Reason, message and time of a partition that can be read; no reason if nothing is amiss."""
+    def _waiting(
+        self, partition: int, position: int, bounds: Bounds, now: float, turns: tuple[int, int]
+    ) -> tuple[str, str, float]:
+        """Reason, message and time of a partition that can be read; no reason if nothing is amiss.
+
+        `turns` are the number of polls so far, and how many of them may pass without this partition.
+        """
+        polls, least = turns
         if position < bounds.stable:
             reason, at = "not_fetched", position
         elif position < bounds.end and bounds.stable < bounds.end:
@@ -184,7 +196,7 @@ class TopicWatch:
         if reason == "open_transaction":
             held = bounds.end - position
             return reason, f"the end of a transaction: {held} messages follow its start", waits.since
-        if polls - waits.polls < STALL_POLLS:
+        if polls - waits.polls < least:
             return "", "", now
         return reason, f"{bounds.stable - position} messages, which the client does not fetch", waits.since
 

@@ -129,6 +129,21 @@ def test_a_stall_is_told_within_thirty_seconds() -> None:
     assert ASK_S + 4 * ANSWER_S + STALL_S < 30.0
 
 
+def test_a_backlog_on_many_partitions_is_no_stall() -> None:
+    """A poll returns the messages of one partition at a time, so that each of 60 waits for 59 polls, or for 30 s."""
+    reader = Reader()
+    reader.positions = dict.fromkeys(range(60), 0)
+    answers = ("id", {n: Bounds(0, 10**6, 10**6) for n in range(60)})
+    for _second in range(180):
+        for _ in range(2):
+            reader.positions[reader.polls % 59] = reader.polls + 1  # the last one never comes
+            reader.polls += 1
+        assert reader.told(answers, 1, polls=0) == []
+    assert reader.told(answers, 60, polls=20) == [(f"t/{n}", "not_fetched") for n in range(60)]
+    reader.positions = dict.fromkeys(range(59), 10**6) | {59: 0}  # the others have none left
+    assert reader.told(answers, 1) == [("t/59", "not_fetched")]
+
+
 class Admin:
     """As `KafkaAdminClient`, for a topic with three partitions: a leader each, and one has none."""
 
