@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from streamdp.errors import StoreVersionError
 
@@ -43,6 +43,13 @@ class Format(Header):
         here = connection.dialect.name
         tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
         self.tables.create_all(connection, tables, checkfirst=False)
+
+
+class Session(NamedTuple):
+    """A session of a server."""
+
+    number: int
+    begun: str  # later sessions may have the same number
 
 
 class Database(Protocol):
@@ -112,6 +119,15 @@ class Database(Protocol):
 
     def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
         """Return which locks of these numbers a connection has taken by `hold`, seen by a connection from `reading`."""
+
+    def session(self, connection: Connection) -> Session | None:
+        """Return the session of a connection from `open_for_writing`, inside a transaction; None if it has none."""
+
+    def end_session(self, connection: Connection, session: Session) -> None:
+        """End another session, of an earlier connection of the caller, and what it holds, if it has not ended yet.
+
+        A server may notice late that a connection was cut. The connection is as for `session`.
+        """
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""

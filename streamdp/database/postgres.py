@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.schema import CreateSchema
 
-from streamdp.database.interface import Database, Format
+from streamdp.database.interface import Database, Format, Session
 from streamdp.database.pool import NoPool
 from streamdp.errors import (
     ConfigError,
@@ -47,6 +47,7 @@ _HELD = "hashtextextended(:name, 2 + :number)"
 _FIRST = "hashtextextended(:name, -1)"
 """The key of the lock of a schema that `spending` shares, and that `come_first` has alone."""
 
+_BEGUN = "extract(epoch FROM backend_start)::text"
 _LOCK_TIMEOUT = "55P03"
 _LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
 # Connection exception, shutdown, too many connections, a read-only standby, a name that another process just created.
@@ -251,6 +252,17 @@ class PostgresNamespace(Database):
         granted = set(connection.execute(locks).scalars())
         key, name = text(f"SELECT {_HELD}"), self._of_job
         return [n for n in numbers if connection.execute(key, {"name": name, "number": n}).scalar() in granted]
+
+    def session(self, connection: Connection) -> Session | None:
+        mine = text(f"SELECT pid, {_BEGUN} FROM pg_stat_activity WHERE pid = pg_backend_pid()")
+        return Session(*connection.execute(mine).one())
+
+    def end_session(self, connection: Connection, session: Session) -> None:
+        ends = text(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :number AND {_BEGUN} = :begun"
+            " AND pid != pg_backend_pid()"
+        )
+        connection.execute(ends, session._asdict())
 
     @contextmanager
     def errors(self) -> Iterator[None]:

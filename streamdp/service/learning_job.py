@@ -27,6 +27,7 @@ from connectors.httpcall import Answered, Call, Flaw
 from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
 from streamdp.data.records import WHOLE, Position, Shard
+from streamdp.database.interface import Session
 from streamdp.errors import (
     ConfigError,
     QueueFullError,
@@ -84,6 +85,7 @@ class LearningJob(Job):
         self._mine: Snapshot | None = None  # the last commit of this service's shard; None while it has no shard
         self._asking = restore(self.snapshot)  # the model of the shard, at which devices take gradients
         self._version = 0
+        self._session: Session | None = None  # of the last store that was opened
         self._stopping = threading.Event()
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
@@ -326,6 +328,7 @@ class LearningJob(Job):
             _log.info("job %r: %s", self.name, note)
         if not self.config.store_on_server:
             return WHOLE
+        self._session = store.end_left(self._session)
         since = time.monotonic()
         while not self._stopping.is_set():
             shard = store.claim_free(self._settings.most_shards, add=time.monotonic() - since >= ADD_AFTER_S)

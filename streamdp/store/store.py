@@ -44,6 +44,7 @@ from streamdp.store.snapshot_codec import (
 from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT, named, of_shard
 
 if TYPE_CHECKING:
+    from streamdp.database.interface import Session
     from streamdp.ledger.ledger import Ledger
     from streamdp.store.answers import Answers
 
@@ -241,6 +242,17 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 out[shard] = read_snapshot(row, job, self._database.name)
         return out
+
+    def end_left(self, left: Session | None) -> Session | None:
+        """End the session of an earlier store of the caller, `left`, of which a server does not know that it was cut.
+
+        Otherwise it would hold its shard until the server notices, after half a minute. Returns the session of this
+        store; None for a file. Raises the errors of `load`.
+        """
+        with self._transaction() as connection:
+            if left is not None:
+                self._database.end_session(connection, left)
+            return self._database.session(connection)
 
     def claim_free(self, most: int, *, add: bool) -> Shard | None:
         """Claim a shard that no other open store has claimed so, and that another one may have left.

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from servers.process import free_ports
 from streamdp.config.job import NOTHING, JobConfig
@@ -21,6 +22,7 @@ from streamdp.protocol.report_desk import OF_A_SHARD
 from streamdp.serving.publish import weights
 from streamdp.serving.snapshots import combined, restore
 from streamdp.store.store import Store
+from tests.support.proxy import Proxy
 from tests.support.service import PATIENCE_S, ServiceProcess, client, job, record
 from tests.support.sizes import some
 from tests.support.waiting import wait_until
@@ -369,6 +371,23 @@ def test_a_service_that_lost_its_session_unnoticed_commits_nothing_and_stands_by
         assert learn(second, "m", record(3)).json()["learned"] == 1
         assert (learning(first), learning(second)) == ("0.0", "1.0")
     assert counts(url) == [(WHOLE, 3, 0, 0)]
+
+
+def test_a_service_ends_its_session_that_the_server_does_not_know_to_be_cut(
+    server_database: str, adds: Callable[[bool], None]
+) -> None:
+    """It waited for its own shard for 25 seconds, and for ever if it could add no other one."""
+    adds(False)
+    there = make_url(server_database)
+    with Proxy(there.port or 5432) as proxy:
+        config = job(Path(), store=there.set(port=proxy.port).render_as_string(hide_password=False))
+        with client(config) as http:
+            assert learned(http, "k", record(1))["learned"] == 1
+            before = set(holders(server_database))
+            proxy.cut_clients()
+            assert before <= set(holders(server_database))
+            assert learned(http, "l", record(2))["learned"] == 1
+    assert counts(server_database) == [(WHOLE, 2, 0, 0)]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class Proxy:
         self._room: int | None = None
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._kept: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", listen))
         self.port: int = self._listening.getsockname()[1]
         self.cuts = 0
@@ -94,6 +95,12 @@ class Proxy:
         for pair in list(self._pairs):
             _reset(*pair)
 
+    def cut_clients(self) -> None:
+        """Cut all connections at their clients' end; the servers do not notice, as if the network were gone."""
+        for client, server in list(self._pairs):
+            self._kept.add(server)
+            _reset(client)
+
     def close(self) -> None:
         """Cut all connections, and stop listening."""
         self._listening.close()
@@ -144,7 +151,7 @@ class Proxy:
                 target.sendall(data[:allowed])
                 if allowed < len(data):
                     break
-        _reset(source, target)
+        _reset(*({source, target} - self._kept))
 
     def _allowed(self, count: int) -> int:
         """How many of so many bytes pass; the connection is cut if not all of them do."""
