@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from connectors.httpcall import Call, Flaw, Rows
-from connectors.jsonrows import has_duplicate_key
+from connectors.jsonpieces import MOST_VALUES, TooManyValuesError, pieces
 from streamdp.service.features import RecordReader
 from streamdp.service.problems import ProblemError
 from streamdp.service.schemas import MAX_RECORDS, LearnCall, LearnRecord, PredictCall
@@ -23,34 +22,58 @@ RecordsCall = TypeVar("RecordsCall", PredictCall, LearnCall)
 def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
     """Parse the `body` of a call of this `kind`. It is refused as a whole if it is malformed.
 
-    Raises `ProblemError`: 400 if it is no such call or an object has a key twice, 413 for too many records, and 422 for
-    the first record with an unknown field or one of another type.
+    Raises `ProblemError`: 400 if it is no such call or an object has a key twice, 413 for too many records or values,
+    and 422 for the first record with an unknown field or one of another type.
     """
-    found: Any = None
-    call, trouble = None, ProblemError(400, "malformed", f"expected a JSON object {kind.FORM}")
+    call: RecordsCall | None = None
+    trouble: ProblemError | None = None
+    records: list[Any] = []
     try:
-        found = from_json(body, allow_inf_nan=False)
-        records = found.get("records") if isinstance(found, dict) else None
-        if isinstance(records, list) and len(records) > MAX_RECORDS:
-            trouble = ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
-        else:
-            call = kind.model_validate(found)
+        for found in read_pieces(body, "records", kind.FORM):
+            part = kind.model_validate(found if call is None else {"records": found})
+            call = call or part
+            records += part.records
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        trouble = ProblemError(400, "malformed", f"expected a JSON object {kind.FORM}")
         match first["loc"]:
             case ("records", int(index), *place):
                 field = next((f"{name}: " for name in place if name in LearnRecord.__annotations__), "")
-                trouble = ProblemError(422, "bad-record", f"{field}{first['msg']}; expected {kind.FORM}", index=index)
-    except ValueError:
-        said = "the body is not JSON, which has no NaN and no Infinity: a missing value is null; expected a JSON object"
-        trouble = ProblemError(400, "malformed", f"{said} {kind.FORM}")
-    if call is None:
-        raise trouble  # here, so that no error of a parser, which quotes values, is its context
-    objects = [found, *found["records"], *(r["x"] for r in found["records"] if isinstance(r.get("x"), dict))]
-    keys = sum(map(len, objects))
-    if body.count(b":") != keys and has_duplicate_key(body, True):
-        raise ProblemError(400, "malformed", "an object of the call has a key twice")
-    return call
+                said = f"{field}{first['msg']}; expected {kind.FORM}"
+                trouble = ProblemError(422, "bad-record", said, index=len(records) + index)
+    if trouble is not None or call is None:
+        raise trouble or ProblemError(400, "malformed", f"expected a JSON object {kind.FORM}")
+    return call.model_copy(update={"records": records})
+
+
+def read_pieces(body: bytes, key: str, form: str) -> Iterator[Any]:
+    """The `body` of a call as `jsonpieces.pieces` parse it, with what is under `key`. `form` is what is expected.
+
+    Raises `ProblemError`, 400 or 413, whose context has no value: errors of a parser quote them.
+    """
+    parts, size, trouble = pieces(body, key), 0, None
+    while trouble is None:
+        try:
+            found, twice = next(parts)
+        except StopIteration:
+            return
+        except TooManyValuesError:
+            trouble = ProblemError(413, "too-many", f"expected at most {MOST_VALUES} values in each of the {key}")
+        except ValueError as error:
+            said = "the body is not JSON, which has no NaN and no Infinity: a missing value is null"
+            if str(error).startswith("number out of range"):
+                said = "a number of the body is out of range: expected whole numbers of at most 4300 digits"
+            trouble = ProblemError(400, "malformed", f"{said}; expected a JSON object {form}")
+        else:
+            listed = found.get(key) if isinstance(found, dict) else found
+            size += len(listed) if isinstance(listed, list) else 0
+            if size > MAX_RECORDS:
+                trouble = ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} {key}")
+            elif twice:
+                trouble = ProblemError(400, "malformed", "an object of the call has a key twice")
+            else:
+                yield found
+    raise trouble
 
 
 def of_records(

@@ -1,0 +1,3 @@
+import numpy as np
+
+def find_cuts(text: bytes, key: bytes, apart: int, most: int) -> tuple[int, np.ndarray] | None: ...
