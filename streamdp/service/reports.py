@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request, Response
 
 from streamdp.protocol.report_desk import ReportDesk
@@ -55,7 +54,7 @@ async def reports(request: Request, job: JobName) -> Response:
     desk = _desk(found)
     body = await read_json(request)
     key = idempotency_key(request)
-    items = _items(body)
+    items = await work_on(body, _items, body)
     if not items:
         return nothing(found)
     checked = await work_on(body, desk.receive_all, items)
@@ -64,13 +63,10 @@ async def reports(request: Request, job: JobName) -> Response:
 
 
 def _items(body: bytes) -> list[Any]:
-    try:
-        call = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        call = None
-    if not isinstance(call, dict) or call.keys() != {"reports"} or not isinstance(call["reports"], list):
-        raise ProblemError(400, "malformed", 'expected {"reports": [...]}')
-    items: list[Any] = call["reports"]
-    if len(items) > schemas.MAX_RECORDS:
-        raise ProblemError(413, "too-many", f"expected at most {schemas.MAX_RECORDS} reports")
+    form, items = '{"reports": [...]}', list[Any]()
+    for i, part in enumerate(calls.read_pieces(body, "reports", form)):
+        listed = part if i else isinstance(part, dict) and part.keys() == {"reports"} and part["reports"]
+        if not isinstance(listed, list):
+            raise ProblemError(400, "malformed", f"expected {form}")
+        items += listed
     return items

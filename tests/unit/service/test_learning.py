@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from connectors import jsonpieces
 from connectors.httpcall import Call
 from servers.process import free_ports
 from streamdp.client import Client
@@ -381,6 +382,41 @@ def test_slow_and_half_bodies_hold_nobody(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 HOSTILE = [b"[" * 1_000_000, b'{"records": [{"x": ' + b'{"a":' * 200_000, b"\x00" * 1000, b'{"records": [{"x": "\\']
+
+
+MANY = {
+    b'{"records": [{"x": {%s"a": 0}}]}' % (b'"a": 0, ' * 900_000): 413,
+    b'{"records": [{"x": {"a": [%s0]}}]}' % (b"0," * 3_000_000): 413,
+    b'{"records": [{"x": {}}], "ids": [%s0]}' % (b"0," * 3_000_000): 413,
+    b'{"records": [%s0]}' % (b"0," * 3_000_000): 413,
+    b'{"reports": [%s0]}' % (b"0," * 3_000_000): 413,
+    b'{"records": [{"x": {}, "y": %s}]}' % (b"9" * 5000): 400,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["learn", "predict", "reports"])
+def test_no_piece_of_a_call_that_is_parsed_at_once_is_large(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parser keeps the interpreter: the loop answered nobody for a second."""
+    parsed: list[int] = []
+    parse = jsonpieces.from_json
+
+    def noted(text: bytes, **more: Any) -> Any:
+        parsed.append(text.count(b","))
+        return parse(text, **more)
+
+    monkeypatch.setattr(jsonpieces, "from_json", noted)
+    headers = {"Content-Type": "application/json"}
+    with client(job(tmp_path)) as http:
+        for body, status in MANY.items():
+            answer = http.post(f"/v1/models/late/{what}", content=body, headers=headers)
+            if (what == "reports") == body.startswith(b'{"reports"'):
+                assert answer.status_code == status, body[:60]
+            assert "not JSON" not in answer.text
+    assert parsed
+    assert max(parsed) <= jsonpieces.MOST_VALUES + jsonpieces.PIECE_BYTES
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_reasons_are_noted_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_plan_outside_of_its_limits_is_refused(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
-        for wrong in ({"d": 51}, {"loss": "cube"}, {"budget": "much"}, {"error": 0}, {"error": "nan"}):
+        for wrong in ({"d": 51}, {"loss": "cube"}, {"budget": "much"}, {"error": 0}, {"error": "nan"}, {"error": 1e-9}):
             answer = http.get("/page/plan", params={"loss": "logistic", "d": 2, "budget": "eps=1", "error": 1} | wrong)
             assert answer.status_code == 422, wrong
 
