@@ -81,7 +81,7 @@ class Runner:
       estimator that `commits_at_every_boundary` is committed at every boundary.
     - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
       moment, and end an open batch when a commit is due. If the store does not answer, the run ends at once, so that
-      they are told.
+      they get an answer.
     - `max_bad_share`: stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the
       records before the first commit of a job does not fit the schema. None: no limit.
     - `name`: what messages call the source.

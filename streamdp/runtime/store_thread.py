@@ -20,7 +20,7 @@ class StoreThread(LongCalls):
     """Runs every call that uses the store or an estimator on one thread, one call after the other.
 
     The source is paused while a call takes longer than `PAUSE_AFTER_S`; `stay` polls it then, so that the group keeps
-    this worker. For the other arguments see `LongCalls`.
+    this worker. For `on_retry`, `clock`, `sleep`, `wait` and `randomness` see `LongCalls`.
     """
 
     def __init__(

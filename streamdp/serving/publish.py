@@ -44,7 +44,7 @@ def committed(store_path: str, job: str | None = None) -> Model:
 
 
 def present(store_path: str, job: str | None = None) -> Model:
-    """Read the model of a job as `committed`; before the first commit, the one that has learned nothing."""
+    """Read the model of a `job` in `store_path` as `committed`, or before its first commit one without records."""
     with contextlib.suppress(NotAvailableError):
         return committed(store_path, job)
     known = begun(store_path, job)
