@@ -30,7 +30,7 @@ from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
 from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_caps, read_charged, read_mark
 from streamdp.ledger.periods import Cap, budgets_of, parse_cap, same_kind
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import CAP, ROW
+from streamdp.ledger.rows import CAP, RECORDS, ROW
 from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
@@ -53,6 +53,17 @@ def spends_in(connection: Connection) -> Spends:
     return SpendPages()
 
 
+TRIES = 5
+"""How often rows are read again because others have just written the first ones of the same subjects."""
+
+
+def _conflict() -> LedgerConflictError:
+    return LedgerConflictError(
+        "another job or worker has spent from the same people at the same time, and both spends together are over a"
+        " cap: roll back to the last commit and learn again"
+    )
+
+
 class _Written(Enum):
     """Where the last `write_pending` has written the rows."""
 
@@ -67,12 +78,18 @@ class PagedRows:
 
     `errors` turns the database's errors into `StoreError`s. The subjects' own caps must be of the kind of the total of
     the ledger's cap. If it is `alone`, no other process may write to the database, and each commit writes all that is
-    pending. `mark` identifies the ledger, and `owner` is the shard to whose progress charges belong now. `refresh`,
-    `find`, `mark_committed` and `rollback` change the cache.
+    pending. `mark` identifies the ledger, and `owner` is the shard to whose progress charges belong now. `others` reads
+    how often other jobs have committed. `refresh`, `find`, `mark_committed` and `rollback` change the cache.
     """
 
     def __init__(
-        self, connection: Connection, errors: Callable[[], AbstractContextManager[None]], cap: Cap, *, alone: bool
+        self,
+        connection: Connection,
+        errors: Callable[[], AbstractContextManager[None]],
+        cap: Cap,
+        *,
+        alone: bool,
+        others: Callable[[Connection], int] = lambda _: 0,
     ) -> None:
         self.errors = errors
         self._connection = connection
@@ -87,6 +104,7 @@ class PagedRows:
         self.charges = self._rest = Charges()
         self._written, self._next = _Written.NOWHERE, -1
         self._places, self._after = np.empty(0, dtype=np.int64), np.empty((0, ROW))
+        self._others, self._known_others = others, 0
         self.cache, self._version = RowCache(), -1  # the version for which memory has all rows of the log; -1: none
         with errors(), transaction(connection):
             self.mark, self._known = read_mark(connection), read_charged(connection)
@@ -132,12 +150,18 @@ class PagedRows:
             return
         connection = self.open_connection()
         with self.errors():
-            if self._version >= 0 and self._spends.version(connection) == self._version:
+            others = self._others(connection)
+            if (
+                self._version >= 0
+                and self._spends.version(connection) == self._version
+                and others == self._known_others
+            ):
                 return
             with transaction(connection):  # one, or another process may write to the log in between
                 self._check_cap(connection)
                 self._spends.checkpoint(connection)
                 version = self._spends.version(connection)
+            self._known_others = others
             self._read_again(version)
 
     def _read_again(self, version: int) -> None:
@@ -256,15 +280,19 @@ class PagedRows:
         self._places = pending if self._alone else np.union1d(charged, self.charges.caps)
         if not (len(self._places) or oldest or self._charged - self._known):
             return
-        version = lock(connection)
+        current = self._spends.enter(connection) == self._version and self._others(connection) == self._known_others
+        current |= self._alone
+        caps = self.charges.caps[: 0 if self._spends.excludes else None]
+        if oldest or len(caps):
+            lock(connection)  # others must read all rows again
         add_charged(connection, self._charged - self._known)
-        current = self._alone or version == self._version + 1
-        # Others have written, or the rows in memory have charges of shards that are not committed.
-        if not current or np.intersect1d(self._places, places_of(self._rest.every, cache.n)).size:
-            self._add(connection, due)
-        elif len(self._places):
+        # The rows in memory may have charges of shards that are not committed, or caps of which others know nothing.
+        mixed = np.intersect1d(self._places, np.union1d(places_of(self._rest.every, cache.n), caps)).size
+        if current and not mixed and len(self._places):
             self._check(cache.keys[charged], cache.rows[charged])
-            self._write(connection)
+            current = self._write(connection, due)
+        if len(self._places) and (mixed or not current):
+            self._add(connection, due)
         if oldest:
             self._spends.delete_before(connection, oldest)
         self._next = self._spends.version(connection) if current else -1
@@ -276,39 +304,41 @@ class PagedRows:
         self._spends.checkpoint(connection)
         cache, places = self.cache, self._places
         keys, charges = cache.keys[places], added(due, places, cache.n)
-        fresh, _ = self._spends.read(connection, keys)
-        own = np.isin(places, self.charges.caps)
-        after = fresh.copy()
-        after[:, :CAP] += charges
-        after[own, CAP:] = cache.rows[places[own], CAP:]
-        spent = np.any(charges != 0, axis=1)
-        self._check(keys[spent], after[spent])
-        self._spends.write(connection, np.arange(len(keys)), keys, after)
+        own, spent = np.isin(places, self.charges.caps), np.any(charges != 0, axis=1)
+        for _ in range(TRIES):
+            fresh, there = self._spends.read(connection, keys, hold=True)
+            after = fresh.copy()
+            after[:, :CAP] += charges
+            after[own, CAP:] = cache.rows[places[own], CAP:]
+            self._check(keys[spent], after[spent])
+            if self._spends.write(connection, keys, after, fresh, there):
+                break
+        else:  # others go on writing first rows of these subjects
+            raise _conflict()
         self._after = after
         self._after[:, :CAP] += added(self._rest.every, places, cache.n)
 
     def _check(self, keys: np.ndarray, rows: np.ndarray) -> None:
         """Compare rows with the caps, because charges were added to what others have written."""
         if not filters.within(keys, rows, self._caps):
-            raise LedgerConflictError(
-                "another job or worker has spent from the same people at the same time, and both spends together are"
-                " over a cap: roll back to the last commit and learn again"
-            )
+            raise _conflict()
 
-    def _write(self, connection: Connection) -> None:
-        """Write the rows as they are in memory."""
+    def _write(self, connection: Connection, due: list[Charge]) -> bool:
+        """Write the rows as they are in memory; False if another writer has changed one of them."""
         cache, log, places = self.cache, self._spends.log, self._places
         if log is not None:
             if self._logged_rows + len(places) <= max(LOGGED_ROWS, 2 * cache.n) and not self.is_full:
                 self._written = _Written.LOG
                 log.append(connection, cache.keys[places], cache.rows[places])
-                return
+                return True
             log.clear(connection)
             logged = cache.logged.copy()
             logged[places] = True
             self._places = places = np.flatnonzero(logged)
         self._written = _Written.TABLE
-        self._spends.write(connection, places, cache.keys, cache.rows)
+        keys, before = cache.keys[places], cache.rows[places]
+        before[:, RECORDS] -= added(due, places, cache.n)[:, RECORDS]
+        return self._spends.write(connection, keys, cache.rows[places], before, ~cache.absent[places])
 
     def mark_committed(self) -> None:
         """Note that the transaction of `write_pending` is on disk."""

@@ -16,14 +16,29 @@ from sqlalchemy import Connection
 
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_rows import read_version
-from streamdp.ledger.rows import CAP, ROW
+from streamdp.ledger.rows import CAP, RECORDS, ROW
 from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import damaged, fetch, transaction
+
+_SUMS = 8 * RECORDS
+"""The bytes of a packed spend before its number of records."""
+_INSERT = (
+    "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
+    " ON CONFLICT (subject) DO NOTHING"
+)
+_UPDATE = (
+    "UPDATE spends SET spend = new.spend"
+    " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS new (subject, spend, kept)"
+    " WHERE spends.subject = new.subject"
+    f" AND substring(spends.spend FROM {_SUMS + 1} FOR octet_length(spends.spend) - {_SUMS + 8}) = new.kept"
+)
+"""A row is written if its number of records and its own cap are those that the writer knows."""
 
 
 class SpendRows(Spends):
     """The head of this module describes the table. There is no log."""
 
+    excludes = False
     log = None
 
     def version(self, connection: Connection) -> int:
@@ -43,10 +58,12 @@ class SpendRows(Spends):
             yield unpack(found)
             last = found[-1][0]
 
-    def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        subjects = _hashes(keys)
+    def read(self, connection: Connection, keys: np.ndarray, *, hold: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        subjects, query = _hashes(keys), "SELECT subject, spend FROM spends WHERE subject = ANY(%s)"
+        if hold:
+            query += " ORDER BY subject FOR NO KEY UPDATE"  # in one order, so that two writers do not wait in a circle
         with transaction(connection):
-            found = fetch(connection, "SELECT subject, spend FROM spends WHERE subject = ANY(%s)", (subjects,))
+            found = fetch(connection, query, (subjects,))
         rows, there = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         if found:
             place = {subject: i for i, subject in enumerate(subjects)}
@@ -54,15 +71,27 @@ class SpendRows(Spends):
             rows[places], there[places] = unpack(found)[1], True
         return rows, there
 
-    def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+    def enter(self, connection: Connection) -> int:
+        return read_version(connection)
+
+    def write(
+        self, connection: Connection, keys: np.ndarray, rows: np.ndarray, before: np.ndarray, there: np.ndarray
+    ) -> bool:
         """See `Spends.write`. Sorted by subject, so that each page is visited once."""
-        if len(places):
-            written = sorted(zip(_hashes(keys[places]), _packed(keys[places], rows[places]), strict=True))
-            connection.exec_driver_sql(
-                "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
-                " ON CONFLICT (subject) DO UPDATE SET spend = excluded.spend",
-                tuple(map(list, zip(*written, strict=True))),
-            )
+        subjects, spends, kept = _hashes(keys), _packed(keys, rows), _kept(before)
+        order = sorted(range(len(subjects)), key=subjects.__getitem__)
+        known, new = [i for i in order if there[i]], [i for i in order if not there[i]]
+        with connection.begin_nested() as attempt:
+            written = 0
+            if new:
+                first = [subjects[i] for i in new], [spends[i] for i in new]
+                written += connection.exec_driver_sql(_INSERT, first).rowcount
+            if known:
+                values = [subjects[i] for i in known], [spends[i] for i in known], [kept[i] for i in known]
+                written += connection.exec_driver_sql(_UPDATE, values).rowcount
+            if written < len(order):
+                attempt.rollback()
+        return written == len(order)
 
     def delete_before(self, connection: Connection, period: int) -> None:
         connection.exec_driver_sql(
@@ -103,6 +132,14 @@ def _packed(keys: np.ndarray, rows: np.ndarray) -> list[bytes]:
     bare = (rows[:, CAP] == 0).tolist()
     at = 8 * CAP
     return [spend[:at] + spend[-8:] if short else spend for spend, short in zip(spends, bare, strict=True)]
+
+
+def _kept(rows: np.ndarray) -> list[bytes]:
+    """What `_UPDATE` compares of rows (m, ROW): the number of records, and the own cap of those who have one."""
+    packed = np.ascontiguousarray(rows[:, RECORDS:]).astype("<f8").tobytes()
+    size = 8 * (ROW - RECORDS)
+    bare = (rows[:, CAP] == 0).tolist()
+    return [packed[i * size : i * size + (8 * (CAP - RECORDS) if bare[i] else size)] for i in range(len(bare))]
 
 
 def _hashes(keys: np.ndarray) -> list[bytes]:

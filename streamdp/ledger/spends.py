@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from sqlalchemy import Connection
@@ -11,6 +11,10 @@ from sqlalchemy import Connection
 
 class Spends(Protocol):
     """The rows of all subjects in a database (see `rows`), by the keyed hashes of the subjects."""
+
+    excludes: ClassVar[bool]
+    """Whether one transaction that writes rows excludes all others. Otherwise a row is written only if it is still the
+    one that the writer knows, and two writers wait for each other only where they write the same rows."""
 
     def count(self, connection: Connection) -> int:
         """Return the number of subjects."""
@@ -21,21 +25,28 @@ class Spends(Protocol):
         Raises `StoreDamagedError` if a row fails its check.
         """
 
-    def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, connection: Connection, keys: np.ndarray, *, hold: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (n, ROW) of some subjects, and whether each is in the database (n,) bool.
 
-        `keys` (n, 2) uint64 are the little-endian words of the hashes. Raises `StoreDamagedError` if a row fails its
-        check.
+        `keys` (n, 2) uint64 are the little-endian words of the hashes. To `hold` the rows keeps other writers from them
+        until the end of the caller's transaction. Raises `StoreDamagedError` if a row fails its check.
         """
 
-    def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Write the rows at places (m,), inside the caller's transaction, after `ledger_rows.lock`.
+    def enter(self, connection: Connection) -> int:
+        """Begin to write rows, inside the caller's transaction; return the version that the ledger had before."""
 
-        Rows that are there are replaced. `keys` (n, 2) are uint64 and `rows` (n, ROW) float64.
+    def write(
+        self, connection: Connection, keys: np.ndarray, rows: np.ndarray, before: np.ndarray, there: np.ndarray
+    ) -> bool:
+        """Write rows (m, ROW) of the subjects `keys` (m, 2), inside the caller's transaction, after `enter`.
+
+        `before` (m, ROW) are those that the database has, as far as is known, and `there` (m,) says of which subjects
+        it has any. If another writer has changed one of them, nothing is written and False is returned. A row has
+        changed if its number of records or its own cap has: each charge adds a record.
         """
 
     def version(self, connection: Connection) -> int:
-        """Return the version of the ledger. It grows with each transaction that changes rows."""
+        """Return the version of the ledger. It grows with each transaction that excludes others and changes rows."""
 
     def delete_before(self, connection: Connection, period: int) -> None:
         """Delete the rows of periods before `period` (see `subject_key.period_of`), inside the caller's transaction."""

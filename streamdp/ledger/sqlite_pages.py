@@ -41,6 +41,8 @@ _REPLACE = "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)"
 class SpendPages(Spends, Log):
     """The head of this module describes the tables."""
 
+    excludes = True
+
     @property
     def log(self) -> SpendPages:
         return self
@@ -65,7 +67,7 @@ class SpendPages(Spends, Log):
             yield keys[kept], rows[kept]
         yield newest.keys[: newest.n], newest.rows[: newest.n]
 
-    def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, connection: Connection, keys: np.ndarray, *, hold: bool = False) -> tuple[np.ndarray, np.ndarray]:
         rows, found = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         with transaction(connection):
             depth = _depth(connection) or 0
@@ -73,9 +75,20 @@ class SpendPages(Spends, Log):
                 page_codec.pick(group, _blobs(connection, group.pages), keys, rows, found)
         return rows, found
 
-    def write(self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
-        if len(places) == 0:
+    def enter(self, connection: Connection) -> int:
+        return lock(connection) - 1
+
+    def write(
+        self, connection: Connection, keys: np.ndarray, rows: np.ndarray, before: np.ndarray, there: np.ndarray
+    ) -> bool:
+        self._replace(connection, keys, rows)
+        return True
+
+    def _replace(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Write rows, whatever was there before."""
+        if (n := len(keys)) == 0:
             return
+        places = np.arange(n)
         depth = _depth(connection)
         if depth is None:
             depth = (2 * len(places) // PAGE_ROWS).bit_length()
@@ -130,7 +143,7 @@ class SpendPages(Spends, Log):
                 return
             lock(connection)
             newest = _newest(connection)
-            self.write(connection, np.arange(newest.n), newest.keys, newest.rows)
+            self._replace(connection, newest.keys[: newest.n], newest.rows[: newest.n])
             self.clear(connection)
 
 

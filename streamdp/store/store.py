@@ -27,6 +27,7 @@ from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError, check_texts, listed
 from streamdp.ledger.ledger_rows import wait_for_writers
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
+from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check, enter
@@ -56,6 +57,7 @@ HISTORY = 10_000
 
 # To build a statement takes longer than to execute it, so each is built once.
 _READ = select(SHARDS).where(of_shard(SHARDS))
+_OTHERS = select(func.coalesce(func.sum(SHARDS.c.seq), 0)).where(SHARDS.c.job != bindparam("mine"))
 _EPOCH = select(SHARDS.c.epoch).where(of_shard(SHARDS))
 _CLAIM = update(SHARDS).where(of_shard(SHARDS)).values(epoch=SHARDS.c.epoch + 1)
 _HELD = (of_shard(SHARDS), SHARDS.c.epoch == bindparam("of_epoch"))
@@ -185,7 +187,12 @@ class Store(contextlib.AbstractContextManager["Store"]):
         from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
         from streamdp.ledger.paging import PagedRows
 
-        return Ledger.over(PagedRows(self._connection, self._database.errors, cap, alone=False), cap, key)
+        rows = PagedRows(self._connection, self._database.errors, cap, alone=False, others=self._commits_of_others)
+        return Ledger.over(rows, cap, key)
+
+    def _commits_of_others(self, connection: Connection) -> int:
+        with transaction(connection):
+            return int(connection.execute(_OTHERS, {"mine": self.job}).scalar_one())
 
     @property
     def joined_note(self) -> str | None:
