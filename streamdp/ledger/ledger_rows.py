@@ -1,7 +1,8 @@
 """The rows of a ledger that are about no single subject: its mark, its key, its version, its cap, and its former caps.
 
-The version grows with each transaction that changes rows of subjects. Such a transaction begins with `lock`, so one is
-made after the other, and each of them sees what the others have written.
+The version grows with each transaction that begins with `lock`: one that changes rows of subjects in a database that
+excludes writers as a whole, and one after which others must read all rows again. Such transactions are made one after
+the other, and each of them sees what the others have written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A cache in memory of the rows of subjects in a database: read when they are needed, written with a commit.
 
-Other processes may write to the same database, one commit after the other. If the version of the ledger shows that one
-has written since the rows were read, a commit reads the rows of its subjects again, adds its own charges to them, and
-compares the sums with the caps. It is refused (`LedgerConflictError`) only if a subject would be over its cap: the job
-then rolls back and learns again.
+Other processes may write to the same database. If one has changed rows since they were read, a commit reads the rows of
+its subjects again, adds its own charges to them, and compares the sums with the caps. It is refused
+(`LedgerConflictError`) only if a subject would be over its cap: the job then rolls back and learns again. A database
+either excludes other writers as a whole, and its version shows that one has written, or it excludes them from each row,
+and the row shows it (`Spends.excludes`).
 
 A commit writes the changed rows to the log, if there is one and it has room, or to the table. The log has rows of one
 process, which has them all in memory. A process that finds a new version moves the log to the table before it reads.

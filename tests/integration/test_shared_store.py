@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -346,3 +346,46 @@ def test_deadlocks_are_refusals_that_can_be_repeated(place: str) -> None:
             theirs.result()
         store.commit_parts({shard: part(1) for shard in SHARDS[:2]})
     assert committed(place) == dict.fromkeys(SHARDS[:2], (2, 1))
+
+
+def test_workers_with_other_people_do_not_wait_for_each_other(server_database: str) -> None:
+    """A commit excluded all others from its first spend to its end: four workers spent no faster than one."""
+    with shared(server_database) as first, shared(server_database) as second:
+        first.claim(SHARDS[:1])
+        second.claim(SHARDS[1:2])
+        for n, (mine, theirs) in enumerate((("ann", "bob"), ("ann", "bob"), ("cid", "dora")), 1):
+            spend(first, mine)
+            spend(second, theirs)
+            first.commit_parts({SHARDS[0]: part(n)}, lambda _, n: second.commit_parts({SHARDS[1]: part(n)}) and None)
+    assert committed(server_database) == {SHARDS[0]: (3, 3), SHARDS[1]: (3, 3)}
+    assert records(server_database, "ann", "bob", "cid", "dora") == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("over", [False, True])
+def test_two_workers_that_write_the_same_rows_add_up(server_database: str, known: bool, over: bool) -> None:
+    """The second one waits for the first, finds the row changed, and adds to it, if the cap allows it."""
+    with shared(server_database) as first, shared(server_database) as second:
+        first.claim(SHARDS[:1])
+        second.claim(SHARDS[1:2])
+        if known:
+            spend(first, "ann", "bob")
+            first.commit_parts({SHARDS[0]: part(1)})
+        spend(second, "ann", *["bob"] * (2 if over else 1))
+        spend(first, "ann", *["bob"] * (3 - known if over else 1))
+        with ThreadPoolExecutor(1) as threads:
+            found: list[Future[object]] = []
+
+            def start(*_: object) -> None:
+                found.append(threads.submit(second.commit_parts, {SHARDS[1]: part(7)}))
+                waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
+                with psycopg.connect(server_database, autocommit=True) as other:
+                    wait_until(lambda: other.execute(waits).fetchone() is not None)
+
+            first.commit_parts({SHARDS[0]: part(2)}, start)
+            if over:
+                with pytest.raises(LedgerConflictError):
+                    found[0].result(PATIENCE_S)
+            else:
+                found[0].result(PATIENCE_S)
+    assert records(server_database, "ann", "bob") == ([1 + known, 3] if over else [2 + known, 2 + known])
