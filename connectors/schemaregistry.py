@@ -24,10 +24,13 @@ _ABSENT = (40401, 40402, 40403)
 class SchemaRegistry:
     """Asks a registry for schemas by their ids, at `/schemas/ids/{id}` under the address `url`.
 
-    A user and a password are for basic authentication.
+    A user and a password are for basic authentication. `proxy` is the address of a proxy to ask it through; None: no
+    proxy.
     """
 
-    def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
+    def __init__(
+        self, url: str, user: str | None = None, password: str | None = None, proxy: str | None = None
+    ) -> None:
         self._url = url
         self._http = httpx.Client(
             base_url=url,
@@ -37,6 +40,7 @@ class SchemaRegistry:
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
             verify=httpx.create_ssl_context(),
             trust_env=False,  # no proxy and no password of the environment
+            proxy=proxy,
         )
 
     def __call__(self, number: int) -> AvroSchema | None:

@@ -106,10 +106,10 @@ class TopicSink:
 class WebhookSink:
     """A `url` that gets each document by POST, with a header `Idempotency-Key`; any answer of 2xx is taken as done.
 
-    `headers` are sent, too.
+    `headers` are sent, too. `proxy` is the address of a proxy to send them through; None: no proxy.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], proxy: str | None = None) -> None:
         import httpx
 
         self._url, self._errors = url, httpx.HTTPError
@@ -118,6 +118,7 @@ class WebhookSink:
             timeout=ANSWER_S,
             verify=httpx.create_ssl_context(),
             trust_env=False,  # no proxy and no password of the environment
+            proxy=proxy,
         )
 
     def send(self, message: Message) -> None:

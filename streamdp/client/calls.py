@@ -30,14 +30,23 @@ class Client(AbstractContextManager["Client"]):
     `url` is the address of the service, such as `https://learn.example.org`, and `token` the bearer token, if it needs
     one. It may take `timeout_s` seconds for an answer. A call that gets none, or the answer to come back later, is
     repeated for `retry_s` seconds; 0: never. A call of `learn` is repeated with the same idempotency key, so that its
-    records count once.
+    records count once. `proxy` is the address of a proxy to call it through; None: no proxy, whatever the environment
+    says.
 
     >>> client = Client("http://127.0.0.1:8000")
     >>> client.close()
     """
 
-    def __init__(self, url: str, token: str | None = None, *, retry_s: float = 60.0, timeout_s: float = 30.0) -> None:
-        self._http = connect(url, token, timeout_s, retry_s=retry_s)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        retry_s: float = 60.0,
+        timeout_s: float = 30.0,
+        proxy: str | None = None,
+    ) -> None:
+        self._http = connect(url, token, timeout_s, proxy, retry_s=retry_s)
         self._retry_s = retry_s
 
     def __exit__(self, *error: object) -> None:

@@ -42,8 +42,8 @@ class Device(contextlib.AbstractContextManager["Device"]):
     Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
     nobody. Proof: docs/proofs/local_reports.md.
 
-    `url`, `token` and `timeout_s` are as for `Client`, and `job` is the name of the job. `agreement` is the digest of
-    what the person agreed to; None: the first agreement that the service shows is kept in the notes. Records that have
+    `url`, `token`, `timeout_s` and `proxy` are as for `Client`, and `job` is the name of the job. `agreement` is the
+    digest of what the person agreed to; None: the first agreement that the service shows is kept in the notes. Records that have
     answered under an earlier agreement keep their answers. `notes` is the file for the notes of the device; None:
     memory only, so a report is not sent again after a crash. Raises the errors of `ReportNotes`.
 
@@ -61,8 +61,9 @@ class Device(contextlib.AbstractContextManager["Device"]):
         token: str | None = None,
         notes: str | None = None,
         timeout_s: float = 30.0,
+        proxy: str | None = None,
     ) -> None:
-        self._http = connect(url, token, timeout_s)
+        self._http = connect(url, token, timeout_s, proxy)
         check_texts(job=job)
         self._job, self._name, self._agreement = job, quote(job, safe=""), agreement
         self._lock = threading.Lock()

@@ -66,11 +66,13 @@ class SchemaRegistryConfig(Settings):
     - `url`: the address under which it has `/schemas/ids/{id}`.
     - `user`: the name for basic authentication. None: no authentication.
     - `password`: `{env: NAME}` or `{file: PATH}`.
+    - `proxy`: the address of a proxy to ask it through. None: no proxy, whatever the environment says.
     """
 
     url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@?#]*)?$")
     user: str | None = Field(default=None, min_length=1)
     password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    proxy: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+/?$")
 
 
 class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
@@ -202,7 +204,7 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
         from connectors.schemaregistry import SchemaRegistry
 
         password = secret("source.schema_registry.password", registry.password)
-        return SchemaRegistry(registry.url, registry.user, password)
+        return SchemaRegistry(registry.url, registry.user, password, registry.proxy)
 
     def latest(self, most: int) -> list[Any]:
         """About the latest `most` messages, as many of each partition; no consumer group is joined.

@@ -68,11 +68,13 @@ class WebhookConfig(Settings):
 
     - `url`: the address. Nothing follows its redirections.
     - `token`: `{env: NAME}` or `{file: PATH}` of a bearer token. None: no authentication.
+    - `proxy`: the address of a proxy to send them through. None: no proxy, whatever the environment says.
     """
 
     type: Literal["webhook"]
     url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@#]*)?$")
     token: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    proxy: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+/?$")
 
     @property
     def name(self) -> str:
@@ -84,7 +86,7 @@ class WebhookConfig(Settings):
         from connectors.sinks import WebhookSink
 
         token = secret("publish.token", self.token)
-        return WebhookSink(self.url, {} if token is None else {"Authorization": f"Bearer {token}"})
+        return WebhookSink(self.url, {} if token is None else {"Authorization": f"Bearer {token}"}, self.proxy)
 
 
 SinkConfig = TableConfig | TopicConfig | WebhookConfig

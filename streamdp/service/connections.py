@@ -1,8 +1,8 @@
 """The connections of a service: how many there may be, from whom, and how long each phase of a request may take.
 
 A connection has a place from its acceptance on, before any TLS. If a place is needed and none is free, the connection
-that has waited longest for a request is closed, of the address that has most of those: whoever sends nothing keeps
-nobody out. If too many have a request that is answered, further ones are spare: they get answers to probes of health,
+that has waited longest for a request is closed, of the address that has most of those: a caller that sends nothing
+keeps nobody out. If too many have a request that is answered, further ones are spare: they get answers to probes of health,
 and 503 for all else.
 """
 

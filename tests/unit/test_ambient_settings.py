@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from connectors.schemaregistry import SchemaRegistry
 from connectors.sinks import WebhookSink
+from streamdp.client import Client, Device
 from streamdp.client.connection import connect
 
 
@@ -58,6 +60,22 @@ def test_no_proxy_of_the_environment_gets_a_call(call: str, proxy: list[bytes]) 
     with pytest.raises(Exception, match=r"refused|answer|reach"):
         CALLS[call](_closed())
     assert proxy == []
+
+
+THROUGH: dict[str, Callable[[str, str], object]] = {
+    "client": lambda url, through: Client(url, proxy=through, retry_s=0).weights("job"),
+    "device": lambda url, through: Device(url, "job", proxy=through).report({}, 1),
+    "registry": lambda url, through: SchemaRegistry(url, proxy=through)(1),
+    "webhook": lambda url, through: WebhookSink(url, {}, through)._client.post(url, content=b"1"),
+}
+
+
+@pytest.mark.parametrize("call", THROUGH)
+def test_a_proxy_that_is_set_gets_the_call(call: str, proxy: list[bytes]) -> None:
+    with pytest.raises(Exception, match=r"answer|reach|disconnected"):
+        THROUGH[call]("http://service.invalid", os.environ["HTTP_PROXY"])
+    assert len(proxy) >= 1
+    assert b" http://service.invalid/" in proxy[0]
 
 
 def test_no_password_of_the_environment_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
