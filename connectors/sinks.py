@@ -50,9 +50,10 @@ class TableSink:
             "CREATE TABLE {0} (job text, commit bigint, committed_at timestamptz NOT NULL, document jsonb NOT NULL,"
             " PRIMARY KEY (job, commit))"
         ).format(name)
+        address = conninfo.conninfo_to_dict(url).get("hostaddr") or ""  # PGHOSTADDR would lead to another server
         try:
             self._connection = psycopg.connect(
-                conninfo.make_conninfo(url, password=password),
+                conninfo.make_conninfo(url, password=password, hostaddr=address),
                 autocommit=True,
                 connect_timeout=ANSWER_S,
                 tcp_user_timeout=1000 * ANSWER_S,

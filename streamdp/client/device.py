@@ -42,10 +42,10 @@ class Device(contextlib.AbstractContextManager["Device"]):
     Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
     nobody. Proof: docs/proofs/local_reports.md.
 
-    `url`, `token`, `timeout_s` and `proxy` are as for `Client`, and `job` is the name of the job. `agreement` is the
-    digest of what the person agreed to; None: the first agreement that the service shows is kept in the notes. Records that have
-    answered under an earlier agreement keep their answers. `notes` is the file for the notes of the device; None:
-    memory only, so a report is not sent again after a crash. Raises the errors of `ReportNotes`.
+    `url`, `token`, `timeout_s` and `proxy` are as for `Client`, and `job` is the name of the job. `agreement` is
+    the digest of what the person agreed to; None: the first agreement that the service shows is kept in the notes.
+    Records that have answered under an earlier agreement keep their answers. `notes` is the file for the notes of
+    the device; None: memory only, so a report is not sent again after a crash. Raises the errors of `ReportNotes`.
 
     >>> device = Device("http://127.0.0.1:8000", "late")
     >>> device.agreement is None  # not asked yet

@@ -122,6 +122,7 @@ class PostgresNamespace(Database):
                 poolclass=NoPool,
                 hide_parameters=True,  # otherwise the text of an error contains states, settings and spends
                 connect_args={
+                    "hostaddr": url.query.get("hostaddr", ""),  # PGHOSTADDR would lead to another server than the URL
                     **{name: value for name, value in primary.items() if name not in url.query},
                     "client_encoding": "utf8",
                     "connect_timeout": CONNECT_TIMEOUT_S,

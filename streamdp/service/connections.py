@@ -2,8 +2,8 @@
 
 A connection has a place from its acceptance on, before any TLS. If a place is needed and none is free, the connection
 that has waited longest for a request is closed, of the address that has most of those: a caller that sends nothing
-keeps nobody out. If too many have a request that is answered, further ones are spare: they get answers to probes of health,
-and 503 for all else.
+keeps nobody out. If too many have a request that is answered, further ones are spare: they get answers to probes of
+health, and 503 for all else.
 """
 
 from __future__ import annotations

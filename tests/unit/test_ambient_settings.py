@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from connectors.schemaregistry import SchemaRegistry
-from connectors.sinks import WebhookSink
+from connectors.sinks import TableSink, WebhookSink
 from streamdp.client import Client, Device
 from streamdp.client.connection import connect
+from streamdp.errors import StreamDPError
+from streamdp.store.store import Store
 
 
 @pytest.fixture
@@ -76,6 +79,33 @@ def test_a_proxy_that_is_set_gets_the_call(call: str, proxy: list[bytes]) -> Non
         THROUGH[call]("http://service.invalid", os.environ["HTTP_PROXY"])
     assert len(proxy) >= 1
     assert b" http://service.invalid/" in proxy[0]
+
+
+POSTGRES: dict[str, Callable[[str], object]] = {
+    "store": lambda url: Store.snapshots(url, "job"),
+    "table": lambda url: TableSink(url, "models", None),
+}
+
+
+@pytest.mark.parametrize("call", POSTGRES)
+def test_no_address_of_the_environment_gets_what_a_database_should(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: list[bool] = []
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setenv("PGHOSTADDR", "127.0.0.2")
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                other.accept()[0].close()
+                connected.append(True)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(StreamDPError):
+            POSTGRES[call](f"postgresql://127.0.0.1:{port}/x")
+        other.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert connected == []
 
 
 def test_no_password_of_the_environment_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
