@@ -19,10 +19,19 @@ import numpy as np
 from streamdp import estimators
 from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen, usual_delta
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError, check_choice, is_number
+from streamdp.errors import (
+    ConfigError,
+    NotAvailableError,
+    PrivacyWarning,
+    SchemaError,
+    TooFewUsersError,
+    check_choice,
+    is_number,
+)
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
+from streamdp.learners.user_windows import Windows
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -170,6 +179,9 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         say_nothing(self.model_, "repeats")
         if rows is not None:
             warn_if_many(self.model_, rows)
+            if isinstance(self.model_.learner, Windows) and rows < (needed := self.model_.learner.least_users):
+                said = f"fit: {rows:,} rows are too few for {budget}: expected at least {needed:,}"
+                raise TooFewUsersError(f'{said}, or trust="process", which learns from any number', needed)
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:

@@ -59,7 +59,7 @@ def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         raise ConfigError("level: expected a number above 0 and below 1, such as 0.95")
     learner = self._learner(self.learns, "interval")
     learner.check_identified()
-    found, unknown = learner.answer(), np.full(len(self.theta), np.nan)
+    found, unknown = learner.answer(), np.full(learner.problem.size(learner.p), np.nan)
     if found is None:
         return np.column_stack([unknown, unknown]), unknown
     if self.intercept:

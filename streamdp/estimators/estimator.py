@@ -232,7 +232,7 @@ class Estimator(river_base.Estimator):
 
     @property
     def n_seen(self) -> int:
-        """Records learned."""
+        """Records taken: those that were learned, and those of an open batch or window, of which nothing is."""
         return int(self.learner.seen.item())
 
     @n_seen.setter
@@ -774,6 +774,10 @@ class Estimator(river_base.Estimator):
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")
         caveats += about_delta(self._admission.spent, self.n_seen)
+        if pending := self.learner.pending:
+            caveats.append(
+                f"{pending:,} further records are in an open batch or window, and nothing of them is released"
+            )
         if bounds and of_database and self.ledger is None:
             caveats.append(
                 "the caps are those of the commit that is read here: if the cap of the database was raised since, "
@@ -794,7 +798,7 @@ class Estimator(river_base.Estimator):
         )
         return statement(
             self.guarantee,
-            learned=self.n_seen,
+            learned=self.learner.released,
             refused=self.n_refused,
             left_out=self.n_left_out,
             per_subject=people,
@@ -828,9 +832,15 @@ class Estimator(river_base.Estimator):
         return self._features
 
     def _predicting(self, what: str) -> Prediction:
-        """What predicts, for `what` needs it. Raises `NotAvailableError` before the features are known."""
+        """What predicts, for `what` needs it. Raises `NotAvailableError` while nothing is learned."""
         self._need_features(what)
         assert self.prediction is not None
+        if not self.learner.released:
+            pending, more = self.learner.pending, self.to_boundary
+            open_batch = f": {pending:,} records wait in an open batch or window, which ends after {more:,} more"
+            raise NotAvailableError(
+                f"{what}: nothing is learned yet{open_batch if pending else ': learn records first'}"
+            )
         return self.prediction
 
     @property
@@ -840,7 +850,7 @@ class Estimator(river_base.Estimator):
         With a public schema as `features` it is in original units, except for models without an intercept, whose
         coefficients are of columns scaled to [-1, 1].
 
-        Raises `NotAvailableError` before the features are known.
+        Raises `NotAvailableError` while nothing is learned, as in the first batch or window.
         """
         return self._predicting("theta").theta()
 
@@ -848,9 +858,9 @@ class Estimator(river_base.Estimator):
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(error spread)".
 
-        For more than two classes a dict by class of dicts by name. Empty before the features are known.
+        For more than two classes a dict by class of dicts by name. Empty while nothing is learned.
         """
-        if self._features is None:
+        if self._features is None or not self.learner.released:
             return {}
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
@@ -875,7 +885,10 @@ class Estimator(river_base.Estimator):
         return self._need_features("encoder").schema
 
     def linear(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coefficients (K, p) of the encoded columns and the intercepts (K,), of K linear predictors."""
+        """Return the coefficients (K, p) of the encoded columns and the intercepts (K,), of K linear predictors.
+
+        Raises `NotAvailableError` while nothing is learned.
+        """
         return self._predicting("linear").linear()
 
     def moderation(self) -> dict[str, Any] | None:
@@ -893,9 +906,9 @@ class Estimator(river_base.Estimator):
         X
             As for `learn_arrays`.
 
-        Raises `SchemaError` for what `learn_arrays` refuses.
+        Raises `SchemaError` for what `learn_arrays` refuses, and `NotAvailableError` while nothing is learned.
         """
-        self._need_features("predict_arrays")
+        self._predicting("predict_arrays")
         return self._shown(self.predict_encoded(self._raw_rows(X)))
 
     def predict_encoded(self, X: np.ndarray) -> np.ndarray:
@@ -906,7 +919,8 @@ class Estimator(river_base.Estimator):
         X
             As for `learn_encoded`.
 
-        Raises `SchemaError` for another shape, and for NaN and infinities.
+        Raises `SchemaError` for another shape, and for NaN and infinities, and `NotAvailableError` while nothing is
+        learned.
         """
         X = self._finite_rows(X)
         return self._decided(self._predicting("predict_encoded").reader().scores(X))
@@ -1094,7 +1108,7 @@ class Estimator(river_base.Estimator):
 
     def _counts(self) -> dict[str, int]:
         """The numbers that add up when estimators are merged, without those of records that are pending."""
-        counts = {"n_seen": self.n_seen - self.learner.pending, "n_refused": self.n_refused}
+        counts = {"n_seen": self.learner.released, "n_refused": self.n_refused}
         return {**counts, "n_left_out": self.n_left_out, **self.learner.counts}
 
     def _set_counts(self, counts: Mapping[str, int]) -> None:

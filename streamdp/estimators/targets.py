@@ -16,6 +16,7 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, names_of, series_like
 from streamdp.estimators.labels import TRUTH_VALUES, number_of, numbers_of, numbers_of_array
+from streamdp.estimators.prediction import Prediction
 from streamdp.optim.losses import Hinge, Logistic, Loss, Quantile, Softmax, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
@@ -80,7 +81,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return super().model_dict() | {"link": self.link}
 
     def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> float:
-        """Return the prediction for one record; 0 before the features are known.
+        """Return the prediction for one record, as River expects also with nothing learned; 0 without known features.
 
         With a log target it is the exponential of the prediction of the log, which is a median, and not a mean.
 
@@ -106,11 +107,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         X
             One record a row, as for `learn_many`.
 
-        Raises `SchemaError` for values that `predict_one` refuses.
+        Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
         """
         X = as_frame(X)
-        values = np.zeros(len(X)) if self._features is None else self.predict_encoded(self._features.frame(X))
-        return series_like(X, values)
+        self._predicting("predict_many")
+        return series_like(X, self.predict_encoded(self._need_features("predict_many").frame(X)))
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.exp(np.minimum(scores[:, 0], _LARGEST_LOG)) if self._of_log else scores[:, 0]
@@ -220,7 +221,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         if self.learner.problem.outputs > 1:
             shares = scipy.special.softmax(prediction.of_record(x))
         else:
-            shares = self.predict_proba_encoded(self._features.row_of(x))[0]
+            shares = self._shares(prediction, self._features.row_of(x))[0]
         return dict(zip(self.labels, shares.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
@@ -231,10 +232,11 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             One record a row, as for `learn_many`.
 
-        Raises `SchemaError` for values that `predict_one` refuses.
+        Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
         """
         X = as_frame(X)
-        k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_encoded(self._features.frame(X))
+        self._predicting("predict_many")
+        k = self.predict_encoded(self._need_features("predict_many").frame(X))
         return series_like(X, self._shown(k) if names_of(X) is None else [self.labels[i] for i in k])
 
     def _shown(self, predicted: np.ndarray) -> np.ndarray:
@@ -255,15 +257,13 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             One record a row, as for `learn_many`.
 
-        Raises `SchemaError` for values that `predict_one` refuses, and `NotImplementedError` for the hinge loss, which
-        has no probabilities.
+        Raises `SchemaError` for values that `predict_one` refuses, `NotAvailableError` while nothing is learned, and
+        `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
         X = as_frame(X)
-        if self._features is None:
-            values = np.full((len(X), len(self.labels)), 1 / len(self.labels))
-        else:
-            values = self.predict_proba_encoded(self._features.frame(X))
+        self._predicting("predict_proba_many")
+        values = self.predict_proba_encoded(self._need_features("predict_proba_many").frame(X))
         return frame_like(X, values, self.labels)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
@@ -280,9 +280,9 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             As for `learn_arrays`.
 
-        Raises `SchemaError` for what `learn_arrays` refuses.
+        Raises `SchemaError` for what `learn_arrays` refuses, and `NotAvailableError` while nothing is learned.
         """
-        self._need_features("predict_proba_arrays")
+        self._predicting("predict_proba_arrays")
         return self.predict_proba_encoded(self._raw_rows(X))
 
     def predict_proba_encoded(self, X: np.ndarray) -> np.ndarray:
@@ -293,10 +293,14 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             As for `learn_encoded`.
 
-        Raises `SchemaError` for another shape, and for NaN and infinities.
+        Raises `SchemaError` for another shape, and for NaN and infinities, and `NotAvailableError` while nothing is
+        learned.
         """
-        X = self._finite_rows(X)
-        reader = self._predicting("predict_proba_encoded").reader()
+        return self._shares(self._predicting("predict_proba_encoded"), self._finite_rows(X))
+
+    def _shares(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
+        """The probabilities (n, K) of the classes for clean encoded columns."""
+        reader = prediction.reader()
         if self.learner.problem.outputs > 1:
             shares: np.ndarray = scipy.special.softmax(reader.scores(X), axis=1)
             return shares

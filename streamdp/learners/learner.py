@@ -106,7 +106,7 @@ class Learner(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
-        return self.__dict__ | {"fast": None, "seen": self.seen - self.pending}
+        return self.__dict__ | {"fast": None, "seen": np.array([self.released])}
 
     @property
     def p(self) -> int:
@@ -143,6 +143,11 @@ class Learner(ABC):
     def pending(self) -> int:
         """Rows in memory that must not leave it yet; here those of the open batch, also those who are held out."""
         return 0 if self.open is None else self.open.taken + self.open.held
+
+    @property
+    def released(self) -> int:
+        """Rows of which something was released, and so learned: all but those that are pending."""
+        return int(self.seen[0]) - self.pending
 
     @property
     def full(self) -> int:
@@ -312,7 +317,7 @@ class Learner(ABC):
     @property
     def weight(self) -> float:
         """By what `merge` weighs this one: here its rows that count, but for those that are pending."""
-        return float(self.seen[0] - self.pending) * self.latest
+        return self.released * self.latest
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:

@@ -39,7 +39,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         shown = weights(estimator)
         needed = needs(estimator, shown)
         found += [*needed, *([] if (groups := unpooled(estimator.learner)) is None else [groups])]
-        if _begins_at_zero(estimator) and (needed or shown[0].settled is None):
+        if _begins_at_zero(estimator) and (needed or all(one.settled is None for one in shown)):
             found.append(
                 "the target has no declared bounds: the model began at 0, with steps for values between about -1 and 1;"
                 " if its values are others, the model may be worse than a constant: declare the bounds of the target"
