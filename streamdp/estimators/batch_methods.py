@@ -31,7 +31,7 @@ def interval(self: Any, level: float = 0.95) -> np.ndarray:
     """Return the (d, 2) confidence limits of theta from the released sums of batches or windows; nothing is spent.
 
     They hold for large numbers of records and a well-specified model (`streamdp.reading.batch_intervals`). They are
-    around the averaged Newton step, from which a regressor's shrunk theta differs by less than its noise. NaN: there
+    around the averaged Newton step, and reach to theta, which is shrunk and kept in its domain. NaN: there
     are too few batches, as after `merged`, or the curvature is not known well enough.
 
     Parameters
@@ -64,7 +64,7 @@ def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         return np.column_stack([unknown, unknown]), unknown
     if self.intercept:
         found = found.through(self._features.columns.units(1).outward)
-    return found.limits(float(level)), unknown
+    return learner.limits_around(found.answer, found.limits(float(level)), self.theta), unknown
 
 
 def phase(self: Any) -> Phase:

@@ -798,7 +798,7 @@ class Estimator(river_base.Estimator):
         )
         return statement(
             self.guarantee,
-            learned=self.learner.released,
+            learned=self.learner.n_released,
             refused=self.n_refused,
             left_out=self.n_left_out,
             per_subject=people,
@@ -835,7 +835,7 @@ class Estimator(river_base.Estimator):
         """What predicts, for `what` needs it. Raises `NotAvailableError` while nothing is learned."""
         self._need_features(what)
         assert self.prediction is not None
-        if not self.learner.released:
+        if not self.learner.n_released:
             pending, more = self.learner.pending, self.to_boundary
             open_batch = f": {pending:,} records wait in an open batch or window, which ends after {more:,} more"
             raise NotAvailableError(
@@ -860,7 +860,7 @@ class Estimator(river_base.Estimator):
 
         For more than two classes a dict by class of dicts by name. Empty while nothing is learned.
         """
-        if self._features is None or not self.learner.released:
+        if self._features is None or not self.learner.n_released:
             return {}
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
@@ -1108,7 +1108,7 @@ class Estimator(river_base.Estimator):
 
     def _counts(self) -> dict[str, int]:
         """The numbers that add up when estimators are merged, without those of records that are pending."""
-        counts = {"n_seen": self.learner.released, "n_refused": self.n_refused}
+        counts = {"n_seen": self.learner.n_released, "n_refused": self.n_refused}
         return {**counts, "n_left_out": self.n_left_out, **self.learner.counts}
 
     def _set_counts(self, counts: Mapping[str, int]) -> None:

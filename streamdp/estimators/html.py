@@ -23,7 +23,7 @@ def page(model: Any) -> str:
         value = "not known yet" if row["value"] is None else f"{row['value']:,.6g}"
         found.append((" ".join(str(key) for key in keys if key is not None), value))
     rows = [f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in found]
-    learned = f"{model.learner.released:,} records learned"
+    learned = f"{model.learner.n_released:,} records learned"
     head = f"<b>{escape(type(model).__name__)}</b>: {learned}, {escape(str(model.guarantee))}"
     few = "" if (doubt := unknown(shown)) is None else f"<p>{escape(doubt)}</p>"
     table = f"<table><tr><th>name</th><th>value</th></tr>{''.join(rows)}</table>" if rows else ", nothing to show yet"

@@ -56,7 +56,7 @@ from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
 from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
-from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, means
+from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, limits_of, means
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -579,7 +579,9 @@ class Statistics(Estimator):
                 z = learner.reach(z)
             found = _of_sums(one, sums, noise, n, z)
         middle, half = one.place
-        return np.clip(found, middle - half, middle + half) if one.kind == "mean" else found
+        between = (middle - half, middle + half) if one.kind == "mean" else (-math.inf, math.inf)
+        shown = np.clip(found[:, 0], *between)
+        return np.column_stack([shown, limits_of(found[:, 1:], found[:, 0], shown, between)])
 
     def _of_reports(self, learner: Drawn, one: Declared, n: int, z: float) -> np.ndarray:
         middle, half = one.place

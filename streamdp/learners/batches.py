@@ -333,6 +333,11 @@ class Batches(Learner):
         return super().place_of_target
 
     @property
+    def range_of_scale(self) -> tuple[float, float]:
+        low, _ = super().range_of_scale
+        return low, self.region.highest_scale if isinstance(self.problem.loss, Huber) else math.inf
+
+    @property
     def pools(self) -> bool:
         return self.method == "newton"
 

@@ -7,6 +7,7 @@ can be checked, and begins when the columns are known.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -16,10 +17,12 @@ import numpy as np
 from streamdp.errors import BudgetError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
+from streamdp.optim.losses import Huber
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.release import Release
 from streamdp.privacy.statement import RECORD, Unit
+from streamdp.reading.estimates import limits_of
 
 if TYPE_CHECKING:
     from streamdp.estimators.packing import RecordLearner
@@ -106,7 +109,7 @@ class Learner(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
-        return self.__dict__ | {"fast": None, "seen": np.array([self.released])}
+        return self.__dict__ | {"fast": None, "seen": np.array([self.n_released])}
 
     @property
     def p(self) -> int:
@@ -145,7 +148,7 @@ class Learner(ABC):
         return 0 if self.open is None else self.open.taken + self.open.held
 
     @property
-    def released(self) -> int:
+    def n_released(self) -> int:
         """Rows of which something was released, and so learned: all but those that are pending."""
         return int(self.seen[0]) - self.pending
 
@@ -250,6 +253,18 @@ class Learner(ABC):
         return low / 2 + high / 2, half, half
 
     @property
+    def range_of_scale(self) -> tuple[float, float]:
+        """Between which numbers the scale of Huber's loss is in `point`, by its smallest one and the domain."""
+        loss = self.problem.loss
+        return (loss.sigma_min, math.inf) if isinstance(loss, Huber) else (-math.inf, math.inf)
+
+    def limits_around(self, answer: np.ndarray, limits: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        """The limits (d, 2) of the parameters that are `shown` (d,), from those around an `answer` (d,)."""
+        between = np.repeat([[-math.inf], [math.inf]], len(shown), axis=1)
+        between[:, -1:] = np.reshape(self.range_of_scale, (2, 1))
+        return limits_of(limits, answer, shown, between)
+
+    @property
     def least_records(self) -> int | None:
         """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
         return self.batch_steps.least if self.batch_steps is not None and self.seen[0] else None
@@ -317,7 +332,7 @@ class Learner(ABC):
     @property
     def weight(self) -> float:
         """By what `merge` weighs this one: here its rows that count, but for those that are pending."""
-        return self.released * self.latest
+        return self.n_released * self.latest
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:

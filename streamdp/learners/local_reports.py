@@ -334,6 +334,11 @@ class LocalReports(Learner):
             later = rarity(problem.blocks(self.average_in_units(), self.p)[:, -1])
         return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * later / each)
 
+    @property
+    def range_of_scale(self) -> tuple[float, float]:
+        low, high = super().range_of_scale
+        return low * self.units.scale, high
+
     def noise_variance(self) -> float:
         problem, arrays = self.problem, self.arrays
         if self.merged or not problem.classes:

@@ -22,7 +22,7 @@ from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Index
 from streamdp.learners.local_counts import Oracle
-from streamdp.reading.estimates import KNOWN
+from streamdp.reading.estimates import KNOWN, limits_of
 
 _FIRST, _PART = 32, 16
 _SURE = 3.5  # so many deviations decide on a side: wrong once in 4,000
@@ -160,18 +160,18 @@ class Roots:
 
     def limits(self, z: float) -> np.ndarray:
         """The confidence limits (k, 2) at z deviations; NaN where they are not known yet."""
-        found = np.full((self._groups.count, 2), np.nan)
+        found, roots = np.full((self._groups.count, 2), np.nan), np.full(self._groups.count, np.nan)
         for g, search in enumerate(self._search):
             if search[_SEARCHES] or not self._known(g):
                 continue
             root, slope, total, centre, squares = self._fitted(g)
-            variance = self._variance(g)
+            roots[g], variance = root, self._variance(g)
             unsure = z**2 * variance / (slope**2 * squares) if squares else math.inf
             if unsure < 1:
                 reach = z * math.sqrt(variance * ((1 - unsure) / total + (root - centre) ** 2 / squares)) / slope
                 middle = centre + (root - centre) / (1 - unsure)
                 found[g] = middle - reach / (1 - unsure), middle + reach / (1 - unsure)
-        return np.asarray(np.clip(found, -1, 1))
+        return limits_of(found, roots, self.quantiles(), (-1.0, 1.0))
 
     def learned(self) -> dict[str, Any]:
         """The state, as new arrays."""

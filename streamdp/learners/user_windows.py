@@ -31,6 +31,7 @@ from streamdp.learners.window_buffer import Gathering
 from streamdp.learners.window_scales import Scales
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
+from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
@@ -337,6 +338,13 @@ class Windows(Collector):
         if self._shown[0] != state:
             self._shown = state, self.units.outward(self._inner)
         return self._shown[1], False
+
+    @property
+    def range_of_scale(self) -> tuple[float, float]:
+        low, high = super().range_of_scale
+        if isinstance(self.problem.loss, Huber):
+            high = self.region.highest_scale
+        return low * self.units.scale, high * self.units.scale
 
     @property
     def pools(self) -> bool:

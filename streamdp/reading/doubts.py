@@ -31,7 +31,7 @@ def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, floa
 def too_few(model: Any) -> str | None:
     """Return the doubt about a model without a full stop; None if it has records enough, or if it is not known."""
     least = getattr(model, "least_records", None)
-    known = getattr(model, "n_users", model.learner.released)
+    known = getattr(model, "n_users", model.learner.n_released)
     if least is None or not known:
         return None
     found, enough = outlook(known, least, getattr(model, "n_asked", 0))

@@ -8,13 +8,26 @@ of a normal law; docs/proofs/statistics.md has the variances.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
 KNOWN = 3.0
 """A group is known if its share is more than this many deviations above 0."""
+
+
+def limits_of(
+    limits: np.ndarray, answer: np.ndarray, shown: np.ndarray, between: Any = (-math.inf, math.inf)
+) -> np.ndarray:
+    """The limits (k, 2) of values (k,) that are `shown` in place of an `answer` (k,), from the limits around this.
+
+    Values are known to lie `between` two numbers, or two arrays (k,) of them. An answer beyond is wrong at least by the
+    distance: its limits move with it to the range, and end there. What is shown may differ from the answer, as if it is
+    shrunk, and no limits exclude it.
+    """
+    low, high = np.clip(limits.T + np.clip(answer, *between) - answer, *between)
+    return np.column_stack([np.minimum(low, shown), np.maximum(high, shown)])
 
 
 class Estimates(NamedTuple):

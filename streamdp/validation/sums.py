@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamdp.reading.estimates import limits_of
+
 # Columns of a row of sums, in the unit of the error: answers about the error (number, sum, sum of squares, sum of the
 # squares of half the range of an answer), those about what stands beside it (number, sum, sum of squares), the number
 # of all answers, the number of those about cells and the variance of a cell's sum; then the sums of the cells. The
@@ -115,4 +117,6 @@ def interval(value: float, variance: float, low: float = -math.inf, high: float 
     if math.isnan(variance):
         return Estimate(value, None, None)
     half = _Z * math.sqrt(variance)
-    return Estimate(value, min(max(value - half, low), high), min(max(value + half, low), high))
+    shown = np.array([value])
+    (limits,) = limits_of(np.array([[value - half, value + half]]), shown, shown, (low, high)).tolist()
+    return Estimate(value, *limits)

@@ -266,7 +266,8 @@ class LDPASGDRegressor(Regressor):
         """
         learner = self._learner(LocalReports, "interval")
         learner.check_identified()
-        return settling_of(learner, level)
+        (limits, records), theta = settling_of(learner, level), self.theta
+        return learner.limits_around(theta, limits, theta), records
 
 
 @documented(_LAST_ITERATE, _CLASSIFICATION)
