@@ -68,7 +68,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
         `X` has (n, p) numbers, or is a frame with raw values if `features` declares them; `y` has n targets. Raises
         `ConfigError` for what is `unknown`, such as `sample_weight`, because records have no weights; `ValueError` for
-        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit.
+        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit; and
+        `TooFewUsersError` for fewer rows than a window can be released with.
         """
         if unknown:
             raise ConfigError(
@@ -175,13 +176,14 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         kind: Any = getattr(estimators, chosen(self.trust, classes=labelled))
         columns = self._public(X.shape[1])
         given |= {"intercept": self.fit_intercept}
-        self.model_ = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
-        say_nothing(self.model_, "repeats")
+        model = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
+        say_nothing(model, "repeats")
         if rows is not None:
-            warn_if_many(self.model_, rows)
-            if isinstance(self.model_.learner, Windows) and rows < (needed := self.model_.learner.least_users):
+            warn_if_many(model, rows)
+            if isinstance(model.learner, Windows) and rows < (needed := model.learner.least_users):
                 said = f"fit: {rows:,} rows are too few for {budget}: expected at least {needed:,}"
                 raise TooFewUsersError(f'{said}, or trust="process", which learns from any number', needed)
+        self.model_ = model
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:

@@ -850,17 +850,20 @@ class Estimator(river_base.Estimator):
         With a public schema as `features` it is in original units, except for models without an intercept, whose
         coefficients are of columns scaled to [-1, 1].
 
-        Raises `NotAvailableError` while nothing is learned, as in the first batch or window.
+        While nothing is learned it is the first point, which is public. Raises `NotAvailableError` before the features
+        are known.
         """
-        return self._predicting("theta").theta()
+        self._need_features("theta")
+        assert self.prediction is not None
+        return self.prediction.theta()
 
     @property
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(error spread)".
 
-        For more than two classes a dict by class of dicts by name. Empty while nothing is learned.
+        For more than two classes a dict by class of dicts by name. Empty before the features are known.
         """
-        if self._features is None or not self.learner.n_released:
+        if self._features is None:
             return {}
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
@@ -908,7 +911,7 @@ class Estimator(river_base.Estimator):
 
         Raises `SchemaError` for what `learn_arrays` refuses, and `NotAvailableError` while nothing is learned.
         """
-        self._predicting("predict_arrays")
+        self._need_features("predict_arrays")
         return self._shown(self.predict_encoded(self._raw_rows(X)))
 
     def predict_encoded(self, X: np.ndarray) -> np.ndarray:

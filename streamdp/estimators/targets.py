@@ -110,7 +110,6 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
         """
         X = as_frame(X)
-        self._predicting("predict_many")
         return series_like(X, self.predict_encoded(self._need_features("predict_many").frame(X)))
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
@@ -235,7 +234,6 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
         """
         X = as_frame(X)
-        self._predicting("predict_many")
         k = self.predict_encoded(self._need_features("predict_many").frame(X))
         return series_like(X, self._shown(k) if names_of(X) is None else [self.labels[i] for i in k])
 
@@ -262,7 +260,6 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         self._need_probabilities()
         X = as_frame(X)
-        self._predicting("predict_proba_many")
         values = self.predict_proba_encoded(self._need_features("predict_proba_many").frame(X))
         return frame_like(X, values, self.labels)
 
@@ -282,7 +279,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
         Raises `SchemaError` for what `learn_arrays` refuses, and `NotAvailableError` while nothing is learned.
         """
-        self._predicting("predict_proba_arrays")
+        self._need_features("predict_proba_arrays")
         return self.predict_proba_encoded(self._raw_rows(X))
 
     def predict_proba_encoded(self, X: np.ndarray) -> np.ndarray:

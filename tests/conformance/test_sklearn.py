@@ -26,8 +26,13 @@ SKIPPED = {"check_pipeline_consistency", "check_array_api_input"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [PrivateRegressor(), PrivateClassifier()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    "model",
+    [PrivateRegressor(trust="process"), PrivateClassifier(trust="process")],
+    ids=lambda model: type(model).__name__,
+)
 def test_the_checks_of_scikit_learn(model: Any) -> None:
+    """They fit few rows, of which no window is released."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(model, expected_failed_checks=EXPECTED, on_skip=None)
@@ -51,8 +56,8 @@ def test_declared_bounds_learn_and_promise() -> None:
     assert model.model_.n_seen == 3000
     model.partial_fit(X[3000:], y[3000:])
     assert model.model_.n_seen == 4000
-    model.fit(X[:10], y[:10])
-    assert model.model_.n_seen == 10
+    model.fit(X[:100], y[:100])
+    assert model.model_.n_seen == 100
 
 
 def test_parts_are_the_whole() -> None:
@@ -131,13 +136,13 @@ def test_labels_that_numpy_changes_are_refused(labels: list[Any]) -> None:
 def test_raw_frames_pipelines_and_parameters() -> None:
     features = {"age": (0, 100), "city": {"categories": ["Paris", "Lyon"], "other": True}}
     frame = pd.DataFrame({"age": [10, 20, 30, 40], "city": ["Lyon", "Paris", "Rome", "Lyon"]})
-    model = PrivateRegressor(features=features, target=(0, 10))
+    model = PrivateRegressor(features=features, target=(0, 10), trust="process")
     assert model.fit(frame, [1, 2, 3, 4]).predict(frame).shape == (4,)
     assert set(model.model_.weights) == {"age", "city=Lyon", "city=(other)", "(intercept)", "(error spread)"}
     with pytest.raises(SchemaError, match="expected a frame"):
         model.fit(frame.to_numpy(), [1, 2, 3, 4])
     assert model.get_params()["features"] is features
-    X, y = data(200)
+    X, y = data(1_000)
     scores = cross_val_score(make_pipeline(FunctionTransformer(), PrivateRegressor(bounds=(0, 10))), X, y, cv=2)
     assert len(scores) == 2
 
@@ -164,7 +169,7 @@ class Leaky:
     ids=["number", "vector", "text", "complex", "large", "gap", "own"],
 )
 def test_errors_show_no_values(kind: Any, rows: Any) -> None:
-    fitted = kind().fit(np.arange(40.0)[:, None] / 40, np.arange(40) % 2)
+    fitted = kind(trust="process").fit(np.arange(40.0)[:, None] / 40, np.arange(40) % 2)
     for act in (lambda: kind().fit(rows, [0, 1]), lambda: fitted.predict(rows)):
         with pytest.raises(SchemaError) as caught:
             act()

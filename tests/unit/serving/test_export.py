@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import streamdp
 from streamdp import LDPASGDClassifier, WindowedRegressor
 from streamdp.cli.main import app
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.serving.export import WRITERS, exported_model
 from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
@@ -46,6 +46,13 @@ def learned(tmp_path: Path, features: dict[str, Any], target: str, n: int = 300,
     ran = CliRunner().invoke(app, ["run", str(tmp_path / "job.yaml")])
     assert ran.exit_code == 0, ran.output
     return committed(str(tmp_path / "j.db"))
+
+
+def of_one_record(model: Any) -> Any:
+    """A model that has learned one record: with none there is nothing to export."""
+    model.learn_encoded(np.zeros((1, len(model.feature_names))), np.zeros(1))
+    model.close_batch()
+    return model
 
 
 def expected(model: Model, rows: pl.DataFrame) -> Answers:
@@ -285,15 +292,16 @@ def test_a_folder_for_mlflow_is_new_and_has_the_statement(tmp_path: Path) -> Non
 )
 def test_what_pmml_cannot_write_is_refused(features: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"export: .*{message}"):
-        WRITERS["pmml"](exported_model(job(features, "number").build_estimator()), "")
+        WRITERS["pmml"](exported_model(of_one_record(job(features, "number").build_estimator())), "")
 
 
 def test_classes_of_one_text_and_gaps_that_are_written_as_numbers() -> None:
     """A scorer of PMML, SQL or ONNX predicted from -999 as from a value."""
-    classifier = LDPASGDClassifier(features={"a": (-1, 1)}, classes=[1, "1"], seed=1)
+    classifier = of_one_record(LDPASGDClassifier(features={"a": (-1, 1)}, classes=[1, "1"], seed=1))
     with pytest.raises(ConfigError, match="two classes have the same text"):
         WRITERS["pmml"](exported_model(classifier), "")
-    document = exported_model(job({"a": {"bounds": [-1, 1], "missing": "zero"}}, "number").build_estimator())
+    declared = {"a": {"bounds": [-1, 1], "missing": "zero"}}
+    document = exported_model(of_one_record(job(declared, "number").build_estimator()))
     document["inputs"][0]["blanks"] = ["-999"]  # as by missing_values
     for language in ("sql", "onnx", "pmml"):
         with pytest.raises(ConfigError, match="'a' may have a missing value that is written as a number"):
@@ -308,14 +316,19 @@ def test_the_json_document_fits_its_published_schema() -> None:
 
     schema = json.loads((ROOT / "docs" / "reference" / "exported-model.schema.json").read_text())
     for target in TARGETS:
-        document = exported_model(job(COMMON | DATES | HASHED, target).build_estimator())
+        document = exported_model(of_one_record(job(COMMON | DATES | HASHED, target).build_estimator()))
         jsonschema.validate(json.loads(str(WRITERS["json"](document, ""))), schema)
 
 
-def test_a_model_that_has_learned_nothing_and_windows_are_exported() -> None:
-    model = WindowedRegressor(features={"a": (0, 1)}, target=(0, 10))
-    document = exported_model(model)
-    assert document["outputs"][0]["weights"] == [0.0]
+def test_windows_are_exported_and_a_model_that_has_learned_nothing_is_not() -> None:
+    model = WindowedRegressor(features={"a": (0, 1)}, target=(0, 10), window=300, seed=1)
+    with pytest.raises(NotAvailableError, match="nothing is learned yet: learn records first"):
+        exported_model(model)
+    model.learn_arrays(np.linspace(0, 1, 200)[:, None], np.linspace(0, 10, 200))
+    with pytest.raises(NotAvailableError, match=r"200 records wait in an open .* which ends after 100 more"):
+        exported_model(model)
+    model.close_batch()
+    assert exported_model(model)["outputs"][0]["weights"] != [0.0]
 
 
 @pytest.mark.parametrize("name", ["prediction", "Prediction", "probabilities", "probability of True", "", " "])

@@ -1,0 +1,80 @@
+"""Nothing learned is nothing predicted: an open batch or window counts as taken, and not as learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import streamdp
+from streamdp.errors import NotAvailableError, TooFewUsersError
+from streamdp.serving.export import exported_model
+from streamdp.sklearn import PrivateClassifier, PrivateRegressor
+
+FEATURES = {"a": (0, 1), "b": (0, 1)}
+X = np.random.default_rng(1).uniform(0, 1, (200, 2))
+FRAME = pd.DataFrame(X, columns=["a", "b"])
+OPEN: dict[str, dict[str, Any]] = {
+    "PanPrivate": {"batch_size": 300}, "Shuffle": {"batch_size": 300}, "Windowed": {"window": 300},
+    "UserLevelLDP": {"window": 300, "items_per_user": 300},
+}  # fmt: skip
+LOCAL: dict[str, dict[str, Any]] = {"LDPSGD": {}, "LDPASGD": {}}
+
+
+def made(name: str, what: str) -> Any:
+    own = {"target": (0, 10)} if what == "Regressor" else {"classes": ["no", "yes"]}
+    return getattr(streamdp, name + what)(features=FEATURES, seed=1, **own, **(OPEN | LOCAL)[name])
+
+
+def ways_out(model: Any) -> list[Any]:
+    found = [
+        lambda: model.predict_arrays(X), lambda: model.predict_many(FRAME), lambda: model.predict_encoded(X),
+        model.linear, model.moderation, lambda: exported_model(model),
+    ]  # fmt: skip
+    if model.predicts_classes:
+        found += [lambda: model.predict_proba_arrays(X), lambda: model.predict_proba_many(FRAME)]
+        found.append(lambda: model.predict_proba_encoded(X))
+    return found
+
+
+@pytest.mark.parametrize("what", ["Regressor", "Classifier"])
+@pytest.mark.parametrize("name", [*OPEN, *LOCAL])
+def test_nothing_learned_is_nothing_predicted(name: str, what: str) -> None:
+    """All handed out the middle of the bounds, and the statement spoke of records that were learned."""
+    model = made(name, what)
+    for act in ways_out(model):
+        with pytest.raises(NotAvailableError, match="nothing is learned yet: learn records first"):
+            act()
+    model.predict_one({"a": 0.5, "b": 0.5})  # as River does
+    y = 10 * X[:, 0] if what == "Regressor" else np.where(X[:, 0] > 0.5, "yes", "no")
+    model.learn_arrays(X, y, subjects=["ann"] * 200 if name == "UserLevelLDP" else None)
+    if name in OPEN:
+        assert (model.n_seen, model.learner.n_released) == (200, 0)
+        for act in ways_out(model):
+            with pytest.raises(NotAvailableError, match="200 records wait in an open batch or window"):
+                act()
+        said = " ".join(model.statement().split())
+        assert "after 0 records learned" in said
+        assert "200 further records are in an open batch or window" in said
+        assert "0 records learned" in model._repr_html_()
+        model.close_batch()
+    assert "after 200 records learned" in model.statement()
+    assert "further records are in an open" not in model.statement()
+    for act in ways_out(model):
+        act()
+
+
+@pytest.mark.parametrize("kind", [PrivateRegressor, PrivateClassifier])
+def test_a_fit_of_too_few_rows_for_a_window_says_how_many_it_needs(kind: Any) -> None:
+    """It "succeeded", and the model predicted the middle of the bounds."""
+    y = np.arange(200) % 2
+    with pytest.raises(TooFewUsersError, match=r"fit: 40 rows are too few .* expected at least 1\d\d") as caught:
+        kind(bounds=(0, 1)).fit(X[:40], y[:40])
+    needed = caught.value.needed
+    with pytest.raises(TooFewUsersError):
+        kind(bounds=(0, 1)).fit(X[: needed - 1], y[: needed - 1])
+    assert kind(bounds=(0, 1)).fit(X[:needed], y[:needed]).predict(X).shape == (200,)
+    for trust in ("process", "shuffler", "nobody"):
+        assert kind(bounds=(0, 1), trust=trust).fit(X[:40], y[:40]).predict(X).shape == (200,)
