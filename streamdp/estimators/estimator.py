@@ -832,16 +832,26 @@ class Estimator(river_base.Estimator):
         return self._features
 
     def _predicting(self, what: str) -> Prediction:
-        """What predicts, for `what` needs it. Raises `NotAvailableError` while nothing is learned."""
+        """What predicts, for `what` needs it. Raises `NotAvailableError` before the features are known."""
         self._need_features(what)
         assert self.prediction is not None
-        if not self.learner.n_released:
-            pending, more = self.learner.pending, self.to_boundary
-            open_batch = f": {pending:,} records wait in an open batch or window, which ends after {more:,} more"
-            raise NotAvailableError(
-                f"{what}: nothing is learned yet{open_batch if pending else ': learn records first'}"
-            )
         return self.prediction
+
+    def need_learned(self, what: str) -> None:
+        """Raise `NotAvailableError` while nothing is learned.
+
+        Parameters
+        ----------
+        what
+            What needs it.
+        """
+        self._need_features(what)
+        if self.learner.n_released:
+            return
+        more = "learn records first"
+        if pending := self.learner.pending:
+            more = f"{pending:,} records wait in an open batch or window, which ends after {self.to_boundary:,} more"
+        raise NotAvailableError(f"{what}: nothing is learned yet: {more}")
 
     @property
     def theta(self) -> np.ndarray:
@@ -853,9 +863,7 @@ class Estimator(river_base.Estimator):
         While nothing is learned it is the first point, which is public. Raises `NotAvailableError` before the features
         are known.
         """
-        self._need_features("theta")
-        assert self.prediction is not None
-        return self.prediction.theta()
+        return self._predicting("theta").theta()
 
     @property
     def weights(self) -> dict[Any, Any]:
@@ -892,6 +900,7 @@ class Estimator(river_base.Estimator):
 
         Raises `NotAvailableError` while nothing is learned.
         """
+        self.need_learned("linear")
         return self._predicting("linear").linear()
 
     def moderation(self) -> dict[str, Any] | None:
@@ -912,7 +921,9 @@ class Estimator(river_base.Estimator):
         Raises `SchemaError` for what `learn_arrays` refuses, and `NotAvailableError` while nothing is learned.
         """
         self._need_features("predict_arrays")
-        return self._shown(self.predict_encoded(self._raw_rows(X)))
+        rows = self._raw_rows(X)
+        self.need_learned("predict_arrays")
+        return self._shown(self.predict_encoded(rows))
 
     def predict_encoded(self, X: np.ndarray) -> np.ndarray:
         """Return the (n,) predictions of encoded columns; of classes their indices, the first one of two equal ones.
@@ -922,8 +933,8 @@ class Estimator(river_base.Estimator):
         X
             As for `learn_encoded`.
 
-        Raises `SchemaError` for another shape, and for NaN and infinities, and `NotAvailableError` while nothing is
-        learned.
+        While nothing is learned they are those of the first point, as of `predict_one`. Raises `SchemaError` for
+        another shape, and for NaN and infinities.
         """
         X = self._finite_rows(X)
         return self._decided(self._predicting("predict_encoded").reader().scores(X))

@@ -110,7 +110,9 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
         """
         X = as_frame(X)
-        return series_like(X, self.predict_encoded(self._need_features("predict_many").frame(X)))
+        rows = self._need_features("predict_many").frame(X)
+        self.need_learned("predict_many")
+        return series_like(X, self.predict_encoded(rows))
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.exp(np.minimum(scores[:, 0], _LARGEST_LOG)) if self._of_log else scores[:, 0]
@@ -234,7 +236,9 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
         """
         X = as_frame(X)
-        k = self.predict_encoded(self._need_features("predict_many").frame(X))
+        rows = self._need_features("predict_many").frame(X)
+        self.need_learned("predict_many")
+        k = self.predict_encoded(rows)
         return series_like(X, self._shown(k) if names_of(X) is None else [self.labels[i] for i in k])
 
     def _shown(self, predicted: np.ndarray) -> np.ndarray:
@@ -260,8 +264,9 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         self._need_probabilities()
         X = as_frame(X)
-        values = self.predict_proba_encoded(self._need_features("predict_proba_many").frame(X))
-        return frame_like(X, values, self.labels)
+        rows = self._need_features("predict_proba_many").frame(X)
+        self.need_learned("predict_proba_many")
+        return frame_like(X, self.predict_proba_encoded(rows), self.labels)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
@@ -280,7 +285,9 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `SchemaError` for what `learn_arrays` refuses, and `NotAvailableError` while nothing is learned.
         """
         self._need_features("predict_proba_arrays")
-        return self.predict_proba_encoded(self._raw_rows(X))
+        rows = self._raw_rows(X)
+        self.need_learned("predict_proba_arrays")
+        return self.predict_proba_encoded(rows)
 
     def predict_proba_encoded(self, X: np.ndarray) -> np.ndarray:
         """As `predict_proba_arrays`, of encoded columns.
@@ -290,8 +297,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             As for `learn_encoded`.
 
-        Raises `SchemaError` for another shape, and for NaN and infinities, and `NotAvailableError` while nothing is
-        learned.
+        Raises `SchemaError` for another shape, and for NaN and infinities.
         """
         return self._shares(self._predicting("predict_proba_encoded"), self._finite_rows(X))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from streamdp.data.transforms import CURVES, Piece
 from streamdp.errors import ConfigError
 from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
+from streamdp.serving.added import PREDICTION, PREFIX, SHARE
 from streamdp.serving.export_mlflow import mlflow_files
 from streamdp.serving.export_onnx import onnx_text
 from streamdp.serving.export_pmml import pmml
@@ -54,7 +55,7 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
     labels = [None] if len(weights) == 1 else classes
     assert labels is not None
     inputs, columns = _of_names(estimator.feature_names) if schema is None else _of_schema(schema)
-    _check_names([str(given["column"]) for given in inputs], classes or ())
+    _check_names({str(given["column"]) for given in inputs}, target, [f"{SHARE}{label}" for label in classes or ()])
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -74,15 +75,20 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
     }
 
 
-def _check_names(columns: Iterable[str], classes: Iterable[Any]) -> None:
-    """Raise `ConfigError` for a column without a name, and for one with the name of an output of some format."""
-    outputs = {"prediction", "probabilities", *(f"probability of {label}" for label in classes)}
-    taken = {name.casefold() for name in outputs}  # SQL compares names without case
-    for column in columns:
+def _check_names(columns: Set[str], target: str | None, shares: Sequence[str]) -> None:
+    """Raise `ConfigError` for names of `columns`, the `target` or `shares` that are none, or one, in some format."""
+    if len(set(shares)) < len(shares):
+        raise ConfigError("export: two classes have the same text, which are one class in other programs")
+    if target in columns:
+        raise ConfigError(f"export: {target!r} is a feature and the target, which are one in other programs")
+    taken = {name.casefold() for name in (PREDICTION, "probabilities", *shares)}  # SQL compares names without case
+    for column in (*sorted(columns), *([] if target is None else [target])):
         if not column.strip():
             raise ConfigError("export: a column has an empty name, which other programs do not read: rename it")
-        if column.casefold() in taken:
-            raise ConfigError(f"export: {column!r} is the name of a column that the export adds: rename the feature")
+        if column.casefold() in taken or column.startswith(PREFIX):
+            raise ConfigError(
+                f"export: {column!r} is the name of something else that the export adds: name the column otherwise"
+            )
 
 
 def _of_names(names: tuple[Any, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -15,24 +15,20 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from streamdp.errors import ConfigError
-
-_PREFIX = "streamdp:"  # of derived fields
-_PREDICTION, _SHARE = "prediction", "probability of "  # of output fields
+from streamdp.serving.added import PREDICTION, PREFIX, SHARE
 
 
 def pmml(document: Mapping[str, Any], table: str) -> str:
     """Return the XML of a `document`; a `table` means nothing to it.
 
-    Raises `ConfigError` for dates and hashed texts, which PMML cannot read, for characters that XML has not, and for
-    names or classes that would be one in the file.
+    Raises `ConfigError` for dates and hashed texts, which PMML cannot read, and for characters that XML has not.
     """
-    classes, target = document["classes"], document["target"] or f"{_PREFIX}target"
+    classes, target = document["classes"], document["target"] or f"{PREFIX}target"
     root = ET.Element("PMML", version="4.4", xmlns="http://www.dmg.org/PMML-4_4")
     header = ET.SubElement(root, "Header")
     ET.SubElement(header, "Application", name="streamdp")
     ET.SubElement(header, "Annotation").text = document["statement"]
     fields = _fields(document["inputs"])
-    _check_names(fields, document)
     dictionary = ET.SubElement(root, "DataDictionary", numberOfFields=str(len(fields) + 1))
     for name, given in fields.items():
         text = given["type"] == "category"
@@ -72,18 +68,6 @@ def _fields(inputs: list[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _check_names(fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for names or classes that would be one in the file."""
-    target, classes = document["target"], document["classes"] or ()
-    if target in fields:
-        raise ConfigError(f"export: {target!r} is a feature and the target, which are one field of PMML")
-    shown = [_PREDICTION, *(f"{_SHARE}{label}" for label in classes)]
-    if len(set(shown)) < len(shown):
-        raise ConfigError("export: two classes have the same text, which are one class of PMML")
-    if taken := [n for n in (*fields, target or "") if n in shown or n.startswith(_PREFIX)]:
-        raise ConfigError(f"export: {taken[0]!r} is the name of something else in PMML; name the column otherwise")
-
-
 def _model(root: ET.Element, document: Mapping[str, Any], target: str, fields: list[str], derived: ET.Element) -> None:
     classes, outputs = document["classes"], document["outputs"]
     if classes is None:
@@ -96,10 +80,10 @@ def _model(root: ET.Element, document: Mapping[str, Any], target: str, fields: l
         ET.SubElement(mining, "MiningField", name=name, invalidValueTreatment="asMissing")
     ET.SubElement(mining, "MiningField", name=target, usageType="target")
     shown = ET.SubElement(model, "Output")
-    predicted = _type(_PREDICTION, "string" if classes else "double") | {"feature": "predictedValue"}
+    predicted = _type(PREDICTION, "string" if classes else "double") | {"feature": "predictedValue"}
     ET.SubElement(shown, "OutputField", predicted)
     for label in map(str, classes if document["probabilities"] else ()):
-        share = _type(f"{_SHARE}{label}", "double") | {"feature": "probability", "value": label}
+        share = _type(f"{SHARE}{label}", "double") | {"feature": "probability", "value": label}
         ET.SubElement(shown, "OutputField", share)
     if classes is None:
         targets = ET.SubElement(model, "Targets")
@@ -117,7 +101,7 @@ def _table(model: ET.Element, output: Mapping[str, Any], label: Any, moderated: 
     category = {} if label is None else {"targetCategory": str(label)}
     intercept = 0.0 if moderated else output["intercept"]
     table = ET.SubElement(model, "RegressionTable", category | {"intercept": repr(float(intercept))})
-    terms = {moderated: 1.0} if moderated else {f"{_PREFIX}c{j}": w for j, w in enumerate(output["weights"])}
+    terms = {moderated: 1.0} if moderated else {f"{PREFIX}c{j}": w for j, w in enumerate(output["weights"])}
     for name, weight in terms.items():
         ET.SubElement(table, "NumericPredictor", name=name, coefficient=repr(float(weight)))
 
@@ -130,11 +114,11 @@ def _moderated(document: Mapping[str, Any], derived: ET.Element) -> str | None:
     output = document["outputs"][0]
     scores, squares = [_constant(output["intercept"])], [_constant(noise["constant"])]
     for j, weight in enumerate(output["weights"]):
-        column = _field(f"{_PREFIX}c{j}")
+        column = _field(f"{PREFIX}c{j}")
         scores.append(_apply("*", weight, column))
         squares.append(_apply("pow", _apply("/", _apply("-", column, noise["centres"][j]), noise["scales"][j]), 2.0))
     spread = _apply("+", _apply("*", _apply("sum", *squares), math.pi / 8 * noise["variance"]), 1.0)
-    there = [_apply("isNotMissing", _field(f"{_PREFIX}v{k}")) for k in range(len(document["inputs"]))]
+    there = [_apply("isNotMissing", _field(f"{PREFIX}v{k}")) for k in range(len(document["inputs"]))]
     fits = _apply("and", *there) if len(there) > 1 else there[0]  # `sum` leaves missing values out
     return _derive(
         derived, "moderated", _apply("if", fits, _apply("/", _apply("sum", *scores), _apply("sqrt", spread)))
@@ -164,11 +148,11 @@ def _value(given: Mapping[str, Any]) -> ET.Element:
 def _column(column: Mapping[str, Any]) -> ET.Element:
     kind = column["kind"]
     if kind == "product":
-        first, *others = (_field(f"{_PREFIX}c{k}") for k in column["columns"])
+        first, *others = (_field(f"{PREFIX}c{k}") for k in column["columns"])
         for other in others:
             first = _apply("*", first, other)
         return first
-    constants, value = column["constants"], _field(f"{_PREFIX}v{column['input']}")
+    constants, value = column["constants"], _field(f"{PREFIX}v{column['input']}")
     if kind == "as it is":
         return value
     if kind == "level":
@@ -201,7 +185,7 @@ def _asinh(x: ET.Element) -> ET.Element:
 
 
 def _derive(derived: ET.Element, name: str, expression: ET.Element) -> str:
-    name = _PREFIX + name
+    name = PREFIX + name
     ET.SubElement(derived, "DerivedField", _type(name, "double")).append(expression)
     return name
 

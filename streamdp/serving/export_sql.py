@@ -10,7 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
+from streamdp.serving.added import PREDICTION, SHARE
 
 
 def sql(document: Mapping[str, Any], table: str) -> str:
@@ -29,6 +31,7 @@ def sql(document: Mapping[str, Any], table: str) -> str:
     ]
     fits = " AND ".join(f"v{k} IS NOT NULL" for k in range(len(values)))
     shown = _shown(document)
+    _check_lengths([*{str(given["column"]) for given in document["inputs"]}, *(name for name, _ in shown)])
     comment = "".join(f"-- {line}\n" for line in document["statement"].splitlines())
     layers = _select(values, "OFFSET 0")  # without this, PostgreSQL computes an inner column at each use
     layers = _select(["*", *encoded], f"FROM ({layers}) AS v WHERE {fits} OFFSET 0")
@@ -36,6 +39,16 @@ def sql(document: Mapping[str, Any], table: str) -> str:
     layers = _select(["*", *scores] if document["moderation"] else scores, f"FROM ({layers}) AS x OFFSET 0")
     layers = _select([f"{expression} AS {_name(name)}" for name, expression in shown], f"FROM ({layers}) AS s")
     return f"{comment}SELECT r.*, m.*\nFROM {table} AS r\nLEFT JOIN LATERAL (\n{layers}\n) AS m ON TRUE;\n"
+
+
+def _check_lengths(names: list[str]) -> None:
+    """Raise `ConfigError` for names that PostgreSQL cuts to one: it reads so many bytes of each."""
+    cut = [name.encode()[:LONGEST_NAME] for name in names]
+    if same := [name for name, short in zip(names, cut, strict=True) if cut.count(short) > 1]:
+        raise ConfigError(
+            f"export: {same[0]!r} and another name are one in PostgreSQL, which reads {LONGEST_NAME} bytes of each: "
+            "choose shorter names of columns and classes"
+        )
 
 
 def _select(expressions: list[str], rest: str) -> str:
@@ -47,7 +60,7 @@ def _shown(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     classes = document["classes"]
     if classes is None:
         found = f"exp({_clip('s0', -700, 700)})" if document["link"] == "log" else "s0"
-        return [("prediction", f"{found} * {_number(document['scale'])}")]
+        return [(PREDICTION, f"{found} * {_number(document['scale'])}")]
     labels = [_text(str(label)) for label in classes]
     several = range(len(document["outputs"]))
     if len(several) == 1:
@@ -60,8 +73,8 @@ def _shown(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         top = f"greatest({', '.join(f's{i}' for i in several)})"
         powers = [f"exp(greatest(s{k} - {top}, -700))" for k in several]
         shares = [f"{power} / ({' + '.join(powers)})" for power in powers]
-    names = [f"probability of {label}" for label in classes] if document["probabilities"] else []
-    return [("prediction", chosen), *zip(names, shares, strict=False)]
+    names = [f"{SHARE}{label}" for label in classes] if document["probabilities"] else []
+    return [(PREDICTION, chosen), *zip(names, shares, strict=False)]
 
 
 def _moderated(document: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ def predict_csv(
     that is unusable or does not fit the schema gets empty predictions. A row with too few fields is filled up with
     empty ones; a line whose quotes do not match becomes one field; the text of a row over 1 MiB is dropped. Raises
     `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError` if the
-    file cannot be read.
+    file cannot be read, and `NotAvailableError` while nothing is learned.
     """
     form, notation = (None, None) if written is None else (written.form, written.notation)
     predictor = Predictor(model, notation)

@@ -18,6 +18,7 @@ class Predictor:
 
     def __init__(self, model: Model, notation: Notation | None = None) -> None:
         need_model(model.estimator)
+        model.estimator.need_learned("predict")
         declared = model.definition.schema_
         features = {"target": TargetConfig(column=""), "subject": None, "budget": None, "time": None}
         schema = declared.model_copy(update=features).build()

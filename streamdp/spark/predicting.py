@@ -39,11 +39,16 @@ def predict(
         model = snapshot if isinstance(snapshot, Model) else committed(os.fspath(snapshot))
     predictor = Predictor(model)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
-    if taken := [name for name in added if name in df.columns]:
-        raise SchemaError(f"the DataFrame has a column {taken[0]!r} already: choose another one")
+    names = [name.casefold() for name in (*df.columns, *added)]  # Spark compares names without case
+    if not column.strip():
+        raise SchemaError("column: expected a name, got an empty one")
+    if taken := [name for name in added if names.count(name.casefold()) > 1]:
+        raise SchemaError(f"the result would have two columns of the name {taken[0]!r}: choose another `column`")
     kinds = [st.DoubleType() if predictor.classes is None else st.StringType(), *([st.DoubleType()] * len(added[1:]))]
     schema = st.StructType([st.StructField(f"p{i}", kind) for i, kind in enumerate(kinds)])
     text, p = snapshot_to_json(model.snapshot), "streamdp_prediction"
+    while p in names:
+        p += "_"
 
     def of(records: pa.Array) -> pa.Array:
         return _predicted(text, records)

@@ -30,12 +30,10 @@ def made(name: str, what: str) -> Any:
 
 def ways_out(model: Any) -> list[Any]:
     found = [
-        lambda: model.predict_arrays(X), lambda: model.predict_many(FRAME), lambda: model.predict_encoded(X),
-        model.linear, model.moderation, lambda: exported_model(model),
+        lambda: model.predict_arrays(X), lambda: model.predict_many(FRAME), model.linear, lambda: exported_model(model),
     ]  # fmt: skip
     if model.predicts_classes:
         found += [lambda: model.predict_proba_arrays(X), lambda: model.predict_proba_many(FRAME)]
-        found.append(lambda: model.predict_proba_encoded(X))
     return found
 
 
