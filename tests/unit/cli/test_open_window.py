@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from streamdp.config.job import NOTHING, load_config
 from streamdp.data.records import WHOLE
+from streamdp.errors import NotAvailableError
+from streamdp.serving.predict_csv import predict_csv
+from streamdp.serving.publish import committed
 from tests.support.commands import Quick
 
 JOB = """
@@ -36,6 +41,12 @@ def test_the_last_event_and_status_count_the_records_of_an_open_window(tmp_path:
         assert ("3 users are too few" in said) == bool(waiting)
         found = json.loads(quick("status", "late.db", "--json")[1])
         assert (found["learned"], found["waiting"]) == (learned, size - learned)
+        code, out, said = quick("export", "job.yaml", "--to", "json")
+        assert (code, "nothing is learned yet" in said, out == "") == (0 if learned else 6, not learned, not learned)
+        predicted = io.StringIO()
+        with nullcontext() if learned else pytest.raises(NotAvailableError, match="nothing is learned yet"):
+            predict_csv(committed(str(tmp_path / "late.db")), str(tmp_path / "rows.csv"), predicted)
+        assert len(predicted.getvalue().splitlines()) == (size + 1 if learned else 0)
 
 
 @pytest.mark.parametrize("trust", ["window", "process", "nobody"])

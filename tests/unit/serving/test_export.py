@@ -28,6 +28,7 @@ from streamdp.serving.export import WRITERS, exported_model
 from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model
+from tests.support.commands import Quick
 from tests.support.exports import COMMON, DATES, HASHED, TARGETS, job, records, targets
 from tests.support.pmml import Scorer
 
@@ -329,6 +330,41 @@ def test_windows_are_exported_and_a_model_that_has_learned_nothing_is_not() -> N
         exported_model(model)
     model.close_batch()
     assert exported_model(model)["outputs"][0]["weights"] != [0.0]
+
+
+@pytest.mark.parametrize("language", sorted(WRITERS))
+def test_names_that_an_export_adds_are_refused_by_the_command_in_every_format(
+    language: str, tmp_path: Path, quick: Quick
+) -> None:
+    """ONNX ended with 1 and an internal name, and SQL wrote two columns of one name."""
+    for k, (name, target) in enumerate(
+        [("prediction", "y"), ("Probabilities", "y"), ("probability of true", "y"), ("streamdp:x", "y"),
+         ("a", "prediction")]
+    ):  # fmt: skip
+        (tmp_path / "rows.csv").write_text(f'"{name}",{target}\n' + "0.5,true\n0.25,false\n" * 20)
+        settings = {
+            "job": f"j{k}",
+            "store": str(tmp_path / f"{k}.db"),
+            "source": {"type": "csv", "path": str(tmp_path / "rows.csv")},
+            "schema": {"features": {name: [0, 1]}, "target": {"column": target, "classes": ["true", "false"]}},
+            "model": {"trust": "nobody"},
+        }
+        (tmp_path / "job.yaml").write_text(json.dumps(settings))
+        quick.output("run", "job.yaml")
+        code, _, said = quick("export", f"{k}.db", "--to", language, "-o", "out")
+        assert (code, "name" in said) == (2, True), (name, said)
+        assert not (tmp_path / "out").exists()
+
+
+def test_names_that_postgresql_cuts_to_one_are_no_sql() -> None:
+    """It reads 63 bytes of a name: a query had two columns of one name, or read one column for two."""
+    long = "a" * 63
+    for features, classes in (([long + "1", long + "2"], None), (["a", "b"], [long + "1", long + "2"])):
+        model = LDPASGDClassifier(features=features, classes=classes, seed=1)
+        document = exported_model(of_one_record(model))
+        with pytest.raises(ConfigError, match="are one in PostgreSQL, which reads 63 bytes"):
+            WRITERS["sql"](document, "people")
+        assert WRITERS["json"](document, "")
 
 
 @pytest.mark.parametrize("name", ["prediction", "Prediction", "probabilities", "probability of True", "", " "])
