@@ -202,6 +202,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _predicted(self, X: Any, method: str = "predict_many") -> Any:
         check_is_fitted(self, "model_")
         rows = self._rows(X, False)
+        self.model_.need_learned("predict")
         return getattr(self.model_, method)(rows if self.features is not None else self._frame(rows))
 
 

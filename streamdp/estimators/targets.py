@@ -107,12 +107,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         X
             One record a row, as for `learn_many`.
 
-        Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
+        Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
-        rows = self._need_features("predict_many").frame(X)
-        self.need_learned("predict_many")
-        return series_like(X, self.predict_encoded(rows))
+        values = np.zeros(len(X)) if self._features is None else self.predict_encoded(self._features.frame(X))
+        return series_like(X, values)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.exp(np.minimum(scores[:, 0], _LARGEST_LOG)) if self._of_log else scores[:, 0]
@@ -233,12 +232,10 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             One record a row, as for `learn_many`.
 
-        Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
+        Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
-        rows = self._need_features("predict_many").frame(X)
-        self.need_learned("predict_many")
-        k = self.predict_encoded(rows)
+        k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_encoded(self._features.frame(X))
         return series_like(X, self._shown(k) if names_of(X) is None else [self.labels[i] for i in k])
 
     def _shown(self, predicted: np.ndarray) -> np.ndarray:
@@ -259,14 +256,16 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         X
             One record a row, as for `learn_many`.
 
-        Raises `SchemaError` for values that `predict_one` refuses, `NotAvailableError` while nothing is learned, and
-        `NotImplementedError` for the hinge loss, which has no probabilities.
+        Raises `SchemaError` for values that `predict_one` refuses, and `NotImplementedError` for the hinge loss, which
+        has no probabilities.
         """
         self._need_probabilities()
         X = as_frame(X)
-        rows = self._need_features("predict_proba_many").frame(X)
-        self.need_learned("predict_proba_many")
-        return frame_like(X, self.predict_proba_encoded(rows), self.labels)
+        if self._features is None:
+            values = np.full((len(X), len(self.labels)), 1 / len(self.labels))
+        else:
+            values = self.predict_proba_encoded(self._features.frame(X))
+        return frame_like(X, values, self.labels)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
