@@ -1,4 +1,4 @@
-"""The connections of a service: how many there may be, from whom, and how long each phase of a request may take.
+"""The connections of a service: how many there may be, of which addresses, and how long each phase of a request may take.
 
 A connection has a place from its acceptance on, before any TLS. If a place is needed and none is free, the connection
 that has waited longest for a request is closed, of the address that has most of those: a caller that sends nothing
@@ -125,6 +125,8 @@ class Places:
 class Connection(H11Protocol):
     """A connection, which h11 reads, because it limits the size of headers.
 
+    It has one of the `places`, and counts for an `address`; `given` are what uvicorn's protocols get.
+
     A caller that closes its half after its request gets the answer. Then the connection is closed. With TLS, asyncio
     has no such half.
     """
@@ -182,6 +184,7 @@ class Connection(H11Protocol):
             self._limit_head()
 
     def on_response_complete(self) -> None:
+        """Wait for the next request; see `H11Protocol`."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._limit_unread()
@@ -226,9 +229,10 @@ class Connection(H11Protocol):
 
 
 class Acceptor:
-    """Accepts connections of a `listening` socket as long as it is open; `given` are what uvicorn's protocols get.
+    """Accepts connections of a `listening` socket as long as it is open.
 
-    It is uvicorn's server: `close` and `wait_closed`.
+    At most `most` of them have a request that is answered. `context` is for TLS; None: no TLS. `state` and `given` are
+    what uvicorn's protocols get. It is uvicorn's server: `close` and `wait_closed`.
     """
 
     def __init__(
