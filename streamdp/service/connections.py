@@ -1,4 +1,4 @@
-"""The connections of a service: how many there may be, of which addresses, and how long each phase of a request may take.
+"""The connections of a service: how many there may be, of one address too, and how long each phase may take.
 
 A connection has a place from its acceptance on, before any TLS. If a place is needed and none is free, the connection
 that has waited longest for a request is closed, of the address that has most of those: a caller that sends nothing
