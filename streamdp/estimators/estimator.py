@@ -891,6 +891,11 @@ class Estimator(river_base.Estimator):
         return "log" if isinstance(self.target, Mapping) else None
 
     @property
+    def cut(self) -> tuple[float, float] | None:
+        """The bounds of what is learned of the target, to which predictions are cut; None: there are none."""
+        return self._target_bounds()
+
+    @property
     def encoder(self) -> Schema | None:
         """The declared public schema, which encodes raw records; None if `features` are names."""
         return self._need_features("encoder").schema

@@ -20,9 +20,6 @@ from streamdp.estimators.prediction import Prediction
 from streamdp.optim.losses import Hinge, Logistic, Loss, Quantile, Softmax, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
-_LARGEST_LOG = 700.0
-"""Predictions of a log are cut here, and stay finite."""
-
 
 class Regressor(Estimator, river_base.MiniBatchRegressor):
     """Numbers as targets."""
@@ -31,6 +28,10 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
     def _of_log(self) -> bool:
         """Whether the log of the target is learned."""
         return isinstance(self.target, Mapping)
+
+    @cached_property
+    def _cut(self) -> tuple[float, float] | None:
+        return self.cut
 
     @property
     def _has_open_target(self) -> bool:
@@ -97,7 +98,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         predictor = prediction.predictor
         if predictor is None or (score := predictor.score(x)) is None:
             score = prediction.of_record(x)[0]
-        return math.exp(min(score, _LARGEST_LOG)) if self._of_log else score
+        return float(self._decided(np.array([[score]]))[0])
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -114,7 +115,8 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return series_like(X, values)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
-        return np.exp(np.minimum(scores[:, 0], _LARGEST_LOG)) if self._of_log else scores[:, 0]
+        found = scores[:, 0] if self._cut is None else np.clip(scores[:, 0], *self._cut)
+        return np.exp(found) if self._of_log else found
 
     def _target_task(self, loss: Loss) -> Task:
         if self._of_log:

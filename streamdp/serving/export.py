@@ -64,6 +64,7 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
         "classes": classes,
         "probabilities": classes is not None and bool(getattr(estimator, "probabilistic", False)),
         "link": estimator.link,
+        "cut": None if (cut := estimator.cut) is None else list(cut),
         "scale": scale,
         "inputs": inputs,
         "columns": columns,

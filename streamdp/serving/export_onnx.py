@@ -165,8 +165,10 @@ def _outputs(
 ) -> dict[str, tuple[str, int, list[Any]]]:
     types, classes = graph.onnx.TensorProto, document["classes"]
     if classes is None:
+        if document["cut"] is not None:
+            scores = graph.add("Max", graph.add("Min", scores, document["cut"][1]), document["cut"][0])
         if document["link"] == "log":
-            scores = graph.add("Exp", graph.add("Min", scores, 700.0))
+            scores = graph.add("Exp", scores)
         found = graph.add("Mul", scores, document["scale"])
         return {"prediction": (found, types.DOUBLE, ["n", 1])}
     several = len(document["outputs"]) > 1

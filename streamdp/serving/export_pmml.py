@@ -87,7 +87,9 @@ def _model(root: ET.Element, document: Mapping[str, Any], target: str, fields: l
         ET.SubElement(shown, "OutputField", share)
     if classes is None:
         targets = ET.SubElement(model, "Targets")
-        ET.SubElement(targets, "Target", field=target, rescaleFactor=repr(float(document["scale"])))
+        ends = [math.exp(end) if document["link"] else float(end) for end in document["cut"] or ()]
+        cut = dict(zip(("min", "max"), map(repr, ends), strict=False))
+        ET.SubElement(targets, "Target", cut, field=target, rescaleFactor=repr(float(document["scale"])))
     if classes is not None and len(outputs) == 1:  # the predictor is that of the second class
         _table(model, outputs[0], classes[1], _moderated(document, derived))
         ET.SubElement(model, "RegressionTable", targetCategory=str(classes[0]), intercept="0.0")

@@ -59,7 +59,8 @@ def _shown(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The columns that are added, each with its expression."""
     classes = document["classes"]
     if classes is None:
-        found = f"exp({_clip('s0', -700, 700)})" if document["link"] == "log" else "s0"
+        found = "s0" if document["cut"] is None else _clip("s0", *document["cut"])
+        found = f"exp({found})" if document["link"] == "log" else found
         return [(PREDICTION, f"{found} * {_number(document['scale'])}")]
     labels = [_text(str(label)) for label in classes]
     several = range(len(document["outputs"]))

@@ -22,8 +22,8 @@ def predict(record: Any, model: Any = None) -> Any:
         return None
     scores = _scores(columns, model)
     if model["classes"] is None:
-        found = math.exp(min(scores[0], 700.0)) if model["link"] == "log" else scores[0]
-        return found * model["scale"]
+        found = scores[0] if model["cut"] is None else min(max(scores[0], model["cut"][0]), model["cut"][1])
+        return (math.exp(found) if model["link"] == "log" else found) * model["scale"]
     return model["classes"][scores.index(max(scores)) if len(scores) > 1 else int(scores[0] > 0)]
 
 

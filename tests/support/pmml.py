@@ -65,6 +65,8 @@ class Scorer:
         method, target = model.attrib["normalizationMethod"], model.find("Targets/Target")
         if target is not None:
             found = np.exp(scores[None]) if method == "exp" else scores[None]
+            ends = [float(target.attrib[end]) if end in target.attrib else None for end in ("min", "max")]
+            found = found if ends == [None, None] else np.clip(found, *ends)
             values = (found * float(target.attrib["rescaleFactor"])).tolist()
             return [value if one else None for value, one in zip(values, known, strict=True)], {}
         labels, each = list(scores), np.array(list(scores.values()))

@@ -216,6 +216,27 @@ def test_each_language_predicts_what_the_library_predicts(
     same(by_postgres(committed_model, rows, postgres.url), wanted)
 
 
+@pytest.mark.parametrize("target", ["number", "log"])
+def test_predictions_are_cut_to_the_bounds_of_the_target(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narrow bounds, beyond which nearly all predictions would be."""
+    model, rows = learned(tmp_path, COMMON, target), records(200)
+    monkeypatch.setattr(type(model.estimator), "_target_bounds", lambda _: (0.1, 0.11))
+    wanted = expected(model, rows)
+    numbers = np.array([value for value, _ in filter(None, wanted)]) / (model.definition.schema_.target.scale or 1.0)
+    low, high = np.exp([0.1, 0.11]) if target == "log" else (0.1, 0.11)
+    assert np.all((numbers > low - 1e-9) & (numbers < high + 1e-9))
+    assert np.mean(np.isclose(numbers, low) | np.isclose(numbers, high)) > 0.8
+    for found in (
+        by_python(model, rows, tmp_path),
+        by_duckdb(model, rows),
+        by_onnx(model, rows),
+        by_pmml(model, rows),
+    ):
+        same(found, wanted)
+
+
 def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: Any) -> None:
     rows = records(200)
     model = learned(tmp_path, COMMON | DATES, "number")
