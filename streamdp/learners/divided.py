@@ -13,9 +13,10 @@ Statistics need no query point, so a process adds up all its batches at once:
     SumsPart        a process takes its part of the records of each batch, admits them and adds them up, without noise
     Sums.add_parts  one process adds these sums, and what protects the totals
 
-Batches have the sizes that they have in one process. Of `of` processes, number i gets the places i, i + of, i + 2 of,
-... of the sequence. So each knows its share of each batch, and refuses a subject's second record within one. That needs
-all records of a subject in one process. A batch of statistics has up to `of` more records, so that shares are equal.
+Batches have sizes that are known before (`BatchSteps.planned`). Of `of` processes, number i gets the places i, i + of,
+i + 2 of, ... of the sequence. So each knows its share of each batch, and refuses a subject's second record within one.
+That needs all records of a subject in one process. A batch of statistics has up to `of` more records, so that shares
+are equal.
 
 Neighbours and claim: those of the learner. Only the process that adds parts may read one. Proof:
 docs/proofs/shuffled_sum.md.
@@ -63,14 +64,18 @@ class GatheredPart(Learner):
 
     @property
     def full(self) -> int:
-        end = self._before + self._inner.batch_steps.batch
+        steps = self._inner.batch_steps
+        with steps.planned():
+            end = self._before + steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of
 
     def end_full(self) -> None:
         """See `Learner.end_full`; a batch of which this part has no records ends, too."""
+        steps = self._inner.batch_steps
         while not self.open.left(self.full):
-            self._before += self._inner.batch_steps.batch
-            self._inner.batch_steps.skip()
+            with steps.planned():
+                self._before += steps.batch
+                steps.skip()
             self._batches.append([])
             self.open.close()
 

@@ -161,7 +161,6 @@ class Windows(Collector):
             distance=self._distance,
             spread=self.plan.spread_for(loss.bound),
             curvature=self._curvature,
-            scaled=bool(len(self.scales)),
             own=() if self.columns is None else self.columns.own,
         )
 
@@ -375,7 +374,7 @@ class Windows(Collector):
     def keep_latest(self, share: float) -> None:
         if (steps := self.batch_steps) is not None:
             steps.keep_latest(share)
-            self._state = np.append(steps.state, self._state[self._kept :])
+            self._state = np.append(steps.state.numbers(), self._state[self._kept :])
 
     @property
     def least_records(self) -> int | None:

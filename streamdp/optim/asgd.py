@@ -72,7 +72,8 @@ class Asgd(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        return self.state[: self._d].copy()
+        point: np.ndarray = self.state[: self._d].copy()
+        return point
 
     @property
     def estimate(self) -> np.ndarray:

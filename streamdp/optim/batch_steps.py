@@ -160,12 +160,16 @@ class BatchSteps(ABC):
         epoch, phase, step = (int(number) for number in state["place"])
         self._check_state(numbers, check)
         self.go((epoch, phase, step))
-        self._numbers[:] = numbers
+        self._take(numbers)
 
     @property
     @abstractmethod
     def _numbers(self) -> np.ndarray:
-        """All numbers that were learned: a view."""
+        """All numbers that were learned."""
+
+    def _take(self, numbers: np.ndarray) -> None:
+        """Take over what `_numbers` had, where that is a view."""
+        self._numbers[:] = numbers
 
     @abstractmethod
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:

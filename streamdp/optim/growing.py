@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ class Growing(BatchSteps):
     A subclass says how large a batch is, and makes the steps. If `batch` is None, batches grow.
     """
 
-    def __init__(self, state: np.ndarray, batch: int | None) -> None:
+    def __init__(self, state: Any, batch: int | None) -> None:
         self.state = state
         self.records = 0  # n, of all batches before
         self._fixed = batch
@@ -28,7 +29,8 @@ class Growing(BatchSteps):
 
     @property
     def _numbers(self) -> np.ndarray:
-        return self.state
+        numbers: np.ndarray = self.state
+        return numbers
 
     @property
     def batch(self) -> int:

@@ -1,9 +1,10 @@
-"""One-pass averaged Newton steps from noisy sums of gradients and curvature.
+"""One-pass Newton steps from noisy sums of gradients and curvature.
 
-A batch gives a noisy sum of the vectors of `curvature` at a query point. Kept are weighted means of query points,
-gradients and Hessians, in blocks (`change`). The next query point, which is also the answer, is a Newton step of the
-averages. Batches grow; no horizon is needed. A change of the stream is looked for after each batch, and by probes
-within it, and what was before is dropped. With bounds of the target the first batches search for its centre and spread.
+A batch gives a noisy sum of the vectors of `curvature` at a query point. Kept are the query points and the gradients,
+in blocks (`change`), and the mean Hessian. The answer, which is also the next query point, is the posterior mean under
+all noise: of gradients, and of the Hessian times the way from its query point. Batches grow; no horizon is needed. A
+change of the stream is looked for after each batch, and by probes within it, and what was before is dropped. With
+bounds of the target the first batches search for its centre and spread.
 
 Everything here is about accuracy. Privacy depends only on the batches being disjoint, not on any number chosen here.
 The rules, with the constants below: docs/proofs/curvature.md, the steps.
@@ -14,8 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -26,42 +28,54 @@ from streamdp.optim.batch_steps import Probes
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
+from streamdp.optim.newton_state import State
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, Steps, steps_of
-from streamdp.scaling.batch_search import SPREADS, BatchSearch
+from streamdp.scaling.batch_search import BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units
 
-# The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
-_GROWTH, _LARGEST = 3, 2**20
-_CALM, _LARGE = (16, 8), (16, 64)  # without and with following: a change is noticed at the end of a batch
+# All of them matter for accuracy only; the reasons are in docs/proofs/curvature.md.
+_GROWTH, _LARGEST = 2, 2**20  # a batch holds so many times the records before it, and at most so many
+_CALM, _SLOW = 16, 8  # without probes: so many N_0, or that part of the records before, as a change is seen at its end
 _SURE, _SURE_BY_PROBES = 8, 1  # the last blocks of a change have this many N_0 records
 _COST, _MOST = 0.04, 0.5  # the share by which probes may raise the variance of a mean gradient; their most of mu^2
 _PROBE, _LEAST_PROBE = 10.0, 512.0  # records of a probe, over the root of N_0 / share; fewer take longer than learning
 _SOON, _BRIEF = 16, 3  # with so many changes within that many N_0 of the one before, changes do not last
 _LATEST = 16  # so many probes are added up before it is worth looking for a change
 _SHARES = 1 / np.arange(1.0, _LATEST + 1)
-_FAINT = 0.02  # the weight of the batch or probes that showed a change: their query point is far from the next ones
 _AFTER = 0.25  # after a change the first batch has this many N_0
-_PRIOR = 0.5
+_PRIOR = 0.5  # the weight of a Hessian from before a change
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
-_FORGOTTEN = 300.0
-_FLOOR = (1.0, 0.3)  # of nu, in rounds about the same records, for logistic and Huber's loss
+_BENT = 0.3  # the share by which a gradient may change otherwise than by A on the way to the answer
+_FLOOR = 0.3  # of the noise of A, for rounds about the same records
+_LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
+_HIDDEN, _FEW = 2.0, 1000  # so many N_0, or records, are too few for more than units of columns
+_STEP = 2.0  # about the most by which a step moves the intercept, over sigma
+_FAR, _MOST_BENT = 30.0, 3.0  # an intercept whose chances are sure; how far the curvature of another is trusted
+_PASSES = 3  # for the weights and the noise, which depend on the answer
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
+_LOUD = 1e100  # a variance of which squares are within the doubles
 _NO_COLUMNS = np.zeros(0, dtype=bool)
-_WEIGHT, _NOISE, _NOTICED, _REPLANNED, _RENEWALS, _SINCE, _CHANGES, _SOON_AFTER = range(8)
-_SUMS = 8
-"""The numbers between the curvature and the blocks: see `Newton._sums`."""
-_LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
 def _inside(c: float) -> float:
     """The Hessian of Huber's loss over what stands for it in vectors, for normal residuals."""
     inside = math.erf(c / math.sqrt(2))
     return float(inside / (inside + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)))
+
+
+def _flattened(start: float, end: float) -> float:
+    """The mean logistic curvature of an intercept on the way from one value to another, over that at its start."""
+    start, end = min(max(start, -_FAR), _FAR), min(max(end, -_FAR), _FAR)
+    if abs(end - start) < 1e-3:
+        return 1.0
+    first, last = scipy.special.expit([start, end]).tolist()
+    found = float((last - first) / ((end - start) * first * (1 - first)))
+    return min(max(found, 1 / _MOST_BENT), _MOST_BENT)
 
 
 class Round(NamedTuple):
@@ -83,9 +97,8 @@ class Newton(Growing):
     of the noise of a sum, on each coordinate. If `batch` is None, batches grow. If `wide`, Huber's sigma may begin far
     too large, at half the width of the target's bounds. `scaled` (p,) says which columns may be centred and scaled; if
     there is any, or `wide`, the model has an intercept. With `follow` a change of the stream is looked for, and with
-    `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `shrinks`:
-    whether columns have units of about their spread and the model an intercept; so it is, too, if any are `scaled`.
-    `own` are the columns of what a group has of its own.
+    `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `own` are
+    the columns of what a group has of its own.
     """
 
     def __init__(
@@ -99,103 +112,68 @@ class Newton(Growing):
         scaled: np.ndarray = _NO_COLUMNS,
         follow: bool = True,
         replans: bool = True,
-        shrinks: bool = False,
         own: tuple[int, ...] = (),
     ) -> None:
-        scaled = scaled if wide or scaled.any() else _NO_COLUMNS
-        self._size = self.size(curvature)
-        self._whole = self._size + 2 * len(scaled)
-        more = SPREADS + 2 if wide and len(scaled) else 0
-        super().__init__(np.zeros(self._whole + more), batch)
-        """The query point (d,); the weighted mean of what follows the gradient in vectors (size - d,), its weight and v
-        times its square; `_sums`; the blocks; the centres (p,) and slopes (p,) of the columns; if `wide`, the numbers
-        of the search, zeros after it."""
-        self.curvature = curvature
-        self._scaled = scaled
-        self._project = project
-        self.deviation = deviation
-        d, q = curvature.parameters, curvature.columns
-        self.noise = deviation**2 * d
-        self._upper = np.triu_indices(q)
-        self.state[:d] = start
-        self._wide, self._follow, self._replans = wide, follow, replans
-        self._shrinks = isinstance(curvature.loss, Huber) and (shrinks or bool(scaled.size))
-        self._own = own
-        self._secants = Secants()
+        self._scaled = scaled if wide or scaled.any() else _NO_COLUMNS
+        self._shown = start.copy()
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
-        self.units[:] = self._first_units
-        if more:
-            self.state[self._whole :] = BatchSearch(*self._bounds).numbers
+        search = BatchSearch(*self._bounds).numbers if wide and len(self._scaled) else np.zeros(0)
+        super().__init__(State.first(curvature, start, self._seen * (not wide), search), batch)
+        self.curvature, self._project, self.deviation = curvature, project, deviation
+        self.noise = deviation**2 * curvature.parameters
+        self._huber = isinstance(curvature.loss, Huber)
+        self._follow, self._replans, self._own = follow, replans, own
+        self._secants = Secants()
 
     @staticmethod
     def size(curvature: Curvature) -> int:
-        """The length of `state` without units."""
-        return curvature.size + _SUMS + change.BLOCKS * change.width(curvature.parameters)
-
-    @staticmethod
-    def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        """Check finite numbers (size,) that are to become `state`. Raises `ConfigError` for numbers out of range.
-
-        So does the `check` that is passed, for a vector (d,) that is no parameter.
-        """
-        d, size = curvature.parameters, curvature.size
-        sums, blocks = numbers[size : size + _SUMS], numbers[size + _SUMS :].reshape(change.BLOCKS, -1)
-        if not (np.min(sums) >= 0 and np.max(sums) <= _LARGEST_SUM and np.max(np.abs(numbers)) <= _LARGEST_SUM):
-            raise ConfigError("state: its sums are out of range")
-        change.check(blocks, _LARGEST_SUM)
-        total = blocks.sum(axis=0)
-        if (total[change.WEIGHT] > 0) != (sums[_WEIGHT] > 0):
-            raise ConfigError("state: its sums are out of range")
-        check(numbers[:d])
-        if sums[_WEIGHT] > 0:
-            check(change.means(total, d, isinstance(curvature.loss, Huber))[0])
+        """How many numbers the state has without units."""
+        return len(State.first(curvature, np.zeros(curvature.parameters), np.zeros((3, 0)), np.zeros(0)).numbers())
 
     @property
     def middle(self) -> np.ndarray:
         """See `BatchSteps.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
-        return np.append(Units(self.units).inward(self.estimate), self.units)
+        return np.append(self._units.inward(self._asked), self.state.units[:2])
+
+    @property
+    def _asked(self) -> np.ndarray:
+        """The query point (d,), in original units.
+
+        Logistic curvature is largest where all chances are 1/2, and far below at those of a rare class. So it is asked
+        for there as long as it is hidden by noise.
+        """
+        hidden = self.records < max(_HIDDEN * self.noise / self.curvature.variance, _FEW)
+        return self.state.point * (self._huber or not hidden or not self._scaled.size)
+
+    @property
+    def state(self) -> State:
+        """All that was learned."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        self._shown[:] = state.point  # what predicts holds this array
 
     @property
     def estimate(self) -> np.ndarray:
-        point: np.ndarray = self.state[: self.curvature.parameters]
-        return point
+        return self._shown
 
     @property
-    def units(self) -> np.ndarray:
-        """(2, p) centres and slopes: a view."""
-        return self.state[self._size : self._whole].reshape(2, -1)
-
-    @property
-    def _sums(self) -> np.ndarray:
-        """The curvature's weight and v times its square, and of changes of the stream: a view (8,).
-
-        The records when the last one was noticed, and those when sizes of batches began anew (`_REPLANNED`);
-        `renewals`; the records of blocks since the last one was noticed; `changes`, and how many of them came soon
-        after the one before.
-        """
-        return self._sums_of(self.state)
-
-    def _sums_of(self, state: np.ndarray) -> np.ndarray:
-        return state[self.curvature.size : self.curvature.size + _SUMS]
-
-    @property
-    def _blocks(self) -> np.ndarray:
-        return self._blocks_of(self.state)
-
-    def _blocks_of(self, state: np.ndarray) -> np.ndarray:
-        return state[self.curvature.size + _SUMS : self._size].reshape(change.BLOCKS, -1)
+    def _units(self) -> Units:
+        return Units(self.state.units[:2])
 
     @property
     def changes(self) -> int:
-        return int(self._sums[_CHANGES])
+        return int(self.state.changes)
 
     @property
     def renewals(self) -> int:
-        return int(self._sums[_RENEWALS])
+        return int(self.state.renewals)
 
     @property
     def last_change(self) -> int | None:
-        return int(self._sums[_NOTICED]) or None
+        return int(self.state.noticed) or None
 
     def answer(self, least: int = BATCHES) -> Steps | None:
         """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
@@ -203,45 +181,41 @@ class Newton(Growing):
         NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
         loss, by a factor that is known for normal residuals.
         """
-        curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
-        weight, noise = self._sums[:_NOTICED].tolist()
-        if self.searching or not weight:
+        state, curvature, d, q = self.state, self.curvature, self.curvature.parameters, self.curvature.columns
+        if self.searching or not state.weight:
             return None
-        units, entries = Units(self.units), noise / weight**2
-        hessian, expected = self._hessian(self._curved), min(1.0, math.sqrt(2 / q))
-        leading = np.r_[:q, d : d + q, 2 * d : 2 * d + 7]
-        sigma = 1.0
+        units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
+        point = units.inward(self.state.point)
+        blocks, sigma = self._weighed(state, point), 1.0
         if isinstance(curvature.loss, Huber):
             hessian *= _inside(curvature.loss.c)
-            sigma = float(units.inward(self.estimate)[-1])
-        found = steps_of(self._blocks[:, leading], hessian, math.sqrt(2 * q * entries), expected * sigma, least)
+            sigma = float(point[-1])
+        leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
+        found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least)
         if found is None:
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
         answer[:q], covariance[:q, :q], freedom[:q] = found
-        if isinstance(curvature.loss, Huber):
-            last = self._blocks[:, np.r_[d - 1, 2 * d - 1, 2 * d : 2 * d + 7]]
+        if self._huber:
+            last = blocks[:, np.r_[d - 1, 2 * d - 1, 2 * d : 2 * d + 7]]
             last[:, change.WEIGHT] = last[:, change.SCALE_WEIGHT]
             last = last[(last[:, change.WEIGHT] > 0) | (last[:, change.LEVEL] == 0)]
-            bend = np.array([[float(self._curved[-1])]])
             covariance[-1, :-1] = covariance[:-1, -1] = 0.0
-            usual = _SCALE_SHARE * expected * sigma
-            if (scale := steps_of(last, bend, 2 * math.sqrt(entries), usual, least)) is not None:
+            usual, bend = _SCALE_SHARE * expected * sigma, np.array([[state.curved[-1]]])
+            if (scale := steps_of(last, bend, 2 * math.sqrt(state.variance), usual, least)) is not None:
                 answer[-1:], covariance[-1:, -1:], freedom[-1:] = scale
         return Steps(answer, covariance, freedom).through(units.outward)
 
     @property
-    def _first_units(self) -> np.ndarray:
-        return self._seen_units * (not self._wide)
-
-    @property
-    def _seen_units(self) -> np.ndarray:
-        return np.array([np.zeros(len(self._scaled)), np.where(self._scaled, 1 / START, 1.0)])
+    def _seen(self) -> np.ndarray:
+        """(3, p) the units when columns are seen first."""
+        zeros = np.zeros(len(self._scaled))
+        return np.array([zeros, np.where(self._scaled, 1 / START, 1.0), zeros])
 
     @property
     def searching(self) -> bool:
         """Whether the centre and the scale of the target are not known yet, so that no columns are seen."""
-        return bool(self._scaled.size) and not self.units[1].any()
+        return bool(self._scaled.size) and not self.state.units[1].any()
 
     @property
     def target(self) -> tuple[float, float, float]:
@@ -250,17 +224,20 @@ class Newton(Growing):
         The spread is that of a target with independent columns of spread 1 in their units, and sigma. It is 0 with no
         search, or before.
         """
-        if self.searching or len(self.state) == self._whole:
+        if self.searching or not len(self.state.search):
             return 0.0, 0.0, 0.0
-        point = Units(self.units).inward(self.estimate)
+        point = self._units.inward(self.state.point)
         return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
+
+    def _anew(self, point: np.ndarray, units: np.ndarray, search: np.ndarray) -> State:
+        """The state that goes on at a point without averages; the changes stay."""
+        state = State.first(self.curvature, point, units, search)
+        kept = ("noticed", "replanned", "renewals", "since", "changes", "soon")
+        return replace(state, **{name: getattr(self.state, name) for name in kept})
 
     def begin_anew(self) -> None:
         """Forget the averages, whose units are no longer those of the query point; that and the changes stay."""
-        d, size = self.curvature.parameters, self.curvature.size
-        state = self.state.copy()
-        state[d : size + 2] = state[size + _SUMS : self._size] = 0
-        self.state[:] = state
+        self.state = self._anew(self.state.point, self.state.units, self.state.search)
 
     @property
     def least(self) -> int:
@@ -272,13 +249,14 @@ class Newton(Growing):
         return max(32.0, 10.0 * self.curvature.parameters)
 
     def _size_after(self, records: int) -> int:
-        balance = self.noise / self.curvature.variance
-        first = max(self._least_batch, 4 * math.sqrt(balance))
-        since = int(self._sums[_REPLANNED])
-        if since:
-            first = max(first, _AFTER * balance)
+        balance, since = self.noise / self.curvature.variance, int(self.state.replanned)
+        first = max(self._least_batch, 4 * math.sqrt(balance), _AFTER * balance * (since > 0))
         later = max(0, records - since)
-        grown = max(min(later / _GROWTH, _CALM[self._follow] * balance), min(later / _LARGE[self._follow], _LARGEST))
+        grown = float(min(_GROWTH * later, _LARGEST))
+        if self._follow and not self._replans:  # there are no probes
+            grown = min(grown, max(_CALM * balance, later / _SLOW))
+        if self.searching and self._replans:
+            grown = min(grown, balance)
         return int(max(first, grown))
 
     @contextmanager
@@ -290,11 +268,12 @@ class Newton(Growing):
         finally:
             self._replans = before
             if before:
-                self._sums[_REPLANNED] = max(self._sums[[_NOTICED, _REPLANNED]])
+                self.state = replace(self.state, replanned=max(self.state.noticed, self.state.replanned))
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
+        asked, last = self._asked.copy(), self.state.point
         self.records += advance
         if self.searching:
             self._search(total, size)
@@ -302,38 +281,27 @@ class Newton(Growing):
         if self._outgrown(total, size):
             self._search_anew()
             return
-        louder, faint = 1.0, 1.0
-        if probes is not None:
-            louder = probes.louder
-            if probes.found is not None:
-                before = change.used(self._blocks)
-                if probes.found.block > before:
-                    self._begin_with(probes, probes.found.block - before, probes.found.new)
-                    return
-                faint, state = _FAINT, self.state.copy()
-                self._forget(state, probes.found.block, probes.found.new)
-                self.state[:] = state
-        deviation = self.deviation * louder
-        tau = self._information(size, deviation)
-        omega = faint * tau * self._kept(float(self._blocks[:, change.INFORMATION].sum()) + tau)
-        self.learn([Round(self.estimate, total, deviation)], size, tau, omega)
-        if self._follow and faint == 1:
+        found = None if probes is None else probes.found
+        if probes is not None and found is not None:
+            before = change.used(self.state.blocks)
+            if found.block > before:
+                self._begin_with(probes, found.block - before, found.new)
+                return
+            self.state = self._forgotten(found.block, found.new)
+        deviation = self.deviation * (1.0 if probes is None else probes.louder)
+        self.learn([Round(asked, total, deviation)], size, self._information(size, deviation))
+        if self._follow and found is None:
             self.follow(_SURE)
-        weight, noise = self._sums[:_NOTICED].tolist()
-        units = narrowed(self.units, self._scaled, self._hessian(self._curved), noise / weight**2)
-        if units is not None:
-            self.begin_anew()
-            self.units[:] = units
-
-    @property
-    def _curved(self) -> np.ndarray:
-        """The mean of what follows the gradient in vectors: a view."""
-        return self.state[self.curvature.parameters : self.curvature.size]
+        state = self.state
+        hessian = state.hessian(self.curvature.columns)
+        units = narrowed(state.units, self._scaled, hessian, state.variance, state.records)
+        if units is not None or np.any(asked != last):
+            self.state = self._anew(state.point, state.units if units is None else units, state.search)
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone."""
         loss, curvature = self.curvature.loss, self.curvature
-        if not (len(self.state) > self._whole and isinstance(loss, Huber)):
+        if not (len(self.state.search) and isinstance(loss, Huber)):
             return False
         excess = -2 * float(total[curvature.parameters - 1]) / size
         most = (loss.c**2 - loss.kappa) * min(1.0, math.sqrt(2 / curvature.columns))
@@ -341,70 +309,92 @@ class Newton(Growing):
 
     def _search_anew(self) -> None:
         """Forget all but the intercept, and search for the target within its bounds again."""
-        search, d, (middle, half) = BatchSearch(*self._bounds), self.curvature.parameters, self._bounds
-        search.numbers[0] = min(max(float(self.state[d - 2]), middle - half), middle + half)
-        state = np.zeros_like(self.state)
-        state[d - 2 : d], state[self._whole :] = search.place, search.numbers
-        state[:d] = self._project(state[:d])
-        self._sums_of(state)[_NOTICED:] = self._sums[_NOTICED:]
-        self.state[:] = state
+        search, (middle, half) = BatchSearch(*self._bounds), self._bounds
+        search.numbers[0] = min(max(float(self.state.point[-2]), middle - half), middle + half)
+        self._go_on(search, self._seen * 0)
+
+    def _go_on(self, search: BatchSearch, units: np.ndarray) -> None:
+        """Go on at the place of a search in these units (3, p); without columns it is not at its end."""
+        point = np.zeros_like(self.state.point)
+        point[-2:] = search.place
+        self.state = self._anew(self._project(point), units, search.numbers * (not units.any()))
 
     def _search(self, total: np.ndarray, size: int) -> None:
         """Find the centre and the scale of the target, from a batch that saw no columns."""
         loss, d = self.curvature.loss, self.curvature.parameters
         assert isinstance(loss, Huber)
         search = BatchSearch(*self._bounds)
-        search.read(self.state[self._whole :])
+        search.read(self.state.search)
         gradient, noise = total[d - 2 : d] / size, self.deviation**2
         search.take(
-            (float(self.state[d - 2]), float(self.state[d - 1])),
+            (float(self.state.point[-2]), float(self.state.point[-1])),
             loss.c,
             (-float(gradient[0]), loss.kappa - 2 * float(gradient[1])),
             (math.sqrt(noise + size) / size, math.sqrt(4 * noise + size) / size),
         )
-        state = np.zeros_like(self.state)
-        state[d - 2 : d] = search.place
-        state[:d] = self._project(state[:d])
-        self._sums_of(state)[_NOTICED:] = self._sums[_NOTICED:]
-        if search.clear:
-            state[self._size : self._whole] = self._seen_units.ravel()
-        else:
-            state[self._whole :] = search.numbers
-        self.state[:] = state
+        self._go_on(search, self._seen * search.clear)
 
-    def learn(self, rounds: Sequence[Round], size: int, information: float, weight: float) -> None:
+    def learn(self, rounds: Sequence[Round], size: int, information: float) -> None:
         """Add noisy sums of the same vectors, `size` many, to the averages as one block, and move the query point.
 
-        They add the information tau to T and have the weight omega > 0 together, in proportion to their shares.
+        They have the information tau > 0 together, in proportion to their shares.
         """
-        curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
-        state, units, q = self.state.copy(), Units(self.units), self.curvature.columns
+        curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
+        state, units = self.state, self._units
         points = np.array([units.inward(each.point) for each in rounds])
         means = np.array([each.total for each in rounds]) / size
         deviations = np.array([each.deviation for each in rounds]) / size
         weights = np.array([each.share for each in rounds])
-        weights *= weight / weights.sum()
-        per_entry = 1 / (curvature.factor * (points[:, -1] if huber else np.full(len(rounds), 4.0)))
+        weights *= information / weights.sum()
+        per_entry = 1 / (curvature.factor * (points[:, -1] if self._huber else np.full(len(rounds), 4.0)))
         self._secants = Secants()
         if len(rounds) > 1:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], deviations.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
-        curved, sums = state[d : curvature.size], self._sums_of(state)
-        curved += ((weights * per_entry) @ means[:, d:] - weight * curved) / (sums[_WEIGHT] + weight)
-        sums[[_WEIGHT, _NOISE, _SINCE]] += weight, np.sum((weights * per_entry * deviations) ** 2), size
-        numbers = weight, weight, information, weight**2 / size, np.sum((weights * deviations) ** 2), size, 0.0
-        change.add(self._blocks_of(state), np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
-        state[:d] = self._next(points[-1], state)
-        self.state[:] = state
+        near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
+        if earlier := float(state.blocks[:, change.WEIGHT].sum()):
+            near = float(self._weighed(state, points[-1])[:, change.WEIGHT].sum()) / earlier
+        bent = 1.0  # A of another sigma, which is the last parameter of the newest block
+        if self._huber and earlier:
+            newest = state.blocks[change.used(state.blocks) - 1]
+            bent = float(newest[d - 1] / newest[change.WEIGHT] / points[-1, -1])
+        weight = near * state.weight + information
+        curved = (near * bent * state.weight * state.curved + (weights * per_entry) @ means[:, d:]) / weight
+        noise = (near * bent) ** 2 * state.noise + float(np.sum((weights * per_entry * deviations) ** 2))
+        numbers = *3 * (information,), information**2 / size, np.sum((weights * deviations) ** 2), size, 0.0
+        blocks = state.blocks.copy()
+        change.add(blocks, np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
+        since = state.since + size
+        state = replace(state, curved=curved, weight=weight, noise=noise, blocks=blocks, since=since)
+        self.state = replace(state, point=self._next(points[-1], state))
 
     def _information(self, size: int, deviation: float) -> float:
         """tau of the sum of so many vectors."""
         curvature = self.curvature
         return 1 / (curvature.variance / size + deviation**2 * curvature.parameters / size**2)
 
-    def _kept(self, known: float) -> float:
-        """omega / tau at the information T."""
-        return known / (known + _FORGOTTEN * self.curvature.parameters / self.curvature.variance)
+    def _spread(self, point: np.ndarray) -> float:
+        """The variance of a record's gradient over A, at a `point` in the present units."""
+        return (float(point[-1]) if self._huber else 1.0) * min(1.0, math.sqrt(2 / self.curvature.columns))
+
+    def _weighed(self, state: State, point: np.ndarray, blocks: np.ndarray | None = None) -> np.ndarray:
+        """The blocks of a state, or others, as new ones: each has the weight of its own error at a `point`.
+
+        That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
+        which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
+        """
+        d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
+        counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
+        ways = blocks[:, :q] / counts[:, None] - point[:q]
+        errors = state.variance * q * np.sum(ways**2, axis=1)
+        if self._follow:
+            errors += _BENT**2 * np.sum((ways @ state.hessian(q)) ** 2, axis=1)
+        powers = np.zeros(blocks.shape[1])
+        powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
+        powers[[change.SQUARES, change.NOISE]] = 2
+        shares = 1 / (1 + blocks[:, [change.INFORMATION]] * errors[:, None])
+        out: np.ndarray = blocks * shares**powers
+        return out
 
     @property
     def probing(self) -> tuple[int, float]:
@@ -427,140 +417,154 @@ class Newton(Growing):
         for each in probes.sums[-probes.waiting :]:
             change.add(probes.blocks, np.concatenate([tau * probes.point, tau / size * each, numbers]))
         probes.waiting = 0
-        known, new = (change.used(blocks) for blocks in (self._blocks, probes.blocks))
-        sure = _SURE if self._sums[_SOON_AFTER] >= _BRIEF else _SURE_BY_PROBES
-        found = self._find(np.concatenate([self._blocks[:known], probes.blocks[:new]]), sure)
+        known, new = (change.used(blocks) for blocks in (self.state.blocks, probes.blocks))
+        sure = _SURE if self.state.soon >= _BRIEF else _SURE_BY_PROBES
+        found = self._find(np.concatenate([self.state.blocks[:known], probes.blocks[:new]]), sure)
         probes.found = found if found is None or not found.scale_alone else None
         return probes.found is not None
 
     def _begin_with(self, probes: Probes, first: int, new: bool) -> None:
         """Forget all blocks; begin with the probes from the first one on."""
-        state, blocks = self.state.copy(), probes.blocks[first : change.used(probes.blocks)]
-        share, d = _FAINT * self._kept(float(blocks[:, change.INFORMATION].sum())), self.curvature.parameters
-        powers = np.zeros(blocks.shape[1])
-        powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
-        powers[[change.SQUARES, change.NOISE]] = 2
-        self._forget(state, change.used(self._blocks), new)
-        self._sums_of(state)[_SINCE] += 0 if new else blocks[:, change.RECORDS].sum()
-        self._blocks_of(state)[: len(blocks)] = blocks * share**powers
-        state[:d] = self._next(Units(self.units).inward(state[:d]), state)
-        self.state[:] = state
+        latest = probes.blocks[first : change.used(probes.blocks)]
+        state = self._forgotten(change.used(self.state.blocks), new)
+        blocks = np.zeros_like(state.blocks)
+        blocks[: len(latest)] = latest
+        since = state.since + (0.0 if new else float(latest[:, change.RECORDS].sum()))
+        self._step(replace(state, blocks=blocks, since=since))
+
+    def _step(self, state: State) -> None:
+        """Go on with other averages, at the answer by them."""
+        self.state = replace(state, point=self._next(self._units.inward(self.state.point), state))
 
     def follow(self, sure: float) -> None:
         """Look for a change of the stream; if there is one, forget what was before it, and move the query point.
 
         A change needs `sure` times N_0 records.
         """
-        state, d = self.state.copy(), self.curvature.parameters
-        point, blocks = Units(self.units).inward(state[:d]), self._blocks_of(state)
-        found = self._find(blocks, sure)
+        found = self._find(self.state.blocks, sure)
         if found is None:
             return
         if found.scale_alone:
-            change.forget_scale(blocks, d, found.block)
+            blocks = self.state.blocks.copy()
+            change.forget_scale(blocks, len(self.state.point), found.block)
+            self._step(replace(self.state, blocks=blocks))
         else:
-            self._forget(state, found.block, found.new)
-        state[:d] = self._next(point, state)
-        self.state[:] = state
+            self._step(self._forgotten(found.block, found.new))
 
     def _find(self, blocks: np.ndarray, sure: float) -> change.Change | None:
         """Where the stream changed, by these blocks; the last ones need `sure` times N_0 records."""
-        curvature, d, huber = self.curvature, self.curvature.parameters, isinstance(self.curvature.loss, Huber)
-        point = Units(self.units).inward(self.estimate)
-        carries = np.zeros((d, d))
-        carries[: curvature.columns, : curvature.columns] = self._hessian(self._curved)
-        variances = np.diag(carries) * (float(point[-1]) if huber else 1.0)
-        variances = np.maximum(variances, _VARIANCES[huber])
-        if huber:
-            carries[-1, -1], variances[-1] = max(float(self._curved[-1]), 0.0), _SCALE_VARIANCE
-        scale, least = float(point[-1]) if huber else None, sure * self.noise / curvature.variance
-        find = partial(change.find, hessian=carries, variances=variances, scale=scale, least=least)
+        curvature, state, q = self.curvature, self.state, self.curvature.columns
+        point = self._units.inward(self.state.point)
+        blocks, scale = self._weighed(state, point, blocks), float(point[-1]) if self._huber else None
+        carries = np.zeros((curvature.parameters, curvature.parameters))
+        carries[:q, :q] = state.hessian(q)
+        lowest = _VARIANCES[self._huber] if state.weight else 1.0  # columns have a spread of 1 in units that are new
+        variances = np.maximum(np.diag(carries) * (scale or 1.0), lowest)
+        if self._huber:
+            carries[-1, -1], variances[-1] = max(float(state.curved[-1]), 0.0), _SCALE_VARIANCE
+        least = sure * self.noise / curvature.variance
+        find = partial(
+            change.find, hessian=carries, variances=variances, scale=scale, least=least, entry=state.variance
+        )
         found = find(blocks, curved=self.renewals == 0)
         if found is None or not self.changes:
             return found
         records = blocks[:, change.RECORDS]
-        later = blocks[np.cumsum(records[::-1])[::-1] - records / 2 <= self._sums[_SINCE]]
+        later = blocks[np.cumsum(records[::-1])[::-1] - records / 2 <= state.since]
         return found._replace(new=find(later, curved=True) is not None)
 
-    def _forget(self, state: np.ndarray, before: int, new: bool) -> None:
-        """Forget the first blocks, `before` many, of an array like `state`, as after a change, a `new` one or not."""
-        blocks = self._blocks_of(state)
-        sums, whole = self._sums_of(state), float(blocks[:, change.WEIGHT].sum())
+    def _forgotten(self, before: int, new: bool) -> State:
+        """The state without the first blocks, `before` many, as after a change, a `new` one or not."""
+        state, blocks = self.state, self.state.blocks.copy()
         change.forget(blocks, before)
-        kept = float(blocks[:, change.WEIGHT].sum()) / whole
+        kept = float(blocks[:, change.WEIGHT].sum() / state.blocks[:, change.WEIGHT].sum())
         share = kept + _PRIOR * (1 - kept)
-        sums[[_WEIGHT, _NOISE]] *= share, share**2
-        sums[_RENEWALS] += 1
-        if self._replans:
-            sums[_REPLANNED] = self.records
-        if new:
-            sums[_SOON_AFTER] += sums[_CHANGES] > 0 and sums[_SINCE] * self.curvature.variance < _SOON * self.noise
-            sums[_CHANGES] += 1
-            sums[_NOTICED], sums[_SINCE] = self.records, 0
+        forgotten = replace(
+            state,
+            blocks=blocks,
+            weight=share * state.weight,
+            noise=share**2 * state.noise,
+            renewals=state.renewals + 1,
+            replanned=float(self.records) if self._replans else state.replanned,
+        )
+        if not new:
+            return forgotten
+        soon = state.changes > 0 and state.since * self.curvature.variance < _SOON * self.noise
+        noticed = replace(forgotten, noticed=float(self.records), since=0.0, changes=state.changes + 1)
+        return replace(noticed, soon=state.soon + soon)
 
     @property
     def latest(self) -> float:
-        records = float(self._blocks[:, change.RECORDS].sum())  # 0: not known, because the averages began anew
+        records = self.state.records  # 0: not known, because the averages began anew
         return records / self.records if self.renewals and self.records and records else 1.0
 
     def keep_latest(self, share: float) -> None:
-        records = self._blocks[: change.used(self._blocks), change.RECORDS]
+        records = self.state.blocks[: change.used(self.state.blocks), change.RECORDS]
         last = np.cumsum(records[::-1])[::-1]  # in the blocks from each one on
         if (before := min(int(np.count_nonzero(last > share * self.records)), len(records) - 1)) > 0:
-            state = self.state.copy()
-            self._forget(state, before, new=False)  # the others count it
-            d = self.curvature.parameters
-            state[:d] = self._next(Units(self.units).inward(state[:d]), state)
-            self.state[:] = state
+            self._step(self._forgotten(before, new=False))  # the others count it
 
-    def _next(self, point: np.ndarray, state: np.ndarray) -> np.ndarray:
+    def _next(self, point: np.ndarray, state: State) -> np.ndarray:
         """The query point after `point`, which is in the present units, from the averages of a state."""
-        curvature, d, q = self.curvature, self.curvature.parameters, self.curvature.columns
-        huber = isinstance(curvature.loss, Huber)
-        weight, noise = state[curvature.size : curvature.size + 2].tolist()
-        variance = noise / weight**2
-        total = self._blocks_of(state).sum(axis=0)
-        found, gradient = change.means(total, d, huber)
-        sigma = float(point[-1]) if huber else 1.0
-        curved = state[d : curvature.size]
-        hessian, rows, loud = self._hessian(curved), variance * np.eye(q), 1.0
-        if self._secants:
-            hessian, rows = self._secants.improved(hessian, variance)
-            loud = _FLOOR[huber]
-        values, vectors = np.linalg.eigh(hessian)
-        floors = loud * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))
-        values = np.maximum(values, np.maximum(floors, max(1e-9 * abs(values[-1]), 1e-12 / sigma)))
-        along = vectors.T @ gradient[:q]
-        decrement = float(np.sum(along**2 / values))
-        found[:q] -= min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ (along / values))
-        if self._shrinks or self._own:
-            inverse = (vectors / values) @ vectors.T
-            error = float(total[change.NOISE]) / float(total[change.WEIGHT]) ** 2 / sigma**2
-            found[:q] = sigma * shrunk(found[:q] / sigma, error * inverse @ inverse, self._own, self._shrinks)
-        if huber:
-            bend = max(float(curved[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
-            found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
-        return self._project(Units(self.units).outward(found))
+        return self._project(self._units.outward(self._solved(state, point)))
 
-    def _hessian(self, curved: np.ndarray) -> np.ndarray:
-        """A (q, q) of the weighted mean of what follows the gradient in vectors."""
-        q = self.curvature.columns
-        hessian = np.zeros((q, q))
-        hessian[self._upper] = curved[: q * (q + 1) // 2]
-        hessian = (hessian + hessian.T) / math.sqrt(2)
-        hessian[np.diag_indices(q)] /= math.sqrt(2)
-        return hessian
+    def _solved(self, state: State, point: np.ndarray) -> np.ndarray:
+        """The posterior mean (d,) after `point`, by a state; both in the present units."""
+        d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
+        hessian = state.hessian(q)
+        if self._secants:
+            hessian, rows = self._secants.improved(hessian, state.variance)
+        values, vectors = np.linalg.eigh(hessian)
+        floors = np.full(q, 1e-9 * max(abs(values[-1]), 1e-3 / sigma))
+        if self._secants:  # a fault of A shortens steps only
+            floors += _FLOOR * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))
+        spread, prior = self._spread(point), np.full(q, _LOST**-2)
+        prior[-1] += _STEP**-2
+        answer, doubt = point[:q], 0.0
+        slopes = values
+        for _ in range(_PASSES):
+            total = self._weighed(state, answer).sum(axis=0)
+            found, gradient = change.means(total, d, self._huber)
+            noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
+            if not self._secants:  # the noise of A on the way
+                noise = min(noise + state.variance * (float(np.sum((found[:q] - answer) ** 2)) + doubt), _LOUD)
+            if not self._huber:
+                values = slopes * _flattened(float(found[q - 1]), float(answer[q - 1]))
+            raised = np.maximum(values, np.maximum(floors, math.sqrt(noise) / (_LOST * sigma)))
+            along = vectors.T @ found[:q] - vectors.T @ gradient[:q] / raised
+            certain = sigma**2 / (noise / raised**2 + spread * squares / raised + 1e-300)
+            covariance = np.linalg.inv((vectors * certain) @ vectors.T + np.diag(prior))
+            mean = vectors @ (certain * along)
+            mean[-1] += _STEP**-2 * point[q - 1]
+            expected, covariance = shrunk(covariance @ mean / sigma, covariance, self._own)
+            move, doubt = vectors.T @ (sigma * expected - found[:q]), sigma**2 * float(np.trace(covariance))
+            decrement = float(move**2 @ np.maximum(values, 0.0))
+            answer = found[:q] + min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ move)
+        if self._huber:
+            bend = max(float(state.curved[-1]), 0.05 / sigma, 2 * math.sqrt(state.variance))
+            found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 4), 8 * sigma)
+        found[:q] = answer
+        return found
 
     # -- state -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _numbers(self) -> np.ndarray:
+        return self.state.numbers()
+
+    def _take(self, numbers: np.ndarray) -> None:
+        self.state = self.state.of(numbers)
+
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        self.check(self.curvature, numbers[: self._size], check)
-        centre, slope = numbers[self._size : self._whole].reshape(2, -1)
+        state = self.state.of(numbers)
+        state.check(self.curvature, check)
+        centre, slope, final = state.units
         seen = slope.any()
-        if not (np.all(np.abs(centre) <= 1) and np.all((seen <= slope) & (slope <= seen / LEAST))):
+        scaled = np.all((seen <= slope) & (slope <= seen / LEAST)) and np.all((final == 0) | (final == 1))
+        if not (np.all(np.abs(centre) <= 1) and scaled):
             raise ConfigError("state: the units of its columns are out of range")
-        if len(numbers) > self._whole and not seen:
-            BatchSearch(*self._bounds).read(numbers[self._whole :])
+        if len(state.search) and not seen:
+            BatchSearch(*self._bounds).read(state.search)
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
         """See `BatchSteps.merge`: their numbers are weighted by information.
@@ -569,32 +573,29 @@ class Newton(Growing):
         search for the target count only if all do; then the one with the most records goes on.
         """
         self.records = min(MOST_RECORDS, sum(part.records for part in parts))
-        found = [part for part in parts if not part.searching]
-        changes, renewals = max(part.changes for part in parts), max(part.renewals for part in parts)
+        found, states = [part for part in parts if not part.searching], [part.state for part in parts]
+        counts: dict[str, Any] = {
+            name: max(getattr(state, name) for state in states) for name in ("changes", "renewals", "soon")
+        }
         if not found:
-            self.state[:] = max(parts, key=lambda part: part.records).state
-            soon = max(part._sums[_SOON_AFTER] for part in parts)  # noqa: SLF001
-            self._sums[[_RENEWALS, _CHANGES, _SOON_AFTER]] = renewals, changes, soon
+            self.state = replace(max(parts, key=lambda part: part.records).state, **counts)
             return
         if len(found) < len(parts):
             average = np.average([part.estimate for part in found], axis=0, weights=[part.records for part in found])
-            parts = found
-        self.state[self._whole :] = 0
-        self.begin_anew()
-        d, size = self.curvature.parameters, self.curvature.size
-        self.state[:d] = average
-        first = max(parts, key=lambda part: float(part._blocks[:, change.INFORMATION].sum()))  # noqa: SLF001
-        self.units[:] = first.units
-        since, soon = np.array([part._sums[[_SINCE, _SOON_AFTER]] for part in parts]).T  # noqa: SLF001
-        self._sums[_NOTICED:] = 0, 0, renewals, since.sum(), changes, soon.max()
-        same = all(np.array_equal(part.units, self.units) for part in parts)
-        weights = np.array([part._sums[_WEIGHT] for part in parts])  # noqa: SLF001
-        if weights.sum() > 0 and same:
-            state = self.state.copy()
-            state[d:size] = np.average([part._curved for part in parts], axis=0, weights=weights)  # noqa: SLF001
-            self._sums_of(state)[:_NOTICED] = np.sum([part._sums[:_NOTICED] for part in parts], axis=0)  # noqa: SLF001
-            blocks = self._blocks_of(state)
-            blocks[0] = np.sum([part._blocks.sum(axis=0) for part in parts], axis=0)  # noqa: SLF001
-            blocks[0, change.LEVEL] = max(part._blocks[:, change.LEVEL].max() for part in parts)  # noqa: SLF001
-            state[:d] = self._next(Units(self.units).inward(average), state)
-            self.state[:] = state
+            states = [part.state for part in found]
+        first = max(states, key=lambda state: float(state.blocks[:, change.INFORMATION].sum()))
+        state = State.first(self.curvature, average, first.units, np.zeros_like(first.search))
+        self.state = replace(state, since=sum(state.since for state in states), **counts)
+        weights = np.array([state.weight for state in states])
+        if weights.sum() > 0 and all(np.array_equal(state.units, first.units) for state in states):
+            blocks = np.zeros_like(first.blocks)
+            blocks[0] = np.sum([state.blocks.sum(axis=0) for state in states], axis=0)
+            blocks[0, change.LEVEL] = max(state.blocks[:, change.LEVEL].max() for state in states)
+            state = replace(
+                self.state,
+                curved=np.average([state.curved for state in states], axis=0, weights=weights),
+                weight=float(weights.sum()),
+                noise=sum(state.noise for state in states),
+                blocks=blocks,
+            )
+            self._step(state)

@@ -13,14 +13,14 @@ import numpy as np
 _VARIANCES = np.geomspace(0.05, 2.0, 25)[:, None] ** 2
 
 
-def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = (), shared: bool = True) -> np.ndarray:
-    """Return the posterior means (q,), as a new array, for t-hat `found` (q,): the slopes, and last the intercept.
+def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Return the posterior means (q,) and their covariance (q, q), as new arrays.
 
-    `covariance` (q, q) is that of its noise, and `own` are the slopes that each group has of its own. If not `shared`,
-    only these have a prior.
+    `found` (q,) is t-hat: the slopes, and last the intercept. `covariance` (q, q) is that of its noise, and `own` are
+    the slopes that each group has of its own.
     """
     first, others = np.array(own, dtype=int), np.setdiff1d(np.arange(len(found) - 1), own)
-    for slopes in (first, others) if shared else (first,):
+    for slopes in (first, others):
         noises, axes = np.linalg.eigh(covariance[np.ix_(slopes, slopes)])
         along, totals = axes.T @ found[slopes], _VARIANCES + np.maximum(noises, 0.0)
         chances = -(np.log(totals) + along**2 / totals).sum(axis=1) / 2
@@ -29,4 +29,4 @@ def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = (), s
         moves = covariance[:, slopes] @ axes
         found = found - moves @ (chances @ (along / totals))
         covariance = covariance - (moves * (chances @ (1 / totals))) @ moves.T
-    return found
+    return found, covariance

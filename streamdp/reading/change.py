@@ -17,6 +17,7 @@ from streamdp.errors import ConfigError, check_choice
 
 DELTA = 1e-6  # the probability of a false alarm
 _EACH, _LEVELS = 4, 10
+_BENT = 0.3  # the share by which a gradient may change otherwise than by the Hessian on its way
 BLOCKS = _EACH * _LEVELS + 1
 WEIGHT, SCALE_WEIGHT, INFORMATION, SQUARES, NOISE, RECORDS, LEVEL = range(-7, 0)
 """The last columns of a block: sums of omega, of omega where the scale counts, of tau, of omega^2 / b, of (omega z /
@@ -108,13 +109,20 @@ def means(total: np.ndarray, d: int, has_scale: bool) -> tuple[np.ndarray, np.nd
 
 
 def find(
-    blocks: np.ndarray, hessian: np.ndarray, variances: np.ndarray, scale: float | None, curved: bool, least: float
+    blocks: np.ndarray,
+    hessian: np.ndarray,
+    variances: np.ndarray,
+    scale: float | None,
+    curved: bool,
+    least: float,
+    entry: float = 0.0,
 ) -> Change | None:
     """Return where the stream changed; None if it did not.
 
     `blocks` are (BLOCKS, width). `hessian` (d, d) is A, which carries gradients from one query point to another; if it
-    is `curved` it may be wrong by a factor of two on the way from the first blocks to the last ones. `variances` (d,)
-    are v. `scale` is Huber's, the last parameter, or None. `least` is the fewest records of the last blocks.
+    is `curved` it may be wrong by a factor of two on the way from the first blocks to the last ones, else by a share of
+    .3; `entry` is the variance of the noise on an entry. `variances` (d,) are v. `scale` is Huber's, the last
+    parameter, or None. `least` is the fewest records of the last blocks.
     """
     d, end, has_scale = len(variances), used(blocks), scale is not None
     if end < 2:
@@ -129,12 +137,12 @@ def find(
     moved = p2 - p1
     carried = moved @ hessian
     away = np.abs(g2 - g1 - carried)
-    if curved:
-        margin = np.abs(carried)
-        if scale is not None:
-            margin[:, -1] += np.maximum(np.einsum("ij,ij->i", moved[:, :-1], carried[:, :-1]), 0.0) / scale
-        away = np.maximum(away - margin, 0.0)
+    margin = np.abs(carried)
+    if scale is not None:
+        margin[:, -1] += np.maximum(np.einsum("ij,ij->i", moved[:, :-1], carried[:, :-1]), 0.0) / scale
+    away = np.maximum(away - (1.0 if curved else _BENT) * margin, 0.0)
     spread = _variance(first, variances) + _variance(last, variances)
+    spread += entry * np.sum(moved[:, : d - has_scale] ** 2, axis=1, keepdims=True)
     squares = np.divide(away**2, spread, out=np.zeros_like(away), where=spread > 0)
     if has_scale:  # the first blocks in which it counts
         counts = blocks[:end, SCALE_WEIGHT] > 0

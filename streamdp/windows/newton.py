@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -46,7 +46,6 @@ class NewtonPlan:
     noises: tuple[Gaussian, ...]
     information: float
     deviation: float
-    scaled: bool
     own: tuple[int, ...]
 
 
@@ -92,9 +91,7 @@ class NewtonSteps(Method):
         variance = min(curvature.variance, task.spread**2) / task.users
         deviation = _deviation(task, whole)
         noise = (deviation / task.users) ** 2 * task.d
-        return NewtonPlan(
-            curvature, task.users, shares, noises, 1 / (variance + noise), deviation, task.scaled, task.own
-        )
+        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise), deviation, task.own)
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -103,8 +100,8 @@ class NewtonSteps(Method):
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         d, rounds, spent = plan.curvature.parameters, [], 0.0
-        steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, shrinks=plan.scaled, own=plan.own)
-        steps.state[:] = start
+        steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, follow=self.follow, own=plan.own)
+        steps.state = first = steps.state.of(start)
         for share, noise in zip(plan.shares, plan.noises, strict=True):
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
             total = users.curvatures(plan.curvature, steps.middle, grid)
@@ -114,27 +111,27 @@ class NewtonSteps(Method):
                 total[:] = 0.0
             rounds.append(Round(steps.estimate.copy(), noisy, deviation, share))
             spent += share
-            steps.state[d:] = start[d:]  # the first half of the rounds is forgotten
+            steps.state = replace(first, point=steps.estimate)  # the first half of the rounds is forgotten
             information = spent * plan.information
-            steps.learn(rounds[len(rounds) // 2 :], plan.users, information, information)
+            steps.learn(rounds[len(rounds) // 2 :], plan.users, information)
         if self.follow:
             steps.follow(_SURE)
-        return Release(steps.state, len(plan.shares) * plan.users)
+        return Release(steps.state.numbers(), len(plan.shares) * plan.users)
 
     def steps(self, task: Task, state: np.ndarray) -> Newton:
-        steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, shrinks=task.scaled, own=task.own)
-        steps.state[:], steps.records = state, task.users
+        steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, follow=self.follow, own=task.own)
+        steps.state, steps.records = steps.state.of(state), task.users
         return steps
 
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """As `Method.in_other_units`; how many changes were noticed stays known."""
         steps = self.steps(task, state)
-        steps.estimate[:] = theta
+        steps.state = replace(steps.state, point=theta)
         steps.begin_anew()
-        return steps.state
+        return steps.state.numbers()
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        Newton.check(_curvature(task), state, check)
+        self.steps(task, state).state.check(_curvature(task), check)
 
     def merge(
         self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
@@ -143,10 +140,9 @@ class NewtonSteps(Method):
 
         A step of the averages would lack what the rounds of each part said about the Hessian (`secants`).
         """
-        whole = Newton(_curvature(task), average, project, 0.0, shrinks=task.scaled, own=task.own)
+        whole = Newton(_curvature(task), average, project, 0.0, follow=self.follow, own=task.own)
         whole.merge([self.steps(task, state) for state in states], average)
-        whole.estimate[:] = average
-        return whole.state
+        return replace(whole.state, point=average).numbers()
 
 
 def _curvature(task: Task) -> Curvature:

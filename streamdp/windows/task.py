@@ -29,8 +29,7 @@ class Task:
     accuracy depends on it. `smoothness` is beta of the loss; if it is inf, the method smooths the loss by the `radius`
     of `Users.gradients`. `convexity` is lambda >= 0 of the expected loss, `distance` the largest l2 distance of the
     optimum from the start. `curvature` is what a record adds to a sum of gradients and curvatures; None if the loss has
-    no bounded curvature. `scaled`: whether columns have units of about their spread, and the model an intercept. `own`
-    are the columns of what a group has of its own.
+    no bounded curvature. `own` are the columns of what a group has of its own.
     """
 
     users: int
@@ -44,7 +43,6 @@ class Task:
     distance: float
     spread: float
     curvature: Curvature | None = None
-    scaled: bool = False
     own: tuple[int, ...] = ()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
+from streamdp.optim.newton_state import State
 from streamdp.reading import change
 
 
@@ -24,19 +26,16 @@ class Averages(NamedTuple):
 
 def averages(walk: Newton) -> Averages:
     """The averages of a walk."""
-    curvature, (state, _) = walk.curvature, walk.learned().values()
-    d, size = curvature.parameters, curvature.size
-    blocks = state[size + 8 : Newton.size(curvature)].reshape(change.BLOCKS, -1)
-    point, gradient = change.means(blocks.sum(axis=0), d, isinstance(curvature.loss, Huber))
-    information = float(blocks[:, change.INFORMATION].sum())
-    return Averages(point, gradient, state[d:size], information, float(state[size]), float(state[size + 1]))
+    curvature, state = walk.curvature, walk.state
+    point, gradient = change.means(state.blocks.sum(axis=0), curvature.parameters, isinstance(curvature.loss, Huber))
+    information = float(state.blocks[:, change.INFORMATION].sum())
+    return Averages(point, gradient, state.curved, information, state.weight, state.noise)
 
 
-def with_averages(walk: Newton, gradient: np.ndarray, curved: np.ndarray, variance: float) -> np.ndarray:
-    """The state of a walk that has these averages at its query point, with weight 1."""
-    curvature, state = walk.curvature, walk.learned()["state"]
-    d, size = curvature.parameters, curvature.size
-    state[d:size], state[size : size + 2] = curved, (1.0, variance)
-    block = np.concatenate([state[:d], gradient, [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
-    change.add(state[size + 8 : Newton.size(curvature)].reshape(change.BLOCKS, -1), block)
-    return np.asarray(state)
+def with_averages(walk: Newton, gradient: np.ndarray, curved: np.ndarray, variance: float, error: float = 0.0) -> State:
+    """The state of a walk that has these averages at its query point, with weight 1 and this variance of a gradient."""
+    state = walk.state
+    block = np.concatenate([state.point, gradient, [1.0, 1.0, 1.0, 0.0, error, 1.0, 0.0]])
+    blocks = state.blocks.copy()
+    change.add(blocks, block)
+    return replace(state, curved=curved, weight=1.0, noise=variance, blocks=blocks)

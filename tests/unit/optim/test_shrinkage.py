@@ -10,15 +10,16 @@ import pytest
 from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
+from streamdp.optim.newton_state import State
 from streamdp.optim.shrinkage import shrunk
 
 FOUND = np.array([0.8, -0.5, 0.3, 2.0])
 
 
 def test_little_noise_changes_nothing_and_much_leaves_the_constant() -> None:
-    np.testing.assert_allclose(shrunk(FOUND, np.eye(4) * 1e-8), FOUND, atol=1e-5)
-    np.testing.assert_allclose(shrunk(FOUND, np.zeros((4, 4))), FOUND, atol=1e-12)
-    loud = shrunk(FOUND, np.eye(4) * 1e4)
+    np.testing.assert_allclose(shrunk(FOUND, np.eye(4) * 1e-8)[0], FOUND, atol=1e-5)
+    np.testing.assert_allclose(shrunk(FOUND, np.zeros((4, 4)))[0], FOUND, atol=1e-12)
+    loud, _ = shrunk(FOUND, np.eye(4) * 1e4)
     assert np.abs(loud[:3]).max() < 0.001
     assert loud[3] == 2.0
 
@@ -26,7 +27,7 @@ def test_little_noise_changes_nothing_and_much_leaves_the_constant() -> None:
 def test_the_intercept_moves_with_what_it_shares_with_the_slopes() -> None:
     """The noise of the intercept is the negative sum of that of the slopes, as for columns with a mean of 1."""
     change = np.vstack([np.eye(3), -np.ones(3)])
-    found = shrunk(FOUND, change @ change.T * 100)
+    found, _ = shrunk(FOUND, change @ change.T * 100)
     assert found.sum() == pytest.approx(FOUND.sum())
     assert np.abs(found[:3]).max() < 0.05
 
@@ -42,8 +43,8 @@ def test_the_risk_is_at_most_about_that_of_the_better_of_estimate_and_constant(s
     for _ in range(400):
         truth = np.append(size * rng.normal(size=8), 1.0)
         found = truth + axes @ (scales * rng.normal(size=9))
-        risks.append(float(np.sum((shrunk(found, covariance) - truth)[:8] ** 2)))
-        blind.append(float(np.sum((shrunk(found, covariance / 100) - truth)[:8] ** 2)))
+        risks.append(float(np.sum((shrunk(found, covariance)[0] - truth)[:8] ** 2)))
+        blind.append(float(np.sum((shrunk(found, covariance / 100)[0] - truth)[:8] ** 2)))
     own = float(np.trace(covariance[:8, :8]))
     best = min(own, 8 * size**2)
     assert np.mean(risks) < 1.1 * best + 0.05 * own
@@ -61,8 +62,8 @@ def test_the_walk_knows_the_noise_of_its_slopes() -> None:
         found = []
         for seed in range(20):
             rng = np.random.default_rng(seed)
-            walk.state[:] = 0
-            walk.state[6], walk.units[1] = 1.0, 1.0
+            point, units = np.append(np.zeros(6), 1.0), np.array([np.zeros(5), np.ones(5), np.ones(5)])
+            walk.state = State.first(walk.curvature, point, units, np.zeros(0))
             total = 20.0 * rng.normal(size=walk.curvature.size)
             total[7 + np.cumsum([0, 6, 5, 4, 3, 2])] += 100.0 * walk.curvature.factor
             walk.move(total, 500, 500)

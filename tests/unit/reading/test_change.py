@@ -66,8 +66,9 @@ def test_the_test_written_out() -> None:
             move = np.array([0.3, -0.2, 0.1])  # a new query point: the Hessian carries the gradient there
             blocks = np.zeros((change.BLOCKS, len(ZEROS)))
             change.add(blocks, block(np.zeros(D)))
-            change.add(blocks, block(times * z * np.sqrt(spread) + hessian @ move, point=move))
-            assert change.find(blocks, hessian, variances, None, False, 0) == expected
+            away = times * z * np.sqrt(spread + 0.01 * move @ move) + 0.3 * np.abs(hessian @ move)
+            change.add(blocks, block(away + hessian @ move, point=move))
+            assert change.find(blocks, hessian, variances, None, False, 0, entry=0.01) == expected
 
 
 def test_the_bounds_hold_for_chi_squared_and_for_normal_numbers() -> None:
@@ -167,14 +168,14 @@ def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
 @each
 @pytest.mark.slow
 def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str) -> None:
-    """The same theta, bit by bit."""
+    """About the same theta: following weighs batches by their way to the answer, which matters for the first ones."""
     thetas, size = [], {} if kind == "windowed" else {"batch_size": 1000}
     for choice in ("follow", "ignore"):
         model = regressor(kind, change=choice, **size)
         model.learn_encoded(*stream(30_000, 4, flip=False))
         assert model.n_changes == 0
         thetas.append(model.theta)
-    np.testing.assert_array_equal(*thetas)
+    np.testing.assert_allclose(*thetas, atol=0.03)
 
 
 @each
@@ -315,13 +316,13 @@ def test_windows_that_were_merged_from_several_units_know_that_the_stream_has_ch
 
 
 def test_batches_are_larger_if_no_change_is_looked_for() -> None:
-    """At the end of a batch a change is noticed, so a batch that nobody waits for may have twice as many records."""
+    """Without probes a change is noticed at the end of a batch."""
     sizes = []
     for choice in ("follow", "ignore"):
-        model = regressor("pan", change=choice)
+        model = regressor("shuffle", change=choice)
         model.learn_encoded(*stream(60_000, 3, flip=False))
         sizes.append(model.learner.batch)
-    assert 1.5 * sizes[0] < sizes[1] <= 2 * sizes[0] + 1
+    assert 7 * sizes[0] < sizes[1]
 
 
 @pytest.mark.parametrize(

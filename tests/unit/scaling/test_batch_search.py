@@ -138,12 +138,12 @@ def test_parts_that_search_do_not_move_a_merged_model() -> None:
     merged = newton()
     merged.merge([searching, found], np.array([0, 0, 999.0, 999.0]))
     np.testing.assert_allclose(merged.estimate, found.estimate)
-    np.testing.assert_array_equal(merged.units, found.units)
+    np.testing.assert_array_equal(merged.state.units, found.state.units)
     assert merged.records == found.records + searching.records
-    assert not merged.state[merged._whole :].any()
+    assert not merged.state.search.any()
     both = newton(60.0)
     both.merge([least, searching], np.array([0, 0, 999.0, 999.0]))
-    np.testing.assert_array_equal(both.state, searching.state)
+    np.testing.assert_array_equal(both.state.numbers(), searching.state.numbers())
     assert both.records == least.records + searching.records
 
 

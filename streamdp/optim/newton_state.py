@@ -1,0 +1,103 @@
+"""What Newton's steps have in memory: a value with named fields, which each step replaces by a new one.
+
+So an exception never leaves half of a step. All of it follows from released sums and public numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.losses import Huber
+from streamdp.reading import change
+
+_LARGEST_SUM = 1e150  # its square stays within the doubles
+
+
+@dataclass(frozen=True)
+class State:
+    """The answer, the averages, and what is known of changes of the stream, of units and of the target.
+
+    - `point` (d,): the answer, in original units.
+    - `curved` (size - d,): the weighted mean of what follows the gradient in vectors; its `weight`, and `noise`, v
+      times the square of that.
+    - `noticed` and `replanned`: the records when the last change was noticed, and when sizes of batches began anew;
+      `renewals`; `since`: the records of blocks since the last change; `changes`, and how many of them came `soon`
+      after the one before.
+    - `blocks` (BLOCKS, width): of `change`, with the weight tau, in the present units.
+    - `units` (3, p): centres and slopes of the columns, and 1 where they are final; p = 0: they stay as they are.
+    - `search`: the numbers of a search for the target, zeros after it.
+    """
+
+    point: np.ndarray
+    curved: np.ndarray
+    blocks: np.ndarray
+    units: np.ndarray
+    search: np.ndarray
+    weight: float = 0.0
+    noise: float = 0.0
+    noticed: float = 0.0
+    replanned: float = 0.0
+    renewals: float = 0.0
+    since: float = 0.0
+    changes: float = 0.0
+    soon: float = 0.0
+
+    @classmethod
+    def first(cls, curvature: Curvature, point: np.ndarray, units: np.ndarray, search: np.ndarray) -> Self:
+        """The state before any batch, at a `point` (d,), in `units` (3, p), with the numbers of a `search`."""
+        d = curvature.parameters
+        blocks = np.zeros((change.BLOCKS, change.width(d)))
+        return cls(point.copy(), np.zeros(curvature.size - d), blocks, units.copy(), search.copy())
+
+    def numbers(self) -> np.ndarray:
+        """All numbers, as a new array."""
+        return np.concatenate([np.ravel(value) for value in vars(self).values()])
+
+    def of(self, numbers: np.ndarray) -> Self:
+        """The state with these numbers and the shapes of this one. The inverse of `numbers`."""
+        found: dict[str, Any] = {}
+        for field in fields(self):
+            old = getattr(self, field.name)
+            part, numbers = numbers[: np.size(old)], numbers[np.size(old) :]
+            found[field.name] = part.reshape(old.shape).copy() if isinstance(old, np.ndarray) else float(part[0])
+        return type(self)(**found)
+
+    @property
+    def variance(self) -> float:
+        """v, of the noise on an entry of A."""
+        return self.noise / self.weight**2 if self.weight else 0.0
+
+    @property
+    def records(self) -> float:
+        """Those that the blocks are from."""
+        return float(self.blocks[:, change.RECORDS].sum())
+
+    def hessian(self, q: int) -> np.ndarray:
+        """A (q, q)."""
+        found = np.zeros((q, q))
+        found[np.triu_indices(q)] = self.curved[: q * (q + 1) // 2]
+        found = (found + found.T) / math.sqrt(2)
+        found[np.diag_indices(q)] /= math.sqrt(2)
+        return found
+
+    def check(self, curvature: Curvature, check: Callable[[np.ndarray], None]) -> None:
+        """Raise `ConfigError` for finite numbers that no walk has.
+
+        So does the `check` that is passed, for a vector (d,) that is no parameter.
+        """
+        sums = [value for value in vars(self).values() if isinstance(value, float)]
+        total = self.blocks.sum(axis=0)
+        sound = min(sums) >= 0 and max(np.max(np.abs(self.numbers())), *sums) <= _LARGEST_SUM
+        if not sound or (total[change.WEIGHT] > 0) != (self.weight > 0):
+            raise ConfigError("state: its sums are out of range")
+        change.check(self.blocks, _LARGEST_SUM)
+        check(self.point)
+        if self.weight > 0:
+            check(change.means(total, curvature.parameters, isinstance(curvature.loss, Huber))[0])
