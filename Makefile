@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs docs-outputs dist clean
+.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning ordinary validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs docs-outputs dist clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -119,6 +119,9 @@ trust: $(STAMP)
 learning: $(STAMP)
 	$(BIN)/python -m benchmarks.learning --write
 	$(BIN)/python -m benchmarks.least_records --write
+
+ordinary: $(STAMP)
+	$(BIN)/python -m benchmarks.ordinary --write
 
 validation: $(STAMP)
 	$(BIN)/python -m benchmarks.validation --write

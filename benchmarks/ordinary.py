@@ -29,7 +29,7 @@ from streamdp import (
 )
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 
-DRAWS, EPSILONS, HELD = 8, (0.5, 1.0, 4.0), 20_000
+DRAWS, EPSILONS, HELD = 4, (1.0, 4.0), 20_000
 ROUNDS, UNIT_SHARE = 50, 0.1
 """Of the peer: its rounds, and the share of mu^2 for the centres and the spreads of the columns."""
 
@@ -114,9 +114,9 @@ def counts(rng: np.random.Generator, n: int) -> Data:
 
 
 def many(rng: np.random.Generator, n: int) -> Data:
-    """200 normal columns."""
-    X, b = rng.standard_normal((n, 200)), np.random.default_rng(9).normal(size=200) / 10
-    return Data(X, X @ b + rng.standard_normal(n), [(-4.0, 4.0)] * 200, (-10.0, 10.0))
+    """100 normal columns."""
+    X, b = rng.standard_normal((n, 100)), np.random.default_rng(9).normal(size=100) / 7
+    return Data(X, X @ b + rng.standard_normal(n), [(-4.0, 4.0)] * 100, (-10.0, 10.0))
 
 
 def few_positive(rng: np.random.Generator, n: int) -> Data:
@@ -182,7 +182,7 @@ TABLES = {
     "99 % zeros, 1 - R²": Table(zeros, 12_000, _square),
     "ten classes, errors": Table(ten, 40_000, _wrong, 10),
     "35 counts, MAE": Table(counts, 20_000, _mae),
-    "200 columns, 1 - R²": Table(many, 50_000, _square),
+    "100 columns, 1 - R²": Table(many, 20_000, _square),
     "5 % positive, log loss": Table(few_positive, 8_000, _loss, 2),
     "fraud-like, .8 %, log loss": Table(fraud, 100_000, _loss, 2),
     "normal columns, 1 - R²": Table(normal, 20_000, _square),
