@@ -51,7 +51,7 @@ _PARAMETERS = {
         None. Other kinds raise `BudgetError`.""",
     "method": """
         How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
-        loss allows it and a window may have users enough, otherwise "private-range".
+        loss allows it and a window may have users enough, "descent" for softmax, otherwise "private-range".
         "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber and logistic losses without clip; it
         uses no domain, smoothness or strong convexity, and learns from all windows together.
         "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the
@@ -60,7 +60,8 @@ _PARAMETERS = {
         "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): similar, with a number of users that does not grow with d;
         for users with thousands of records.
         "smoothed" (`ConvolutionSmoothing`; Kulkarni, Lee, Liu 2021): few gradients of sampled users, for large
-        windows.""",
+        windows. "descent" (`Descent`; Bassily, Smith, Thakurta 2014): noisy gradients of all users in 48 rounds, with
+        momentum; for smooth losses, with neither domain nor smoothness.""",
     "window": "From 1 to 2^31: after this many records of the stream the window ends, if it has enough users.",
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each window; None: no cap.",
     "features": """
@@ -70,7 +71,7 @@ _PARAMETERS = {
     "scaling": """
         "private": columns and targets with declared bounds are centred and scaled by noisy moments of the first
         windows, which spend a tenth of their mu^2 on that (see `window_moments`); "none"; None: "private" with method
-        "newton", if there are bounds, an intercept and no domain, else "none" for columns.""",
+        "newton" or "descent", if there are bounds, an intercept and no domain, else "none" for columns.""",
     "target": TARGET.format("of half their width"),
     "strong_convexity": """
         lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",

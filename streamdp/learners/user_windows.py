@@ -31,7 +31,7 @@ from streamdp.learners.window_buffer import Gathering
 from streamdp.learners.window_scales import Scales
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import Huber
+from streamdp.optim.losses import Huber, Softmax
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
@@ -40,7 +40,7 @@ from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, Steps
 from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
-from streamdp.windows.methods import NEWTON, method_for
+from streamdp.windows.methods import DESCENT, NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
 from streamdp.windows.records import WindowRecords, WindowUsers
 from streamdp.windows.task import Method, Task
@@ -106,7 +106,8 @@ class Windows(Collector):
         self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
-        usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
+        several = plain and isinstance(problem.loss, Softmax)
+        usual = NEWTON if has_curvature(problem.loss) and plain else DESCENT if several else _PLANNED
         self._automatic = isinstance(plan.method, str) and plan.method == "auto"
         self._use(usual if self._automatic else plan.method)
         self.gathered = Gathering(Release(budget, int(plan.items_per_user)), plan.window)
@@ -120,6 +121,7 @@ class Windows(Collector):
             self.method = replace(self.method, follow=False)
         if self.method.name == NEWTON:
             check_newton(self.given.loss, _PLANNED)
+        if self.method.free:
             check_unplanned(vars(self.plan), _PLANNED)
             domain = domain if self.given.given_domain else RealSpace()
         self.problem = replace(self.given, domain=domain)
@@ -141,7 +143,7 @@ class Windows(Collector):
         try:
             self._planned(int(self.plan.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
-            if self._automatic and self.method.name == NEWTON:
+            if self._automatic and self.method.free:
                 self._use(_PLANNED)
                 self.begin(columns)
                 return
@@ -171,10 +173,10 @@ class Windows(Collector):
 
     def _scaling_of(self, columns: Columns) -> tuple[Bounds | None, Scales]:
         """The bounds in whose units targets are learned, and the columns that are centred and scaled; p: the target."""
-        plan, problem, newton = self.plan, self.problem, self.method.name == NEWTON
+        plan, problem, free = self.plan, self.problem, self.method.free
         needs = free_units(problem.intercept, problem.given_domain, plan.smoothness, plan.strong_convexity)
         bounded = np.append(columns.numeric, problem.target is not None)
-        usual, steps = "private" if newton else "declared", {'method="newton"': newton}
+        usual, steps = "private" if free else "declared", {'method="newton" or "descent"': free}
         found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
         scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns))
         return None if found == "none" else problem.target, scales

@@ -128,9 +128,22 @@ def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.nda
     rows = mechanism.rows(len(theta))
     grid = rows[0, GRID]
     drawn = run.first + sample(run.last - run.first, run.rate, rng)
+    total = summed_gradients(users, theta, drawn, bound, grid, run.radius)
+    randomize_rows(mechanism.code, rows, total[None, :], rng)
+    return total / (run.rate * (run.last - run.first))
+
+
+def summed_gradients(
+    users: Users, theta: np.ndarray, chosen: np.ndarray, bound: float, grid: float, radius: float = 0.0
+) -> np.ndarray:
+    """The sum (d,) of the average gradients of the `chosen` users at theta (d,), each rounded to the grid. Not private.
+
+    If the `radius` is positive, the loss is convolved with the uniform ball of this radius. Raises `ConfigError` if a
+    gradient is not finite or longer than the `bound`, because it would not be protected.
+    """
     total = np.zeros(len(theta))
-    for at in range(0, len(drawn), _CHUNK):
-        gradients = users.gradients(theta, drawn[at : at + _CHUNK], run.radius)
+    for at in range(0, len(chosen), _CHUNK):
+        gradients = users.gradients(theta, chosen[at : at + _CHUNK], radius)
         if not np.all(np.linalg.norm(gradients, axis=1) <= bound * (1 + 1e-9)):
             raise ConfigError(f"users' gradients must be finite and of l2 norm at most {bound:g}")
         gradients /= grid
@@ -138,8 +151,7 @@ def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.nda
         total += gradients.sum(axis=0)  # whole numbers: exact
         gradients[...] = 0
     total *= grid
-    randomize_rows(mechanism.code, rows, total[None, :], rng)
-    return total / (run.rate * (run.last - run.first))
+    return total
 
 
 def accelerate(

@@ -111,6 +111,9 @@ class Method(Protocol):
     sums_only: ClassVar[bool] = False
     """Whether a run asks for sums over all users only, so that users may be on several machines."""
 
+    free: ClassVar[bool] = False
+    """Whether theta may be any vector, in any units of the columns: without a domain it needs none."""
+
     def __hash__(self) -> int: ...
 
     def plan(self, task: Task) -> Any:
