@@ -159,7 +159,7 @@ def stats(
 ) -> None:
     """The committed statistics, with confidence intervals."""
     from streamdp.errors import NotAvailableError
-    from streamdp.reading.doubts import unknown
+    from streamdp.reading.doubts import of_statistics
     from streamdp.serving.publish import committed
 
     model = committed(*store_of(store, job))
@@ -175,8 +175,8 @@ def stats(
     for name, row in zip(names, rows, strict=True):
         value, low, high = (None if row[key] is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))
         typer.echo(f"{name:{width}}  {value or 'not known yet'}{'' if low is None else f'  [{low}, {high}]'}")
-    if (few := unknown(rows)) is not None:
-        typer.echo(few)
+    for doubt in of_statistics(rows):
+        typer.echo(doubt)
     typer.echo(f"{100 * level:g} % intervals: of counts and sums for noise, of the others for noise and sampling")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from streamdp.reading.doubts import unknown
+from streamdp.reading.doubts import of_statistics
 
 _MOST = 100  # statistics that are shown: the last ones, so of windows of time the latest
 
@@ -25,7 +25,7 @@ def page(model: Any) -> str:
     rows = [f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in found]
     learned = f"{model.learner.n_released:,} records learned"
     head = f"<b>{escape(type(model).__name__)}</b>: {learned}, {escape(str(model.guarantee))}"
-    few = "" if (doubt := unknown(shown)) is None else f"<p>{escape(doubt)}</p>"
+    doubts = "".join(f"<p>{escape(doubt)}</p>" for doubt in of_statistics(shown))
     table = f"<table><tr><th>name</th><th>value</th></tr>{''.join(rows)}</table>" if rows else ", nothing to show yet"
     statement = f"<details><summary>statement</summary><pre>{escape(model.statement())}</pre></details>"
-    return f"<div>{head}{table}{few}{statement}</div>"
+    return f"<div>{head}{table}{doubts}{statement}</div>"

@@ -56,6 +56,7 @@ from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
 from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
+from streamdp.reading.doubts import BINS, at_bound, outside
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, limits_of, means
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 Trust = Literal["nobody", "process", "window", "shuffler"]
-BINS = 1024  # of a quantile between the declared bounds
 MOST_CELLS = 1 << 16
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -534,7 +534,7 @@ class Statistics(Estimator):
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """Return all numbers as a table: `statistic`, `group`, `item`, `value`, `low` and `high`; None: not known.
 
-        With `every`, also `window`, its beginning.
+        With `every`, also `window`, its beginning; with a reason to doubt the number, `doubt`: it is at a declared bound.
 
         Parameters
         ----------
@@ -548,11 +548,27 @@ class Statistics(Estimator):
         for start, learner, one in ((start, part, one) for start, part in windows for one in self._with_texts(part)):
             at: dict[str, Any] = {} if start is None else {"window": start}
             keys = [(group, item) for group in one.groups for item in one.keys]
-            for (group, item), numbers in zip(keys, self._estimated(one, z, learner).tolist(), strict=True):
+            estimated = self._estimated(one, z, learner).tolist()
+            for (group, item), numbers, doubt in zip(keys, estimated, self._doubts(one, estimated, z, learner), strict=True):
                 value, low, high = (None if math.isnan(number) else number for number in numbers)
                 item = list(item) if isinstance(item, tuple) else item
                 at |= {"statistic": one.name, "group": group, "item": item}
-                found.append(at | {"value": value, "low": low, "high": high})
+                more = {} if doubt is None else {"doubt": doubt}
+                found.append(at | {"value": value, "low": low, "high": high} | more)
+        return found
+
+    def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: Any) -> list[str | None]:
+        """A doubt about each `estimated` number of a statistic with its limits; None: there is none."""
+        if one.kind not in ("mean", "sum", "quantile") or not isinstance(self._features, SchemaFeatures):
+            return [None] * len(estimated)
+        levels = one.items if one.kind == "quantile" else (None,)
+        if one.kind == "sum":  # it is at a bound if the mean of its records is
+            estimated = self._estimated(replace(one, kind="mean"), z, learner).tolist()
+        found: list[str | None] = []
+        for numbers, q in zip(estimated, levels * len(one.groups), strict=True):
+            side = at_bound(numbers, one.place, q)
+            bounds = self._features.declarations[one.of].values
+            found.append(None if side is None else outside(one.name, one.of, float(bounds[side > 0]), side, q))
         return found
 
     def _with_texts(self, learner: Any) -> Iterator[Declared]:

@@ -16,6 +16,8 @@ LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
 Outlook = Literal["likely", "possible", "unlikely"]
 ON_BORDER = "the coefficients lie on the border of their domain: a larger domain may hold better ones"
+BINS = 1024
+"""Of a quantile between the declared bounds."""
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 
@@ -60,19 +62,46 @@ def unpooled(learner: Any) -> str | None:
     )
 
 
-def unknown(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the doubt about the numbers of statistics, `rows`, that are not known; None if all are.
+def of_statistics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the doubts about statistics, of which `rows` are the numbers: those not known, and those at a bound.
 
     No number of records is named: what is not known has a count below `estimates.KNOWN` times the deviation of its
     noise, so the released numbers do not exclude that no record is in it.
     """
     found = sum(row["value"] is None for row in rows)
-    if not found:
-        return None
-    return (
+    unknown = (
         f"{found} of {len(rows)} numbers are not known yet: nothing was released, or the noise hides how many records "
         "they are about, which may be none, so how many more are needed is not known either; a larger share of the "
         "budget or fewer groups need fewer"
+    )
+    at_bounds = dict.fromkeys(row["doubt"] for row in rows if "doubt" in row)
+    return [*([unknown] if found else []), *at_bounds]
+
+
+def at_bound(numbers: Sequence[float], place: tuple[float, float], q: float | None) -> Literal[-1, 1] | None:
+    """Return whether a mean, or the `q`-quantile, is at the lower bound (-1) or the upper one (1); None: at neither.
+
+    `numbers` are the value and its limits, and bounds are middle -/+ half of `place`. Of a mean within 1/32 of the width
+    of a bound, at least half of the values are within 1/16 (Markov's inequality), as for the target of a model (`loose`).
+    A quantile is at a bound if it is within the first or last bin. A value whose limits are not within 1/8 is not known
+    enough.
+    """
+    middle, half = place
+    value, low, high = ((number - middle) / half for number in numbers)
+    near = 1 / _LOOSE if q is None else 2 / BINS
+    if 1 - value <= near and 1 - low <= 4 / _LOOSE:
+        return 1
+    return -1 if 1 + value <= near and 1 + high <= 4 / _LOOSE else None
+
+
+def outside(name: str, column: str, bound: float, side: Literal[-1, 1], q: float | None) -> str:
+    """Return the doubt about the statistic of this `name`, a mean, sum or `q`-quantile that is at a bound of a column."""
+    share = q if side < 0 else None if q is None else 1 - q
+    most = "most values" if share is None else f"at least {100 * share:.4g} % of the values"
+    where = "above" if side > 0 else "below"
+    return (
+        f"{name!r} is at the bound {bound:.12g} of {column!r}: {most} may lie {where} it, where they are clipped to it: "
+        f"`streamdp check` counts those; declare wider bounds of {column!r}, unless no value can lie {where} this one"
     )
 
 

@@ -87,6 +87,7 @@ class Statistic(BaseModel):
     value: float | None
     low: float | None
     high: float | None
+    doubt: str | None = Field(None, description="Why not to trust the number. Left out if there is no such reason.")
 
 
 class Statistics(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
-from streamdp.reading.doubts import ON_BORDER, loose, too_few, unknown, unpooled
+from streamdp.reading.doubts import ON_BORDER, loose, of_statistics, too_few, unpooled
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
@@ -34,7 +34,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
         found.append(few)
     if (statistics := getattr(estimator, "estimated", None)) is not None:
-        found += [] if (few := unknown(statistics.rows())) is None else [few]
+        found += of_statistics(statistics.rows())
     if counts.learned and statistics is not estimator:
         shown = weights(estimator)
         needed = needs(estimator, shown)
