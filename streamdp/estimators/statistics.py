@@ -564,12 +564,18 @@ class Statistics(Estimator):
         levels = one.items if one.kind == "quantile" else (None,)
         if one.kind == "sum":  # it is at a bound if the mean of its records is
             estimated = self._estimated(replace(one, kind="mean"), z, learner).tolist()
-        found: list[str | None] = []
+        declared, doubts = self._features.declarations[one.of], []
+        bounds = np.array(declared.values, dtype=float)
+        turned = declared.pieces[0].encode(bounds[:1])[0] > 0  # by a power below 0
         for numbers, q in zip(estimated, levels * len(one.groups), strict=True):
-            side = at_bound(numbers, one.place, q)
-            bounds = self._features.declarations[one.of].values
-            found.append(None if side is None else outside(one.name, one.of, float(bounds[side > 0]), side, q))
-        return found
+            if (side := at_bound(numbers, one.place, q)) is None:
+                doubts.append(None)
+                continue
+            above = bool((side > 0) != turned)
+            what = f"{one.name!r}" if len(levels) == 1 else f"{one.name!r} at {q:g}"
+            share = None if q is None else 1 - q if side > 0 else q
+            doubts.append(outside(what, one.of, float(bounds[int(above)]), above, share))
+        return doubts
 
     def _with_texts(self, learner: Any) -> Iterator[Declared]:
         """The declared statistics; the items of heavy hitters are the texts that are found."""

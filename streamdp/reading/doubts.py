@@ -94,14 +94,17 @@ def at_bound(numbers: Sequence[float], place: tuple[float, float], q: float | No
     return -1 if 1 + value <= near and 1 + high <= 4 / _LOOSE else None
 
 
-def outside(name: str, column: str, bound: float, side: Literal[-1, 1], q: float | None) -> str:
-    """Return the doubt about the statistic of this `name`, a mean, sum or `q`-quantile that is at a bound of a column."""
-    share = q if side < 0 else None if q is None else 1 - q
+def outside(what: str, column: str, bound: float, above: bool, share: float | None) -> str:
+    """Return the doubt about `what` is at a `bound` of a column: values may lie above it, or below.
+
+    `share`: how many of the values lie there, if what is at the bound is a quantile; None: a mean or a sum.
+    """
     most = "most values" if share is None else f"at least {100 * share:.4g} % of the values"
-    where = "above" if side > 0 else "below"
+    where = "above" if above else "below"
     return (
-        f"{name!r} is at the bound {bound:.12g} of {column!r}: {most} may lie {where} it, where they are clipped to it: "
-        f"`streamdp check` counts those; declare wider bounds of {column!r}, unless no value can lie {where} this one"
+        f"{what} is at the bound {bound:.12g} of {column!r}, as far as was released: {most} may lie {where} it, where "
+        f"they are clipped to it, and `streamdp check` counts those; declare wider bounds of {column!r}, unless no value "
+        f"can lie {where} this one"
     )
 
 

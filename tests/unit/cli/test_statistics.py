@@ -263,3 +263,36 @@ def test_a_job_has_a_series_by_day(folder: Path, quick: Quick) -> None:
     (folder / "job.yaml").write_text(text.replace(", every: 1 day", ""))
     with pytest.raises(ConfigError, match="every"):
         load_config(folder / "job.yaml")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
+    folder: Path, quick: Quick, beside: bool
+) -> None:
+    """Of the columns, or of the target of a model of the same records; what lies within its bounds has no doubt."""
+    with_costs(folder)
+    clipped, inside = ("cost", "charge") if beside else ("charge", "other")
+    text = BESIDE.replace("[0, 200]", "[-9, -1]") if beside else JOB.replace("[0, 100]", "[-9, -1], other: [0, 9]")
+    means = f"  clipped: {{mean: {clipped}}}\n  inside: {{mean: {inside}}}\n"
+    text = text.replace("statistics:\n", "statistics:\n" + means).replace("budget: eps=1", "budget: eps=8, trust: process")
+    (folder / "job.yaml").write_text(text)
+    if not beside:
+        lines = (folder / "people.csv").read_text().splitlines()
+        (folder / "people.csv").write_text("\n".join(["charge,region,cost,other", *(f"{one},5" for one in lines[1:])]))
+    assert f"'{clipped}': 100 % of the values lie outside the declared bounds" in quick.output("check", "job.yaml")
+    said = f"'clipped' is at the bound -1 of '{clipped}', as far as was released: most values may lie above it"
+    code, out, err = quick("run", "job.yaml")
+    assert (code, said in out + err) == (0, True)
+    assert "'inside' is at" not in out + err
+    rows = json.loads(quick.output("stats", "charges.db", "--json"))
+    doubted = {row["statistic"]: row["doubt"] for row in rows if "doubt" in row}
+    assert doubted["clipped"].startswith(said)
+    assert "inside" not in doubted
+    assert said in quick.output("stats", "charges.db")
+    assert said in quick.output("status", "charges.db")
+    assert json.loads((folder / "found.json").read_text())["statistics"] == rows
+    with client(load_config(folder / "job.yaml")) as http:
+        assert any(doubt.startswith(said) for doubt in http.get("/v1/models/charges").json()["doubts"])
+        found = http.get("/v1/models/charges/statistics").json()
+        assert Statistics.model_validate(found).statistics[0].doubt == doubted["clipped"]
+        assert found["statistics"] == rows
