@@ -534,7 +534,7 @@ class Statistics(Estimator):
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """Return all numbers as a table: `statistic`, `group`, `item`, `value`, `low` and `high`; None: not known.
 
-        With `every`, also `window`, its beginning; with a reason to doubt the number, `doubt`: it is at a declared bound.
+        With `every`, also `window`, its beginning. A number that is at a declared bound has `doubt`, which says so.
 
         Parameters
         ----------
@@ -549,7 +549,9 @@ class Statistics(Estimator):
             at: dict[str, Any] = {} if start is None else {"window": start}
             keys = [(group, item) for group in one.groups for item in one.keys]
             estimated = self._estimated(one, z, learner).tolist()
-            for (group, item), numbers, doubt in zip(keys, estimated, self._doubts(one, estimated, z, learner), strict=True):
+            for (group, item), numbers, doubt in zip(
+                keys, estimated, self._doubts(one, estimated, z, learner), strict=True
+            ):
                 value, low, high = (None if math.isnan(number) else number for number in numbers)
                 item = list(item) if isinstance(item, tuple) else item
                 at |= {"statistic": one.name, "group": group, "item": item}
@@ -564,7 +566,8 @@ class Statistics(Estimator):
         levels = one.items if one.kind == "quantile" else (None,)
         if one.kind == "sum":  # it is at a bound if the mean of its records is
             estimated = self._estimated(replace(one, kind="mean"), z, learner).tolist()
-        declared, doubts = self._features.declarations[one.of], []
+        declared = self._features.declarations[one.of]
+        doubts: list[str | None] = []
         bounds = np.array(declared.values, dtype=float)
         turned = declared.pieces[0].encode(bounds[:1])[0] > 0  # by a power below 0
         for numbers, q in zip(estimated, levels * len(one.groups), strict=True):

@@ -81,10 +81,9 @@ def of_statistics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def at_bound(numbers: Sequence[float], place: tuple[float, float], q: float | None) -> Literal[-1, 1] | None:
     """Return whether a mean, or the `q`-quantile, is at the lower bound (-1) or the upper one (1); None: at neither.
 
-    `numbers` are the value and its limits, and bounds are middle -/+ half of `place`. Of a mean within 1/32 of the width
-    of a bound, at least half of the values are within 1/16 (Markov's inequality), as for the target of a model (`loose`).
-    A quantile is at a bound if it is within the first or last bin. A value whose limits are not within 1/8 is not known
-    enough.
+    `numbers` are the value and its limits, and bounds are middle -/+ half of `place`. If a mean is within 1/32 of the
+    width of a bound, at least half of the values are within 1/16 (Markov's inequality), as for the target of a model
+    (`loose`). A quantile is at a bound if it is in the first or last bin. Limits beyond 1/8 hide where a value is.
     """
     middle, half = place
     value, low, high = ((number - middle) / half for number in numbers)
@@ -103,8 +102,8 @@ def outside(what: str, column: str, bound: float, above: bool, share: float | No
     where = "above" if above else "below"
     return (
         f"{what} is at the bound {bound:.12g} of {column!r}, as far as was released: {most} may lie {where} it, where "
-        f"they are clipped to it, and `streamdp check` counts those; declare wider bounds of {column!r}, unless no value "
-        f"can lie {where} this one"
+        f"they are clipped to it, and `streamdp check` counts those; declare wider bounds of {column!r}, unless no "
+        f"value can lie {where} this one"
     )
 
 

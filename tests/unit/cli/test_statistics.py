@@ -274,7 +274,7 @@ def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
     clipped, inside = ("cost", "charge") if beside else ("charge", "other")
     text = BESIDE.replace("[0, 200]", "[-9, -1]") if beside else JOB.replace("[0, 100]", "[-9, -1], other: [0, 9]")
     means = f"  clipped: {{mean: {clipped}}}\n  inside: {{mean: {inside}}}\n"
-    text = text.replace("statistics:\n", "statistics:\n" + means).replace("budget: eps=1", "budget: eps=8, trust: process")
+    text = text.replace("statistics:\n", "statistics:\n" + means).replace("eps=1", "eps=8, trust: process")
     (folder / "job.yaml").write_text(text)
     if not beside:
         lines = (folder / "people.csv").read_text().splitlines()
