@@ -59,7 +59,7 @@ class Quick:
     def silent(self, *arguments: str, **options: Any) -> str:
         """Standard output of a command that must succeed and say nothing else."""
         code, out, err = self(*arguments, **options)
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, ""), err
         return out
 
     def error(self, expected: int, *arguments: str, **options: Any) -> str:

@@ -59,7 +59,7 @@ def test_run_prints_a_line_a_commit_and_a_last_one(trained: Path) -> None:
     assert {"accuracy", "log_loss"} <= lines[-2]["holdout"].keys()
     assert "public" in lines[-2]["holdout"]["note"]
     published = json.loads((trained / "model.json").read_text())
-    assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead_letters")}
+    assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead_letters", "left_out")}
     assert "holdout" in published
     assert "epsilon = 1" in published["statement"]
     assert "eps=3" in published["statement"]
@@ -166,14 +166,16 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--set", "model.batch_size=130"]
 
     flags += ["--set", "commit.records=1000"]
-    out = quick.silent("run", "data.csv", *flags, "--max-records", "4000", "--publish", "model.json")
+    code, out, err = quick("run", "data.csv", *flags, "--max-records", "4000", "--publish", "model.json")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "5,000 records are of 997 people: in a batch, one record of a person is learned" in err
     commits = [json.loads(line) for line in out.splitlines()][:-1]
     assert len(commits) > 2
     assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
-    assert sum(commits[-1][name] for name in ("learned", "refused", "dead_letters")) == 4000
-    assert json.loads(quick.silent("run", "data.csv", *flags).splitlines()[-1])["dead_letters"] == 100
+    assert sum(commits[-1][name] for name in ("learned", "refused", "dead_letters", "left_out")) == 4000
+    assert json.loads(quick("run", "data.csv", *flags)[1].splitlines()[-1])["dead_letters"] == 100
     status = json.loads(quick.silent("status", "data.db", "--json"))
-    assert status["learned"] + status["refused"] + status["dead_letters"] == 5100
+    assert status["learned"] + status["refused"] + status["left_out"] + status["dead_letters"] == 5100
     assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
     assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-08", "eps=3,delta=1e-05")
     said = quick.silent("statement", "data.db")
@@ -189,7 +191,8 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     assert out.splitlines()[0] == "delay,origin,prediction,prediction_False,prediction_True"
     assert {line.split(",")[2] for line in out.splitlines()[1:]} <= {"False", "True"}
     assert "another configuration" in quick.error(4, "run", "data.csv", *flags[:-3], "model.batch_size=131")
-    assert "another configuration" in quick.error(4, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
+    said = quick.error(2, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
+    assert "people would get a weaker promise than before" in said
 
 
 @pytest.mark.parametrize(
