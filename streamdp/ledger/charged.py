@@ -47,7 +47,7 @@ class CapHistory:
 
     def bounds(self) -> list[Cap]:
         """Return the caps that bound parts of what a person was charged; the parts add up. Empty without a ledger."""
-        return [cap for caps in self.ledgers.values() for cap in loosest(parse_cap(text) for text, _ in caps)]
+        return [cap for caps in self.ledgers.values() for cap in loosest(parse_cap(text) for text, _ in sorted(caps))]
 
     def people(self, cap: Cap | None, over: str, spends: str) -> str:
         """Return what a person with several records may have spent, as a phrase for a statement.

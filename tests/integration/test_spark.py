@@ -452,7 +452,7 @@ def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path)
             x = {"delay": float(delay), "origin": origin}
             assert answer == model.estimator.predict_one(x)
             assert share == pytest.approx(model.estimator.predict_proba_one(x)["True"], abs=1e-12)
-    with pytest.raises(SchemaError, match="already"):
+    with pytest.raises(SchemaError, match="two columns of the name"):
         predict(frame(spark, records), tmp_path / "a.db", column="late")
 
 

@@ -109,7 +109,8 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     assert snapshot is not None
     model = restore(snapshot).estimator
     assert isinstance(model, WindowedClassifier)
-    assert (model.n_windows, model.n_users, model.n_seen, model.n_refused) == (3, 1500, 6000, 2000)
+    assert (model.n_windows, model.n_users, model.n_seen) == (3, 1500, 6000)
+    assert (model.n_refused, model.n_left_out) == (0, 2000)
     assert model.predict_one({"delay": 0.9}) == "yes"
     code, said, _ = streamdp(tmp_path, "statement", "data.db")
     assert code == 0
