@@ -84,7 +84,8 @@ def test_bounds_are_in_the_unit_of_the_column(estimator: str, given: dict[str, A
     config = job(schema=NUMBERS, model={"estimator": estimator, "budget": budget}, validation={"share": 0.5} | given)
     model: Any = config.build_estimator()
     assert model.validation.get("bound") == bound
-    model.learn_encoded([[0.5]] * 30_000, [2.0] * 30_000)
+    model.learn_encoded([[0.5]] * 60_000, [2.0] * 60_000)
+    model.close_batch()
     quality = config.quality(model)
     assert quality.largest == pytest.approx(model.quality.largest * 10)
     assert quality.total.error.value == pytest.approx(model.quality.total.error.value * 10)
