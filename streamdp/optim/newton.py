@@ -463,8 +463,18 @@ class Newton(Growing):
         if self._huber:
             carries[-1, -1], variances[-1] = max(float(state.curved[-1]), 0.0), _SCALE_VARIANCE
         least = sure * self.noise / curvature.variance
+        larger, newest = 1.0, state.blocks[change.used(state.blocks) - 1]
+        # Before the first change, the scale comes down from that of the declared bounds: A of its batches is smaller.
+        if scale is not None and not state.renewals and newest[change.SCALE_WEIGHT] > 0:
+            larger = max(1.0, float(newest[curvature.parameters - 1] / newest[change.SCALE_WEIGHT]) / scale)
         find = partial(
-            change.find, hessian=carries, variances=variances, scale=scale, least=least, entry=state.variance
+            change.find,
+            hessian=carries,
+            variances=variances,
+            scale=scale,
+            least=least,
+            entry=state.variance,
+            larger=larger,
         )
         found = find(blocks, curved=self.renewals == 0)
         if found is None or not self.changes:

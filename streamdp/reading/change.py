@@ -116,12 +116,14 @@ def find(
     curved: bool,
     least: float,
     entry: float = 0.0,
+    larger: float = 1.0,
 ) -> Change | None:
     """Return where the stream changed; None if it did not.
 
     `blocks` are (BLOCKS, width). `hessian` (d, d) is A, which carries gradients from one query point to another; if it
     is `curved` it may be wrong by a factor of two on the way from the first blocks to the last ones, else by a share of
-    .3; `entry` is the variance of the noise on an entry. `variances` (d,) are v. `scale` is Huber's, the last
+    .3; `entry` is the variance of the noise on an entry; at the last query point A may be `larger` by this factor, at
+    least 1. `variances` (d,) are v. `scale` is Huber's, the last
     parameter, or None. `least` is the fewest records of the last blocks.
     """
     d, end, has_scale = len(variances), used(blocks), scale is not None
@@ -140,7 +142,10 @@ def find(
     margin = np.abs(carried)
     if scale is not None:
         margin[:, -1] += np.maximum(np.einsum("ij,ij->i", moved[:, :-1], carried[:, :-1]), 0.0) / scale
-    away = np.maximum(away - (1.0 if curved else _BENT) * margin, 0.0)
+    margin *= (1.0 if curved else _BENT) + larger - 1.0
+    if scale is not None:
+        margin[:, :-1] += larger * _softer(blocks[:end], p2, hessian[:-1, :-1], scale)
+    away = np.maximum(away - margin, 0.0)
     spread = _variance(first, variances) + _variance(last, variances)
     spread += entry * np.sum(moved[:, : d - has_scale] ** 2, axis=1, keepdims=True)
     squares = np.divide(away**2, spread, out=np.zeros_like(away), where=spread > 0)
@@ -162,6 +167,23 @@ def find(
     m = max(len(others), 1)
     alone = has_scale and squares[at, -1] > largest[at] and others.max(initial=0.0) <= 4
     return Change(at + 1, bool(alone and others.sum() <= m + 1.65 * math.sqrt(2 * m)))
+
+
+def _softer(blocks: np.ndarray, last: np.ndarray, hessian: np.ndarray, scale: float) -> np.ndarray:
+    """By how much the mean gradients (k - 1, q) of the first blocks may differ because theirs had a larger scale.
+
+    `blocks` are (k, width), and `last` (k - 1, d) the mean query points of those from each one on. At a scale s above
+    the present one, `hessian` (q, q) is smaller by the factor scale / s.
+    """
+    q, d = len(hessian), last.shape[1]
+    weights = np.maximum(blocks[:-1, [WEIGHT]], 1e-100)
+    points = blocks[:-1, :d] / weights
+    ways = np.abs((points[:, None, :q] - last[None, :, :q]) @ hessian)  # of each first block, for each division
+    part = weights[:, 0] * (1 - np.minimum(1.0, scale / np.maximum(points[:, -1], scale)))
+    sums = np.cumsum(part[:, None, None] * ways, axis=0)
+    total = np.cumsum(weights, axis=0)
+    found: np.ndarray = np.diagonal(sums).T / total
+    return found
 
 
 def _variance(total: np.ndarray, variances: np.ndarray) -> np.ndarray:
