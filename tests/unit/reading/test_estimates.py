@@ -46,7 +46,7 @@ def noisy(name: str, seed: int) -> Any:
         features={"a": (0, 1), "b": (0, 1), "c": (0, 1)}, target=(0, 1_000_000), seed=seed, **more
     )
     rng = np.random.default_rng(seed)
-    X = rng.uniform(0, 1, (20_000, 3))
+    X = rng.uniform(0, 1, (100_000 if name in ("PanPrivate", "Shuffle") else 20_000, 3))
     model.learn_arrays(X, np.maximum(10_000 * X[:, 0] + rng.normal(0, 0.1, len(X)), 0))
     model.close_batch()
     return model
