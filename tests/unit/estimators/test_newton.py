@@ -372,7 +372,7 @@ def test_the_scale_of_targets_does_not_matter_to_newton() -> None:
         model = PanPrivateRegressor(Huber(sigma_min=1e-4), features=NAMES, seed=2)
         X, y = stream(model, 60_000)
         model.learn_encoded(X, factor * y)
-        np.testing.assert_allclose(model.theta[:3], factor * np.array([1.0, -2.0, 0.5]), atol=0.3 * factor)
+        np.testing.assert_allclose(model.theta[:3], factor * np.array([1.0, -2.0, 0.5]), atol=0.4 * factor)
 
 
 # --- three parties
