@@ -151,7 +151,7 @@ class PagedRows:
             return
         connection = self.open_connection()
         with self.errors():
-            others = self._others(connection)
+            others = self._commits_of_others(connection)
             if (
                 self._version >= 0
                 and self._spends.version(connection) == self._version
@@ -164,6 +164,10 @@ class PagedRows:
                 version = self._spends.version(connection)
             self._known_others = others
             self._read_again(version)
+
+    def _commits_of_others(self, connection: Connection) -> int:
+        """How often other jobs have committed, where the version of the ledger does not show it."""
+        return 0 if self._spends.excludes else self._others(connection)
 
     def _read_again(self, version: int) -> None:
         """Begin with an empty cache, and add what is pending to the rows that the database has now."""
@@ -281,7 +285,8 @@ class PagedRows:
         self._places = pending if self._alone else np.union1d(charged, self.charges.caps)
         if not (len(self._places) or oldest or self._charged - self._known):
             return
-        current = self._spends.enter(connection) == self._version and self._others(connection) == self._known_others
+        current = self._spends.enter(connection) == self._version
+        current &= self._commits_of_others(connection) == self._known_others
         current |= self._alone
         caps = self.charges.caps[: 0 if self._spends.excludes else None]
         if oldest or len(caps):
@@ -338,7 +343,8 @@ class PagedRows:
             self._places = places = np.flatnonzero(logged)
         self._written = _Written.TABLE
         keys, before = cache.keys[places], cache.rows[places]
-        before[:, RECORDS] -= added(due, places, cache.n)[:, RECORDS]
+        if not self._spends.excludes:  # else nobody compares them
+            before[:, RECORDS] -= added(due, places, cache.n)[:, RECORDS]
         return self._spends.write(connection, keys, cache.rows[places], before, ~cache.absent[places])
 
     def mark_committed(self) -> None:
