@@ -84,6 +84,7 @@ check: $(SPARK)
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m benchmarks.figures --check
+	$(BIN)/python -m studies.verdicts --check
 	$(BIN)/python -m tests.campaigns.mutations --check
 
 format: $(STAMP)

@@ -86,18 +86,22 @@ def updated(item: str, verdict: str, commands: str, commit: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what is quoted and no longer there; replace it with --write."""
+    """Print what is quoted and no longer there; replace it with --write, or fail with --check."""
     parser = argparse.ArgumentParser(description="Compare the verdicts of docs/papers.md with the pages.")
     parser.add_argument("--write", action="store_true", help="replace what is quoted, where its place is known")
     parser.add_argument("--since", default="HEAD", help="the commit whose pages the verdicts quote")
-    given, lines = parser.parse_args(arguments), []
+    parser.add_argument("--check", action="store_true", help="fail if a verdict quotes what no page of its row has")
+    given, lines, lost = parser.parse_args(arguments), [], []
     for line in FILE.read_text(encoding="utf-8").splitlines(keepends=True):
         cells = line.split("|")
         if len(cells) == 7:
+            lost += [f"{cells[1].strip()}: {found}" for found in missing(cells[5], cells[4])]
             cells[5] = updated(cells[1].strip(), cells[5], cells[4], given.since)
         lines.append("|".join(cells))
     if given.write:
         FILE.write_text("".join(lines), encoding="utf-8")
+    if given.check and lost:
+        parser.exit(1, "\n".join(["quoted, and in no page of the row:", *lost, ""]))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,13 @@ def private(*folders: str) -> Counter[str]:
     return Counter(file for file, _ in places)
 
 
+def reaches(*folders: str) -> Counter[str]:
+    """How many lines of each file reach through an estimator into its learner: `.learner.`, as in what it stores."""
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").splitlines() for path in files}
+    return Counter({file: size for file, text in texts.items() if (size := sum(".learner." in line for line in text))})
+
+
 def ours(kind: type) -> list[type]:
     """The classes of ours in the order of resolution of one."""
     return [base for base in kind.__mro__ if base.__module__.startswith("streamdp")]
@@ -90,6 +97,7 @@ def main() -> None:
     estimators = [kind for kind in estimators if issubclass(kind, Estimator)]
     largest = max((kind for kind in estimators if kind.__name__ != "Statistics"), key=members)
     rooms, library, tests = by_room(), private("streamdp", "connectors"), private("tests")
+    reached = reaches("tests")
     circles, up = imports()
     for room, (size, files) in rooms.items():
         print(f"{room:28}{size:7,} lines {files:4} files")
@@ -106,6 +114,7 @@ def main() -> None:
         f"attributes of {largest.__name__}": attributes,
         "lines of the library that read private attributes of others": library.total(),
         "lines of tests that touch private attributes": tests.total(),
+        "lines of tests that reach into the learner of an estimator": reached.total(),
         "circles of modules": circles,
         "imports of higher floors": up,
     }.items():

@@ -14,7 +14,7 @@ import streamdp
 from streamdp import learners
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.learner import Learner
-from tests.support.structure import imports, ours, private
+from tests.support.structure import imports, ours, private, reaches
 
 PUBLIC = [value for name in streamdp.__all__ if isinstance(value := getattr(streamdp, name), type)]
 ESTIMATORS = [kind for kind in PUBLIC if issubclass(kind, Estimator)]
@@ -79,3 +79,4 @@ def test_private_attributes_are_read_in_their_class() -> None:
     """The numbers of lines may fall only. In the library these are copies and merges within a class, and clients."""
     assert private("streamdp", "connectors").total() <= 40
     assert private("tests").total() <= 240
+    assert reaches("tests").total() <= 522

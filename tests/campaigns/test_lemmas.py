@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from studies import printed
+
+pytestmark = pytest.mark.campaign
+
 
 def test_cheu_3_1_fails_on_a_coarse_grid() -> None:
     """One user, Delta = g = 1 and epsilon = 15: the sum 0 has more than delta, and the neighbour never has it."""
@@ -104,3 +108,11 @@ def test_asi_liu_3_7_has_too_few_users() -> None:
 
     assert halts(8 * math.log(1 / gamma)) > 20 * gamma
     assert halts(80 * math.log(2 / gamma)) <= 2 * gamma
+
+
+@pytest.mark.parametrize("n", [3_000, 10_000])
+@pytest.mark.parametrize("d", [5, 20])
+def test_ac_sa_is_not_worse_than_the_plan_that_cheu_et_al_print(n: int, d: int) -> None:
+    """The same records, and seeds are fixed; `studies/printed.md` has all sizes."""
+    size = printed.Size(n, d)
+    assert printed.losses("ac-sa", size).mean() < printed.losses("Theorem 4.3", size).mean()
