@@ -244,7 +244,7 @@ def export(
     what: Annotated[
         str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
     ],
-    to: Annotated[Literal["json", "python", "sql", "onnx", "pmml", "mlflow"], typer.Option(help="The language.")],
+    to: Annotated[Literal["json", "python", "sql", "onnx", "mlflow"], typer.Option(help="The language.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write; mlflow: a folder.")] = None,
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
     job: JobName = None,

@@ -23,7 +23,6 @@ from streamdp.serving import exported
 from streamdp.serving.added import PREDICTION, PREFIX, SHARE
 from streamdp.serving.export_mlflow import mlflow_files
 from streamdp.serving.export_onnx import onnx_text
-from streamdp.serving.export_pmml import pmml
 from streamdp.serving.export_sql import sql
 from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
@@ -172,7 +171,6 @@ WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes | dict[str, st
     "python": _python,
     "sql": _of_values(sql),
     "onnx": _of_values(onnx_text),
-    "pmml": _of_values(pmml),
     "mlflow": mlflow_files,
 }
 """What writes a document in each language, as a file or the files of a folder; the second argument is SQL's table."""

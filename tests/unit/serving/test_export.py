@@ -30,7 +30,6 @@ from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model
 from tests.support.commands import Quick
 from tests.support.exports import COMMON, DATES, HASHED, TARGETS, job, records, targets
-from tests.support.pmml import Scorer
 
 Answers = list[tuple[Any, dict[str, float] | None] | None]
 NEAR = 1e-9
@@ -148,13 +147,6 @@ def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
     return answered(values, shares)
 
 
-def by_pmml(model: Any, rows: pl.DataFrame) -> Answers:
-    """As a few lines evaluate it; `tests/campaigns/test_exported.py` does it with a scorer of others."""
-    values, shares = Scorer(str(WRITERS["pmml"](exported_model(model), "")))(rows)
-    each = [dict(zip(shares, row, strict=True)) for row in zip(*shares.values(), strict=True)]
-    return answered(values, list(each) or [None] * len(values))
-
-
 def write_folder(model: Any, folder: Path) -> dict[str, Any]:
     """The folder for mlflow, and its MLmodel."""
     files = WRITERS["mlflow"](exported_model(model), "")
@@ -211,7 +203,6 @@ def test_each_language_predicts_what_the_library_predicts(
     same(by_python(committed_model, rows, tmp_path), wanted)
     same(by_duckdb(committed_model, rows), wanted)
     same(by_onnx(committed_model, rows), wanted)
-    same(by_pmml(committed_model, rows), wanted)
     same(by_mlflow(committed_model, rows, tmp_path / "folder"), wanted)
     same(by_postgres(committed_model, rows, postgres.url), wanted)
 
@@ -228,12 +219,7 @@ def test_predictions_are_cut_to_the_bounds_of_the_target(
     low, high = np.exp([0.1, 0.11]) if target == "log" else (0.1, 0.11)
     assert np.all((numbers > low - 1e-9) & (numbers < high + 1e-9))
     assert np.mean(np.isclose(numbers, low) | np.isclose(numbers, high)) > 0.8
-    for found in (
-        by_python(model, rows, tmp_path),
-        by_duckdb(model, rows),
-        by_onnx(model, rows),
-        by_pmml(model, rows),
-    ):
+    for found in (by_python(model, rows, tmp_path), by_duckdb(model, rows), by_onnx(model, rows)):
         same(found, wanted)
 
 
@@ -245,7 +231,7 @@ def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: 
     same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
     same(by_duckdb(model, rows), wanted)
     same(by_postgres(model, rows, postgres.url), wanted)
-    for features, names in ((COMMON | DATES, ["onnx", "pmml"]), (COMMON | HASHED, ["onnx", "pmml", "sql"])):
+    for features, names in ((COMMON | DATES, ["onnx"]), (COMMON | HASHED, ["onnx", "sql"])):
         built = of_one_record(job(features, "number").build_estimator())
         for name in names:
             with pytest.raises(ConfigError, match="export: "):
@@ -276,7 +262,7 @@ def test_a_saved_model_is_exported_with_its_statement(named: bool, tmp_path: Pat
         assert alone["predict"]({"a": a, "b": b}) == model.predict_one({"a": a, "b": b})
         wanted = model.predict_proba_one({"a": a, "b": b})
         assert alone["probabilities"]({"a": a, "b": b}) == pytest.approx(wanted, abs=NEAR)
-    for name in ("sql", "onnx", "pmml"):
+    for name in ("sql", "onnx"):
         written = WRITERS[name](exported_model(streamdp.load(path)), "people")
         assert (written if isinstance(written, bytes) else written.encode()).count(b"NOT PRIVATE") >= 1
 
@@ -303,29 +289,21 @@ def test_a_folder_for_mlflow_is_new_and_has_the_statement(tmp_path: Path) -> Non
         assert "expected a new folder" in ran.output + str(ran.exception)
 
 
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
-        ({"city": ["Paris", "a\x00b"]}, "character"),
-        ({"city": ["Paris", "Lyon"], "size": {"column": "city", "bounds": [0, 1]}}, "is a number and a text"),
-        ({"city": ["Paris", "a\rb"]}, "character"),
-        ({"streamdp:v0": [0, 1]}, "the name of something else"),
-    ],
-)
-def test_what_pmml_cannot_write_is_refused(features: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"export: .*{message}"):
-        WRITERS["pmml"](exported_model(of_one_record(job(features, "number").build_estimator())), "")
+def test_a_column_with_a_name_that_the_export_adds_is_refused() -> None:
+    model = of_one_record(job({"streamdp:v0": [0, 1]}, "number").build_estimator())
+    with pytest.raises(ConfigError, match="the name of something else"):
+        exported_model(model)
 
 
 def test_classes_of_one_text_and_gaps_that_are_written_as_numbers() -> None:
-    """A scorer of PMML, SQL or ONNX predicted from -999 as from a value."""
+    """A scorer of SQL or ONNX predicted from -999 as from a value."""
     classifier = of_one_record(LDPASGDClassifier(features={"a": (-1, 1)}, classes=[1, "1"], seed=1))
     with pytest.raises(ConfigError, match="two classes have the same text"):
-        WRITERS["pmml"](exported_model(classifier), "")
+        exported_model(classifier)
     declared = {"a": {"bounds": [-1, 1], "missing": "zero"}}
     document = exported_model(of_one_record(job(declared, "number").build_estimator()))
     document["inputs"][0]["blanks"] = ["-999"]  # as by missing_values
-    for language in ("sql", "onnx", "pmml"):
+    for language in ("sql", "onnx"):
         with pytest.raises(ConfigError, match="'a' may have a missing value that is written as a number"):
             WRITERS[language](document, "people")
     assert "-999" in str(WRITERS["json"](document, ""))
