@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.avroschemas import Layout, UnresolvedError, Writers, read_schema, record_layout
+from connectors.avroschemas import Layout, Writers, read_schema, record_layout
 from connectors.jsonrows import FRAME_BYTES, encode_objects
 from connectors.kafkakeys import NoSubject
 from connectors.recordblocks import MAX_RECORD_BYTES
@@ -27,12 +27,15 @@ from streamdp.data.records import FLOAT_TEXT, Batch, DeadLetter, Encoder, Positi
 from streamdp.errors import ConfigError
 
 try:
+    from fastavro._read_common import SchemaResolutionError
     from fastavro._read_py import read_data
     from fastavro.io.binary_decoder import BinaryDecoder
 except ImportError:
     raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
 
 _UNKNOWN = "unknown_schema"
+_UNRESOLVED = (SchemaResolutionError, AttributeError, KeyError, TypeError)
+"""Raised by fastavro for a value that it cannot read by the job's schema; the last three for odd pairs of schemas."""
 _MALFORMED = (EOFError, IndexError, ValueError, RecursionError)
 """Raised for bytes that are no value of the schema."""
 
@@ -131,7 +134,7 @@ class AvroDecoder:
             written = None if self._writers is None else self._writers(int.from_bytes(head, "big"))
         except ConfigError as error:
             return NoSubject("unresolved_schema", f"key, {_named(head)}: {error}")
-        return NoSubject(_UNKNOWN, f"key, {_named(head)}") if written is None else written.layout
+        return NoSubject(_UNKNOWN, f"key, {_named(head)}") if written is None else written.as_written()
 
     def _look_up(self, raw: Sequence[bytes | None]) -> None:
         """Find the layouts of the ids of values that are new; those of unknown ids are not kept."""
@@ -167,7 +170,7 @@ class AvroDecoder:
             return ("unresolved_schema", layout)
         try:
             item = _read(value, layout)
-        except UnresolvedError:
+        except _UNRESOLVED:
             return ("unresolved_schema", _named(head))
         return ("not_avro",) if item is None else item
 
@@ -179,14 +182,20 @@ def _named(head: bytes) -> str:
 def _read(data: bytes, layout: Layout) -> Any:
     """The value that bytes are; None if they are not exactly one value, and for null.
 
-    Raises `UnresolvedError` for a value that the reader's schema does not have.
+    Raises one of `_UNRESOLVED` for a value that the reader's schema does not have.
     """
     primitives = _Primitives(data)
     try:
         item = read_data(primitives, *layout)  # type: ignore[no-untyped-call]
     except _MALFORMED:
         return None
-    return None if primitives.fo.read(1) else item
+    if primitives.fo.read(1):
+        return None
+    return {name: _text(value) for name, value in item.items()} if isinstance(item, dict) else _text(item)
+
+
+def _text(value: Any) -> Any:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 class _Primitives(BinaryDecoder):
