@@ -27,7 +27,7 @@ from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
-from streamdp.spark.gathering import Gather, Question, user_sum
+from streamdp.spark.gathering import Gather, PartitionQuestion, user_sum
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import SEALED, Result, encode_load
@@ -116,10 +116,12 @@ def shard(records: int, users: int, seed: int = 0) -> dict[str, float]:
     }
 
 
-def question(seal: Seal) -> Question:
+def question(seal: Seal) -> PartitionQuestion:
     curvature = Curvature(Huber(), FEATURES + 1)
     theta = np.append(np.zeros(curvature.parameters - 1), 1.0)
-    return Question(config().text(), seal.public, partial(user_sum, "curvatures", (curvature, theta, 2.0**-20), None))
+    return PartitionQuestion(
+        config().text(), seal.public, partial(user_sum, "curvatures", (curvature, theta, 2.0**-20), None)
+    )
 
 
 def lend(users: int) -> dict[str, float]:

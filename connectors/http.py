@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Flaw, Rows
+from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, CallRecords, Flaw
 from streamdp.data.records import Batch, DeadLetter, Position, Source, by_position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
@@ -41,7 +41,7 @@ class HTTPSource(Source):
 
     def __init__(
         self,
-        encode: Callable[[Rows, np.ndarray, Position], Batch],
+        encode: Callable[[CallRecords, np.ndarray, Position], Batch],
         recall: Callable[[Sequence[bytes]], Mapping[bytes, tuple[bytes, Any]]],
         queue_records: int,
     ) -> None:
@@ -276,7 +276,9 @@ class HTTPSource(Source):
         rows = [call.rows for call in calls if call.rows is not None]
         columns = ([getattr(r, name) for r in rows] for name in ("targets", "subjects", "budgets"))
         values = (list(chain.from_iterable(column)) for column in columns)
-        every = Rows(np.concatenate([r.X for r in rows])[kept], *([column[k] for k in kept] for column in values))
+        every = CallRecords(
+            np.concatenate([r.X for r in rows])[kept], *([column[k] for k in kept] for column in values)
+        )
         return self._encode(every, start + np.array(kept, dtype=np.int64), self.position)
 
     def _reports(self, calls: list[Call], kept: list[int], start: int) -> Batch:

@@ -23,7 +23,7 @@ class Flaw(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class CallRecords:
     """n records of a call. Each field is apart from the others, so that nothing in one is read as another.
 
     X (n, p) has the encoded features; the row of a record with a flaw has no meaning. The others are n JSON scalars, as
@@ -48,7 +48,7 @@ class Call:
     """A call that waits for its commit."""
 
     size: int  # how many records or reports it has
-    rows: Rows | None  # None for reports
+    rows: CallRecords | None  # None for reports
     key: bytes | None  # the digest of the caller's key; None for a call without a key
     digest: bytes  # of the body; empty for a call without a key
     # by index: the digests of the id of a record, and of the record

@@ -18,7 +18,7 @@ NO_RIGHT = "this login may not delete records; give it the right, or set the top
 
 
 class TopicLog(TopicReader):
-    """Reads a log; a `streamdp.protocol.logs.Log`.
+    """Reads a log; a `streamdp.protocol.logs.LogReader`.
 
     For `topic`, `bootstrap_servers` and `options` see `kafkasink.TopicReader`; `admin_options` are those of
     `kafka.KafkaAdminClient`, which deletes messages in `forget`. The attribute `id` is that of `kafkaclient.topic_id`,
@@ -112,7 +112,7 @@ def _close(client: Any) -> None:
 
 
 class TopicOutlet(TopicWriter):
-    """Writes to a topic of one partition; a `streamdp.protocol.logs.Outlet`.
+    """Writes to a topic of one partition; a `streamdp.protocol.logs.LogWriter`.
 
     For `bootstrap_servers` see `TopicWriter`; `options` are shared by `kafka.KafkaProducer` and `kafka.KafkaConsumer`.
     Raises the errors of `TopicLog` and `TopicWriter`.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.shared.pages import command, mean_and_error, table
-from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
+from streamdp.aggregation.concentrated_mean import ConcentratedMean, QueryRun
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
@@ -82,7 +82,7 @@ def vectors(d: int, users: int, rng: np.random.Generator, spread: float = SPREAD
 def error(mean: RangeMean | ConcentratedMean, points: np.ndarray, seed: int) -> float:
     """The squared distance of one answer from the mean of the points; infinite where none is given."""
     truth, rng = points.mean(axis=0), SeededEntropy(seed, 1 << 14)
-    answer = mean.estimate(points, rng) if isinstance(mean, RangeMean) else Answers(mean, rng).of(points)
+    answer = mean.estimate(points, rng) if isinstance(mean, RangeMean) else QueryRun(mean, rng).of(points)
     return math.inf if answer is None else float(np.sum((answer - truth) ** 2))
 
 

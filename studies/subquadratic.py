@@ -25,7 +25,7 @@ from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.subsampling import nearly_normal, noise_multiplier
 from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing, noisy_gradient
-from streamdp.windows.smoothed_plan import Plan, Run
+from streamdp.windows.smoothed_plan import Run, SmoothedPlan
 from streamdp.windows.task import Task
 
 HINGE = Hinge()
@@ -144,7 +144,7 @@ class Row:
     """Both at one n: plans and measured excess."""
 
     n: int
-    smoothed: Plan
+    smoothed: SmoothedPlan
     sgd: NoisySGD
     excess: np.ndarray
     sgd_excess: np.ndarray
@@ -302,7 +302,7 @@ class Learned:
 
     n: int
     d: int
-    plan: Plan
+    plan: SmoothedPlan
     loss: np.ndarray
     excess: np.ndarray
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.pages import command, fast_enough, mean_and_error, pm, scientific, slope, table
-from streamdp.aggregation.concentrated_mean import Answers
+from streamdp.aggregation.concentrated_mean import QueryRun
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.user.estimators import UserLevelLDPRegressor
 from streamdp.optim.domains import L2Ball
@@ -145,7 +145,7 @@ def answered(size: Size, share: float = 0.0, strength: float = 0.0, runs: int = 
         usual = points[unlike:].mean(axis=0)
         away = -usual / np.linalg.norm(usual)  # towards the middle of the ball, so that they stay in it
         points[:unlike] = usual + away * strength * size.spread
-        run = Answers(mean, SeededEntropy(seed, 1 << 14))
+        run = QueryRun(mean, SeededEntropy(seed, 1 << 14))
         answers = [run.of(points) for _ in range(size.T)]
         if any(answer is None for answer in answers):
             stopped += 1

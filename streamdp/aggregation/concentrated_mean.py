@@ -183,7 +183,7 @@ class ConcentratedMean:
         return calibrated(Gaussian, GaussianDP(self.mu / math.sqrt(self.queries)), self.bound, self.sensitivity)
 
 
-class Answers:
+class QueryRun:
     """One run of at most T queries. A second run with the same users spends a second budget, so do not copy a run.
 
     Guarantee: (epsilon, delta)-DP for the budget of `mean`, if the vectors of one user are replaced by any others of

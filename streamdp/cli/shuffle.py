@@ -139,7 +139,7 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
     It absorbs mixed batches, commits to the job's store, and announces the next point.
     """
     config, source = _load(job)
-    from streamdp.protocol.learner import Learner
+    from streamdp.protocol.learner import ShuffleLearner
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
     from streamdp.store.identity import Terms
@@ -167,7 +167,7 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
                 shuffled = stack.enter_context(closing(_log(source, source.shuffled)))
                 points = stack.enter_context(closing(_outlet(source, source.points)))
                 estimator: Any = config.build_estimator()
-                learner = Learner(agreed, estimator, shuffled, points, store, publish=[publisher], tell=_tell)
+                learner = ShuffleLearner(agreed, estimator, shuffled, points, store, publish=[publisher], tell=_tell)
                 learner.run(stopping, idle_seconds)
 
         reason = _patiently(source, attempt)

@@ -43,7 +43,7 @@ from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.second_use import SecondUse
 from streamdp.estimators.traps import (
-    FirstRecords,
+    RepeatedStart,
     warn_if_dear,
     warn_if_far,
     warn_if_many,
@@ -150,7 +150,7 @@ class Estimator(river_base.Estimator):
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._features: Features | None = None
-        self._first = FirstRecords()
+        self._first = RepeatedStart()
         domain = self.learns.default_domain if self.domain is None else self.domain
         loss, bounds = self._resolve_loss(), self._target_bounds()
         self.second_use = SecondUse(budget)

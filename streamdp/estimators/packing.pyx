@@ -375,7 +375,7 @@ cdef class RecordLearner:
         self._counts, self._batch = (seen, taken), batch
 
     def watch(self, addresses):
-        """Leave the records at these addresses to the slow way: none or three, see `traps.FirstRecords`."""
+        """Leave the records at these addresses to the slow way: none or three, see `traps.RepeatedStart`."""
         for i, address in enumerate(addresses or (0, 0, 0)):
             self._watched[i] = address
 

@@ -48,7 +48,7 @@ from streamdp.learners.held import HeldSums
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
-from streamdp.learners.local_counts import Counts
+from streamdp.learners.local_counts import CellReports
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.ranks import Ranks
 from streamdp.learners.series import KEPT, Series, furthest
@@ -353,7 +353,7 @@ class Statistics(Estimator):
             elif one.kind == "heavy_hitters":
                 found.append((Hitters(one.items, epsilon), one.share / whole))
             elif one.kind in (*_OF_CELLS, "mean", "sum"):
-                found.append((Counts(one.block, epsilon), one.share / whole))
+                found.append((CellReports(one.block, epsilon), one.share / whole))
             else:
                 raise _unknown(one.kind)
         return found
@@ -618,7 +618,7 @@ class Statistics(Estimator):
             return middle + half * np.concatenate([values[:, :, None], limits], axis=2).reshape(-1, 3)
         if isinstance(part, Hitters):
             return _with_limits(part.found()[1].counts(n), z)
-        assert isinstance(part, Counts)
+        assert isinstance(part, CellReports)
         found = part.frequencies()
         if not isinstance(one.block, Values):
             return _with_limits(_of_cells(one, found, n), z)

@@ -58,7 +58,7 @@ def warn_if_repeated(model: Any, *given: Any) -> None:
             known[key] = owner
 
 
-class FirstRecords:
+class RepeatedStart:
     """Notices that the first three records of a model come again.
 
     Their addresses are compared, which costs nothing, and then their values. Of the values, hashes with a secret salt
@@ -74,8 +74,8 @@ class FirstRecords:
         self._again: set[int] = set()
         self._looked = 0
 
-    def __reduce__(self) -> tuple[type[FirstRecords], tuple[()]]:
-        return FirstRecords, ()  # no copy and no file has them
+    def __reduce__(self) -> tuple[type[RepeatedStart], tuple[()]]:
+        return RepeatedStart, ()  # no copy and no file has them
 
     @property
     def watched(self) -> tuple[int, ...] | None:

@@ -36,7 +36,7 @@ from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
-from streamdp.reading.batch_intervals import Steps
+from streamdp.reading.batch_intervals import StepEstimates
 from streamdp.reading.change import follows
 from streamdp.scaling.batch_search import LEAST_SPREAD
 from streamdp.scaling.units import free_units
@@ -316,7 +316,7 @@ class Batches(Learner):
     def point(self) -> tuple[np.ndarray, bool]:
         return self.batch_steps.estimate, False
 
-    def answer(self) -> Steps | None:
+    def answer(self) -> StepEstimates | None:
         """The answer that intervals are around, with its covariance; None if it is not known yet.
 
         Raises `NotAvailableError` for steps that never know it.

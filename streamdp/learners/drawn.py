@@ -17,12 +17,12 @@ import numpy as np
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.local_counts import Counts, epsilon_of
+from streamdp.learners.local_counts import CellReports, epsilon_of
 from streamdp.learners.local_roots import Roots
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, uniform
 from streamdp.privacy.guarantees import Budget
 
-Part = Counts | Roots | Hitters
+Part = CellReports | Roots | Hitters
 _WORDS = 1 << 20
 
 

@@ -100,7 +100,7 @@ def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:
     return worst
 
 
-class Counts:
+class CellReports:
     """Reports about the cells of one block, each with epsilon.
 
     Of `Values`, a cell is the group with a level that the value is rounded to.
@@ -154,6 +154,6 @@ class Counts:
             raise ConfigError("state: expected counts from 0 to the number of reports")
         self._state = counts.astype(np.int64)
 
-    def merge(self, parts: Sequence[Counts]) -> None:
+    def merge(self, parts: Sequence[CellReports]) -> None:
         """Start from what others have learned."""
         self._state = np.sum([part._state for part in parts], axis=0)  # noqa: SLF001 - the same class

@@ -37,7 +37,7 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
 from streamdp.privacy.statement import WINDOW, Unit
-from streamdp.reading.batch_intervals import WINDOWS, Steps
+from streamdp.reading.batch_intervals import WINDOWS, StepEstimates
 from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import DESCENT, NEWTON, method_for
@@ -359,7 +359,7 @@ class Windows(Collector):
             middle, spread = self.units.centre, self.units.scale / 2
         return middle, spread, half
 
-    def answer(self) -> Steps | None:
+    def answer(self) -> StepEstimates | None:
         """As `Batches.answer`, from one window on."""
         if (steps := self.batch_steps) is None:
             raise NotAvailableError(f'interval: method="{self.method.name}" has none')

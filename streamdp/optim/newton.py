@@ -32,7 +32,7 @@ from streamdp.optim.newton_state import State
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
-from streamdp.reading.batch_intervals import BATCHES, Steps, steps_of
+from streamdp.reading.batch_intervals import BATCHES, StepEstimates, steps_of
 from streamdp.scaling.batch_search import BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units
@@ -175,7 +175,7 @@ class Newton(Growing):
     def last_change(self) -> int | None:
         return int(self.state.noticed) or None
 
-    def answer(self, least: int = BATCHES) -> Steps | None:
+    def answer(self, least: int = BATCHES) -> StepEstimates | None:
         """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
 
         NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
@@ -204,7 +204,7 @@ class Newton(Growing):
             usual, bend = _SCALE_SHARE * expected * sigma, np.array([[state.curved[-1]]])
             if (scale := steps_of(last, bend, 2 * math.sqrt(state.variance), usual, least)) is not None:
                 answer[-1:], covariance[-1:, -1:], freedom[-1:] = scale
-        return Steps(answer, covariance, freedom).through(units.outward)
+        return StepEstimates(answer, covariance, freedom).through(units.outward)
 
     @property
     def _seen(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from streamdp.data.records import Source
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Announcements, Notes, write_file
-from streamdp.protocol.logs import Log, Outlet, Tell, silent
+from streamdp.protocol.logs import LogReader, LogWriter, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, place_text, read_key
 
 _POLL_S = 0.2
@@ -93,8 +93,8 @@ class CohortSimulator:
         self,
         agreement: Agreement,
         source: Source,
-        points: Log,
-        messages: Outlet,
+        points: LogReader,
+        messages: LogWriter,
         notes: Notes,
         *,
         tell: Tell = silent,

@@ -21,7 +21,7 @@ from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.logs import Log, Outlet, Tell, silent
+from streamdp.protocol.logs import LogReader, LogWriter, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, place_text
 
 _POLL_S = 0.2
@@ -131,7 +131,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 class Announcements:
     """The newest announcement of a learner, if it obeys the agreement. Tells "refused" and "batch"."""
 
-    def __init__(self, agreement: Agreement, points: Log, tell: Tell) -> None:
+    def __init__(self, agreement: Agreement, points: LogReader, tell: Tell) -> None:
         self._agreement = agreement
         self._points = points
         self._tell = tell
@@ -173,8 +173,8 @@ class DeviceSimulator:
         self,
         agreement: Agreement,
         source: Source,
-        points: Log,
-        messages: Outlet,
+        points: LogReader,
+        messages: LogWriter,
         notes: Notes,
         *,
         per_batch: int | None = None,

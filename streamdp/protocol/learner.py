@@ -11,7 +11,7 @@ from typing import Any
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement, Learning
-from streamdp.protocol.logs import Log, Outlet, Tell, check_log, silent
+from streamdp.protocol.logs import LogReader, LogWriter, Tell, check_log, silent
 from streamdp.protocol.shuffle_wire import Assembly, Place, place_text, read_part, write_announcement
 from streamdp.runtime.learning import check_finite
 from streamdp.store.snapshot import Counts, Snapshot
@@ -19,7 +19,7 @@ from streamdp.store.snapshot import Counts, Snapshot
 _POLL_S = 0.2
 
 
-class Learner:
+class ShuffleLearner:
     """Continues at the position in its store.
 
     After an error, such as an unavailable broker, make a new one. The estimator is new; its state comes from `store`,
@@ -33,8 +33,8 @@ class Learner:
         self,
         agreement: Agreement,
         estimator: Learning,
-        shuffled: Log,
-        points: Outlet,
+        shuffled: LogReader,
+        points: LogWriter,
         store: Any,
         *,
         publish: Sequence[Callable[[Snapshot], None]] = (),

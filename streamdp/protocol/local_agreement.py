@@ -197,7 +197,7 @@ class WireLoss(Wire):
         return loss
 
 
-class Agreement(Wire):
+class LocalAgreement(Wire):
     """What people agree to once. It never changes while a job lives; a device refuses a document with another one."""
 
     protocol: Annotated[int, BeforeValidator(whole), Field(ge=PROTOCOL, le=PROTOCOL)]
@@ -208,7 +208,7 @@ class Agreement(Wire):
     budget: Annotated[str, Field(max_length=100, pattern=_BUDGET)]  # the most that a report may spend
 
     @classmethod
-    def of(cls, job: str, definition: Definition) -> Agreement:
+    def of(cls, job: str, definition: Definition) -> LocalAgreement:
         """The agreement of a `job`. Raises `ConfigError` if the model has no local half on the wire, or no noise."""
         learner: Any = definition.build_estimator()
         if not isinstance(learner.learner, LocalReports) or definition.statistics is not None:
@@ -250,5 +250,5 @@ class Agreement(Wire):
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the agreement as canonical JSON (RFC 8785). It fits a printed notice."""
-        fields = Agreement.model_fields
+        fields = LocalAgreement.model_fields
         return sha256(rfc8785.dumps(self.model_dump(by_alias=True, include=set(fields)))).hexdigest()

@@ -19,7 +19,7 @@ from streamdp.learners.local_reports import Asked, Report
 from streamdp.optim.losses import Softmax
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
-from streamdp.protocol.local_agreement import Agreement, middle_and_half
+from streamdp.protocol.local_agreement import LocalAgreement, middle_and_half
 from streamdp.protocol.reports import Document, interval, read_document
 from streamdp.scaling.search import Question
 
@@ -54,7 +54,7 @@ class LocalHalf:
         self.schema = document.schema_.build()
         self.randomizer = self._built(agreed, rng or Entropy())
 
-    def _built(self, agreed: Agreement, rng: Entropy | SeededEntropy) -> Randomizer:
+    def _built(self, agreed: LocalAgreement, rng: Entropy | SeededEntropy) -> Randomizer:
         document, schema, names = self.document, self.schema, self.schema.feature_names
         loss, target = agreed.loss.build(), agreed.schema_.target
         classes = len(target.classes or ())

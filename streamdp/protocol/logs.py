@@ -31,7 +31,7 @@ class Entry(Protocol):
         """Milliseconds since 1970 (UTC)."""
 
 
-class Log(Protocol):
+class LogReader(Protocol):
     """A log to read. Every reader finds the messages in the same order, at any time.
 
     `poll` raises `SourceError` if it has found another log of the same name.
@@ -54,7 +54,7 @@ class Log(Protocol):
         """Delete the messages `before` an offset, if the log permits it."""
 
 
-def check_log(log: Log, position: Mapping[str, Any]) -> None:
+def check_log(log: LogReader, position: Mapping[str, Any]) -> None:
     """Raise `SourceError` unless a committed `position` belongs to this log, by its `topic_id` if it has one."""
     before = position.get("topic_id")
     if None not in (before, log.id) and before != log.id:
@@ -64,7 +64,7 @@ def check_log(log: Log, position: Mapping[str, Any]) -> None:
         )
 
 
-class Outlet(Protocol):
+class LogWriter(Protocol):
     """A log to write."""
 
     def send(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int | None = None) -> Any:

@@ -22,7 +22,7 @@ from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.local_reports import Answer, Report
 from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, calibrated
-from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.local_agreement import LocalAgreement
 from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.possible import possible
 from streamdp.protocol.reports import MALFORMED, Ask, Document, WireReport, ask_of, interval, read_report
@@ -63,7 +63,7 @@ class ReportDesk:
     ) -> None:
         if max_staleness < 0 or not lifetime_s > 0:
             raise ConfigError("expected a max_staleness of at least 0 and a positive lifetime")
-        self.agreement = Agreement.of(job, definition)
+        self.agreement = LocalAgreement.of(job, definition)
         self._digest = self.agreement.digest()
         self._budget = parse_budget(self.agreement.budget)
         self._columns = (*definition.build_schema().feature_names, definition.schema_.target.column)
@@ -112,7 +112,7 @@ class ReportDesk:
     def _written(self, version: int, randomizer: Randomizer, expires_at: float) -> Issued:
         assert randomizer.question is not None
         document = Document.model_construct(
-            **{name: getattr(self.agreement, name) for name in Agreement.model_fields},
+            **{name: getattr(self.agreement, name) for name in LocalAgreement.model_fields},
             agreement=self._digest,
             version=version,
             expires_at=expires_at,

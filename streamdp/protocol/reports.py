@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StrictInt, ValidationError
 
 from streamdp.errors import BudgetError, RefusedReportError, SchemaError
 from streamdp.privacy.guarantees import parse_budget
-from streamdp.protocol.local_agreement import PROTOCOL, Agreement, Name, Wire, whole
+from streamdp.protocol.local_agreement import PROTOCOL, LocalAgreement, Name, Wire, whole
 
 if TYPE_CHECKING:
     from streamdp.scaling.search import Question
@@ -61,10 +61,10 @@ def ask_of(question: Question | None, columns: tuple[str, ...]) -> Ask:
     return Within(column=name, centre=(low + high) / 2, within=(high - low) / 2)
 
 
-class Document(Agreement):
+class Document(LocalAgreement):
     """The randomizer document: the agreement, and all that changes from version to version."""
 
-    agreement: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # `Agreement.digest`
+    agreement: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # `LocalAgreement.digest`
     version: _Whole  # the number of the job's commits
     expires_at: float  # seconds since 1970 (UTC): a device asks again before it answers later than this
     # (d,), where the gradient is taken, in units of `scales`
@@ -74,9 +74,9 @@ class Document(Agreement):
     ask: Ask  # what the next report answers
 
     @property
-    def agreed(self) -> Agreement:
+    def agreed(self) -> LocalAgreement:
         """The part that never changes."""
-        return Agreement.model_construct(**{name: getattr(self, name) for name in Agreement.model_fields})
+        return LocalAgreement.model_construct(**{name: getattr(self, name) for name in LocalAgreement.model_fields})
 
 
 def read_document(text: bytes) -> Document:

@@ -16,7 +16,7 @@ import numpy as np
 from streamdp.aggregation.shuffled_sum import Shuffler
 from streamdp.errors import SchemaError, SourceError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.logs import Entry, Log, Outlet, Tell, check_log, silent
+from streamdp.protocol.logs import Entry, LogReader, LogWriter, Tell, check_log, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, place_text, read_key, read_message
 from streamdp.store.snapshot import Counts
 
@@ -39,8 +39,8 @@ class Mixer:
     def __init__(
         self,
         agreement: Agreement,
-        messages: Log,
-        shuffled: Outlet,
+        messages: LogReader,
+        shuffled: LogWriter,
         store: Any,
         *,
         wait_seconds: float = math.inf,

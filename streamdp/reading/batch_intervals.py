@@ -24,14 +24,14 @@ _CLEAR, _CLEAR_IN_BATCHES = 3.0, 5.0  # the least eigenvalue of A over the large
 _PRIOR, _LEAST_PHI = 0.5, 0.25  # of the expected phi: its deviation before any block, and the least
 
 
-class Steps(NamedTuple):
+class StepEstimates(NamedTuple):
     """An answer (q,) with its covariance (q, q), and the degrees of freedom (q,) of the latter."""
 
     answer: np.ndarray
     covariance: np.ndarray
     freedom: np.ndarray
 
-    def through(self, affine: Callable[[np.ndarray], np.ndarray]) -> Steps:
+    def through(self, affine: Callable[[np.ndarray], np.ndarray]) -> StepEstimates:
         """The same after an `affine` map of the answer, of which Huber's scale, if it is not known, is no part."""
         known = np.isfinite(self.answer)
         zero = affine(np.zeros(len(known)))
@@ -39,7 +39,7 @@ class Steps(NamedTuple):
         answer, covariance = np.full_like(self.answer, np.nan), np.full_like(self.covariance, np.nan)
         answer[known] = zero[known] + axes @ self.answer[known]
         covariance[np.ix_(known, known)] = axes @ self.covariance[np.ix_(known, known)] @ axes.T
-        return Steps(answer, covariance, self.freedom)
+        return StepEstimates(answer, covariance, self.freedom)
 
     def limits(self, level: float) -> np.ndarray:
         """The (q, 2) limits at a confidence `level`, NaN if they are not known."""
@@ -49,7 +49,7 @@ class Steps(NamedTuple):
 
 def steps_of(
     blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float, least: int = BATCHES
-) -> Steps | None:
+) -> StepEstimates | None:
     """Return the answer with its covariance; None if intervals would not hold.
 
     `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
@@ -87,4 +87,4 @@ def steps_of(
         inverse = np.linalg.inv(hessian - floor * np.eye(q))  # the least A that its noise allows
     covariance = phi * s * inverse + n * inverse @ inverse
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
-    return Steps(answer, covariance, np.full(q, freedom))
+    return StepEstimates(answer, covariance, np.full(q, freedom))

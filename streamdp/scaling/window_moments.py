@@ -25,7 +25,7 @@ ROUNDS = 4
 _WIDTH, _FULL, _LEAST, _KNOWN = 2.0, 0.5, 2.0**-20, 3.5
 
 
-class Columns(Protocol):
+class WindowColumns(Protocol):
     """The users of a window, as far as scaling asks them."""
 
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
@@ -52,7 +52,7 @@ def useful(noise: Gaussian, columns: int, users: int) -> bool:
 
 
 def zoom(
-    users: Columns, columns: np.ndarray, table: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
+    users: WindowColumns, columns: np.ndarray, table: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.
 

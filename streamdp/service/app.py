@@ -20,7 +20,7 @@ from streamdp.service.access import Access
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import Job
 from streamdp.service.learning_job import LearningJob
-from streamdp.service.metrics import Metrics
+from streamdp.service.metrics import ServiceMetrics
 from streamdp.service.origins import Origins
 from streamdp.service.requests import no_such_path
 
@@ -112,7 +112,7 @@ def create_app(
     state.jobs = jobs
     state.unusable = {name: str(why) for name, why in wrong.items()}
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
-    state.metrics = Metrics(jobs, wrong)
+    state.metrics = ServiceMetrics(jobs, wrong)
     state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
     origins = Origins(app.router, {config.job: config.service.origins for config in configs})
     app.middleware_stack = Guard(origins, state.metrics, state.stopping, state.access.open)

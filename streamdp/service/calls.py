@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from connectors.httpcall import Call, Flaw, Rows
+from connectors.httpcall import Call, CallRecords, Flaw
 from connectors.jsonpieces import MOST_VALUES, TooManyValuesError, pieces
 from streamdp.service.features import RecordReader
 from streamdp.service.problems import ProblemError
@@ -96,7 +96,7 @@ def of_records(
         every[whole] = X
         X, flaws = every, {whole[i]: flaw for i, flaw in flaws.items()}
     subjects, budgets = ([record.get(field) for record in records] for field in ("subject", "budget"))
-    rows = Rows(X, [record.get("y") for record in records], subjects, budgets)
+    rows = CallRecords(X, [record.get("y") for record in records], subjects, budgets)
     ids = {
         i: (
             answers.digest(b"id", _owned(caller, name)),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from connectors.httpcall import Flaw, Rows
+from connectors.httpcall import CallRecords, Flaw
 from connectors.jsonrows import encode_objects
 from streamdp.config.schema import SchemaConfig, TargetConfig
 from streamdp.data.columns import text_of
@@ -55,7 +55,7 @@ class RecordReader:
         X[batch.positions] = batch.X
         return X, {letter.position: Flaw(letter.reason, letter.column) for letter in batch.dead}
 
-    def complete(self, rows: Rows, positions: np.ndarray, position: Position) -> Batch:
+    def complete(self, rows: CallRecords, positions: np.ndarray, position: Position) -> Batch:
         """Encode what goes with the features of n records, `rows`. Those that cannot be encoded go to `Batch.dead`.
 
         `positions` (n,) int64 are those of the records, and `position` is the source's after the last one.

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamdp.runtime.tracing import span
 from streamdp.service.access import is_loopback
-from streamdp.service.metrics import Metrics
+from streamdp.service.metrics import ServiceMetrics
 from streamdp.service.problems import ProblemError, busy, problem_of
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^][:@/?#\s]+))(?::[0-9]*)?")
@@ -52,7 +52,7 @@ class Guard:
     end two readers could see at different places (RFC 9112, 6.1) is refused, and its connection closed.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, stopping: asyncio.Event, only_loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics, stopping: asyncio.Event, only_loopback: bool) -> None:
         self._app = app
         self._metrics = metrics
         self._stopping = stopping

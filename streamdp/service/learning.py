@@ -15,7 +15,7 @@ from streamdp.service.requests import Route, caller_of, job_for, read_json, work
 
 MOST_KEY_BYTES = 256
 OUTCOMES: dict[int | str, dict[str, Any]] = {
-    200: {"model": schemas.Outcome},
+    200: {"model": schemas.LearnAnswer},
     **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
 }
 """What a route that learns answers, for its description."""

@@ -14,7 +14,7 @@ from streamdp.service.jobs import Job
 SECONDS_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-class Metrics(Collector):
+class ServiceMetrics(Collector):
     """The metrics, in a registry of their own.
 
     `jobs` are by name; `unusable` are the names of jobs that are not served, because something is wrong with them.

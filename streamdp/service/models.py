@@ -23,7 +23,7 @@ async def models(request: Request) -> Response:
     return documents.answer({"models": [documents.summary(job) for job in jobs], "unusable": unusable})
 
 
-@router.get("/{job}", responses={200: {"model": schemas.Model}, **responses(400, 401, 403, 404)})
+@router.get("/{job}", responses={200: {"model": schemas.ModelAnswer}, **responses(400, 401, 403, 404)})
 async def model(request: Request, job: JobName) -> Response:
     """One model: its schema, its guarantee and its privacy statement."""
     return documents.answer(documents.description(job_for(request, job, "read")))
@@ -38,7 +38,7 @@ async def weights(request: Request, job: JobName) -> Response:
     return documents.answer({"version": found.snapshot.seq, "weights": documents.weight_rows(found)})
 
 
-@router.get("/{job}/statistics", responses={200: {"model": schemas.Statistics}, **responses(400, 401, 403, 404)})
+@router.get("/{job}/statistics", responses={200: {"model": schemas.StatisticsAnswer}, **responses(400, 401, 403, 404)})
 async def statistics(request: Request, job: JobName) -> Response:
     """The statistics, with 95 % intervals."""
     found = job_for(request, job, "read").model

@@ -42,7 +42,7 @@ class Models(BaseModel):
     unusable: list[Unusable]
 
 
-class Guarantee(BaseModel):
+class GuaranteeAnswer(BaseModel):
     """The largest budget of a record, and what it means. No budget is named before the first record."""
 
     epsilon: float | None = None
@@ -53,11 +53,11 @@ class Guarantee(BaseModel):
     private: bool
 
 
-class Model(Summary):
+class ModelAnswer(Summary):
     """One job."""
 
     schema_: dict[str, Any] = Field(alias="schema")
-    guarantee: Guarantee
+    guarantee: GuaranteeAnswer
     statement: str
     doubts: list[str]
     unpublished: list[str] = Field(description="Why sinks have not taken the last commit, one sentence for each.")
@@ -66,7 +66,7 @@ class Model(Summary):
     last_change: int | None = None
 
 
-class Weight(BaseModel):
+class WeightAnswer(BaseModel):
     """One coefficient in original units."""
 
     name: str
@@ -90,7 +90,7 @@ class Statistic(BaseModel):
     doubt: str | None = Field(None, description="Why not to trust the number. Left out if there is no such reason.")
 
 
-class Statistics(BaseModel):
+class StatisticsAnswer(BaseModel):
     """All statistics."""
 
     version: int
@@ -101,7 +101,7 @@ class Weights(BaseModel):
     """All coefficients."""
 
     version: int
-    weights: list[Weight]
+    weights: list[WeightAnswer]
 
 
 class Predictions(BaseModel):
@@ -112,7 +112,7 @@ class Predictions(BaseModel):
     probabilities: list[dict[str, float]] | None
 
 
-class DeadLetter(BaseModel):
+class DeadLetterAnswer(BaseModel):
     """A record that was not learned because it does not fit, and which of its columns or fields does not."""
 
     index: int
@@ -120,13 +120,13 @@ class DeadLetter(BaseModel):
     column: str | None = None
 
 
-class Outcome(BaseModel):
+class LearnAnswer(BaseModel):
     """What became of the records of a call, after their commit."""
 
     version: int
     learned: int
     refused: int
-    dead: list[DeadLetter]
+    dead: list[DeadLetterAnswer]
 
 
 def _key(value: Any) -> str:

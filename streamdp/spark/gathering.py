@@ -40,7 +40,7 @@ from streamdp.learners.user_windows import Windows
 from streamdp.optim.curvature import Curvature
 from streamdp.spark.records import SHARD
 from streamdp.spark.sealing import Seal, seal
-from streamdp.spark.task import SEALED, Lane, Result, ShardTask, Task, definition_of
+from streamdp.spark.task import SEALED, Result, ShardTask, SparkShard, SparkTask, definition_of
 from streamdp.store.state_codec import decode_state, encode_state
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ class Gather(ShardTask):
             config = config.model_copy(update={"model": model})
         return cls(config.text(), public, key, shards)
 
-    def lane(self, shard: int, load: bytes | None) -> Lane:
+    def lane(self, shard: int, load: bytes | None) -> SparkShard:
         """As `ShardTask.lane`: it gathers its part of each batch."""
         lane = super().lane(shard, load)
         if issubclass(type(lane.estimator).learns, Batches):
             lane.estimator.gather_part(shard, self.shards)
         return lane
 
-    def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
+    def rows(self, lane: SparkShard) -> Iterator[pa.RecordBatch]:
         """As `ShardTask.rows`; the state has the numbers of `users` of batches and the digests of blocks."""
         blocks, users = [], []
         for batch, (X, y, sizes) in enumerate(_batches(lane.estimator)):
@@ -137,7 +137,7 @@ It returns a sum of a learner over users with sizes (n,) of the records X (N, p)
 
 
 @dataclass(frozen=True)
-class Question(Task):
+class PartitionQuestion(SparkTask):
     """Asks the users of a partition for a sum; a function for `mapInArrow` of Spark."""
 
     definition: str  # the text of the job's definition
@@ -145,7 +145,7 @@ class Question(Task):
     ask: Ask
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As `Task.results`: one row for a partition that holds users."""
+        """As `SparkTask.results`: one row for a partition that holds users."""
         learner, total, digests = _learner(self.definition), None, []
         for batch in batches:
             for row in range(batch.num_rows):
@@ -185,7 +185,9 @@ class GatheredRecords:
     def ask(self, ask: Ask, batch: int = 0) -> Iterator[np.ndarray]:
         """Yield a batch's partial sums as they are opened. Raises `SourceError` if its records have changed."""
         rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH)
-        table = rows.mapInArrow(Question(self._definition, self._seal.public, ask), f"{SEALED} binary").toArrow()
+        table = rows.mapInArrow(
+            PartitionQuestion(self._definition, self._seal.public, ask), f"{SEALED} binary"
+        ).toArrow()
         digests = list[str]()
         for sealed in table.column(SEALED).to_pylist():
             answer = decode_state(self._seal.open(sealed).decode())
@@ -244,7 +246,7 @@ class ClusterUsers:
         return self._sum("curvatures", curvature, theta, grid)
 
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
-        """As `window_moments.Columns.moments`."""
+        """As `window_moments.WindowColumns.moments`."""
         return self._sum("moments", columns, table, grid)
 
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:

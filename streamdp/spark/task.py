@@ -80,7 +80,7 @@ def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndar
     return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows, "mark": mark}).encode()
 
 
-class Task:
+class SparkTask:
     """A function for `mapInArrow` of Spark. A subclass defines `results`."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,7 +114,7 @@ def _forget_zip_files() -> None:
 
 
 @dataclass(frozen=True)
-class ShardTask(Task):
+class ShardTask(SparkTask):
     """Learns the shards of a partition; a function for `mapInArrow` of Spark."""
 
     definition: str  # the text of the job's definition
@@ -122,8 +122,8 @@ class ShardTask(Task):
     key: bytes | None  # the key of the loan; None without a cap
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As `Task.results`: the rows of each shard."""
-        lane: Lane | None = None
+        """As `SparkTask.results`: the rows of each shard."""
+        lane: SparkShard | None = None
         for batch in batches:
             numbers = batch.column(SHARD).to_numpy()
             starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
@@ -139,16 +139,16 @@ class ShardTask(Task):
         if lane is not None:
             yield from self.rows(lane)
 
-    def lane(self, shard: int, load: bytes | None) -> Lane:
+    def lane(self, shard: int, load: bytes | None) -> SparkShard:
         """Return a shard before its first record, with its `load`."""
-        return Lane(shard, load, self.definition, self.key)
+        return SparkShard(shard, load, self.definition, self.key)
 
-    def state(self, lane: Lane) -> dict[str, Any]:
+    def state(self, lane: SparkShard) -> dict[str, Any]:
         """Return what a shard has learned."""
         state: dict[str, Any] = lane.estimator.state_dict()
         return state
 
-    def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
+    def rows(self, lane: SparkShard) -> Iterator[pa.RecordBatch]:
         """Yield what goes to the driver of a shard whose records are learned."""
         lane.estimator.close_batch()
         sealed = seal(lane.result(self.state(lane)).encode(lane.shard), self.public)
@@ -161,13 +161,13 @@ class SumTask(ShardTask):
 
     shards: int
 
-    def lane(self, shard: int, load: bytes | None) -> Lane:
+    def lane(self, shard: int, load: bytes | None) -> SparkShard:
         """As `ShardTask.lane`: it has its part of each batch."""
         lane = super().lane(shard, load)
         lane.estimator.part_of(self.shards)
         return lane
 
-    def state(self, lane: Lane) -> dict[str, Any]:
+    def state(self, lane: SparkShard) -> dict[str, Any]:
         """As `ShardTask.state`: the sums, without noise."""
         found: dict[str, Any] = lane.estimator.take_sums()
         return found
@@ -179,7 +179,7 @@ def definition_of(text: str) -> StoredDefinition:
     return read_definition(text)
 
 
-class Lane:
+class SparkShard:
     """A shard while its records are learned. Its `load` is of `encode_load`; None raises `SourceError`.
 
     `definition` and `key` are as for `ShardTask`.

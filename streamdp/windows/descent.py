@@ -23,7 +23,7 @@ from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 from streamdp.windows.smoothed import summed_gradients
-from streamdp.windows.task import Method, Release, Task, Users, too_few
+from streamdp.windows.task import Method, Task, Users, WindowResult, too_few
 
 _LOUDEST = 1 / 4  # the largest noise of the mean gradient with the whole budget, over the bound
 _MOMENTUM = 0.9
@@ -79,7 +79,7 @@ class Descent(Method):
         noise = _noise(task, GaussianDP.from_approx(task.budget).mu)
         return max(1, math.ceil(float(noise.rows(task.d)[0, 0]) * math.sqrt(task.d) / (_LOUDEST * task.bound)))
 
-    def run(self, plan: DescentPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: DescentPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         theta, velocity, points = start.copy(), np.zeros(plan.d), []
         everyone, grid = np.arange(plan.users), float(plan.noise.rows(plan.d)[0, 1])
         for _ in range(self.rounds):
@@ -90,7 +90,7 @@ class Descent(Method):
                 total[:] = 0.0
             theta = users.project(theta - plan.rate * velocity)
             points.append(theta)
-        return Release(np.mean(points[self.rounds // 2 :], axis=0), self.rounds * plan.users)
+        return WindowResult(np.mean(points[self.rounds // 2 :], axis=0), self.rounds * plan.users)
 
 
 def _noise(task: Task, mu: float) -> Gaussian:

@@ -25,7 +25,7 @@ from streamdp.optim.newton import Newton, Round
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.windows.task import Method, Release, Task, Users, too_few
+from streamdp.windows.task import Method, Task, Users, WindowResult, too_few
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
@@ -99,7 +99,7 @@ class NewtonSteps(Method):
         deviation = _deviation(task, GaussianDP.from_approx(task.budget).mu)
         return max(1, math.ceil(deviation * math.sqrt(task.d) / (_LOUDEST * _curvature(task).bound)))
 
-    def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         d, rounds, spent = plan.curvature.parameters, [], 0.0
         steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, follow=self.follow, own=plan.own)
         steps.state = first = steps.state.of(start)
@@ -117,7 +117,7 @@ class NewtonSteps(Method):
             steps.learn(rounds[len(rounds) // 2 :], plan.users, information)
         if self.follow:
             steps.follow(_SURE)
-        return Release(steps.state.numbers(), len(plan.shares) * plan.users)
+        return WindowResult(steps.state.numbers(), len(plan.shares) * plan.users)
 
     def steps(self, task: Task, state: np.ndarray) -> Newton:
         steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, follow=self.follow, own=task.own)

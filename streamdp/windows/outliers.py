@@ -18,16 +18,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
+from streamdp.aggregation.concentrated_mean import ConcentratedMean, QueryRun
 from streamdp.errors import ConfigError, check_whole, is_number
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.task import Method, Release, Task, Users, least, too_few
+from streamdp.windows.task import Method, Task, Users, WindowResult, least, too_few
 
 
 @dataclass(frozen=True)
-class Phase:
+class RemovalPhase:
     """One run of AC-SA on disjoint users.
 
     `mean` answers the queries, `radius` is that of the smoothing (0 for a smooth loss), `modulus` is M of `ac_sa`, and
@@ -41,14 +41,14 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RemovalPlan:
     """The phases of a run, in their order, and whether they are worth it.
 
     `gain` is the noise of clipping at the bound, for the same queries, users and budget, divided by that of the last
     phase. Below 1, clipping is better.
     """
 
-    phases: tuple[Phase, ...]
+    phases: tuple[RemovalPhase, ...]
     gain: float
 
     @property
@@ -86,7 +86,7 @@ class OutlierRemoval(Method):
         if not (shares and 0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):
             raise ConfigError("expected outliers in (0, 0.2] and failure in (0, 0.5]")
 
-    def plan(self, task: Task) -> Plan:
+    def plan(self, task: Task) -> RemovalPlan:
         counts = [1]
         if task.convexity > 0:
             largest = math.ceil(math.log2(max(2.0, math.log2(max(4, task.items * task.users)))))
@@ -97,7 +97,7 @@ class OutlierRemoval(Method):
         phases = min(plans, key=lambda p: p[-1].excess)
         last = phases[-1].mean
         clipping = task.sensitivity * math.sqrt(last.queries) / (last.users * GaussianDP.from_approx(task.budget).mu)
-        return Plan(phases, clipping / last.noise)
+        return RemovalPlan(phases, clipping / last.noise)
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: the least n such that `plan` accepts n and all larger numbers of users."""
@@ -106,13 +106,13 @@ class OutlierRemoval(Method):
             raise ConfigError(f"outlier removal cannot serve {task.budget}")
         return 2 * pairs - (self._mean(task, 2 * pairs - 1, 1) is not None)
 
-    def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: RemovalPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         """As `Method.run`. A failed test ends the run with the current output of its phase."""
         theta, first, asked = start, 0, 0
         for phase in plan.phases:
             named = np.arange(first, first + phase.mean.users)
             first += phase.mean.users
-            learner, answers = Accelerated(theta, users.project), Answers(phase.mean, rng)
+            learner, answers = Accelerated(theta, users.project), QueryRun(phase.mean, rng)
             for _ in range(phase.mean.queries):
                 points = users.gradients(learner.middle, named, phase.radius)
                 asked += len(named)
@@ -121,12 +121,12 @@ class OutlierRemoval(Method):
                 finally:
                     points[...] = 0
                 if answer is None:
-                    return Release(learner.points[1].copy(), asked, complete=False)
+                    return WindowResult(learner.points[1].copy(), asked, complete=False)
                 learner.move(answer, phase.modulus)
             theta = learner.points[1].copy()
-        return Release(theta, asked)
+        return WindowResult(theta, asked)
 
-    def _phases(self, task: Task, count: int) -> tuple[Phase, ...]:
+    def _phases(self, task: Task, count: int) -> tuple[RemovalPhase, ...]:
         """The phases if there are `count` of them; () if one of them would have too few users."""
         sizes = [task.users >> (count - i) for i in range(count - 1)]
         sizes.append(task.users - sum(sizes))
@@ -140,7 +140,7 @@ class OutlierRemoval(Method):
                 distance = min(distance, math.sqrt(2 * phase.excess / task.convexity))
         return tuple(phases)
 
-    def _phase(self, task: Task, users: int, distance: float) -> Phase | None:
+    def _phase(self, task: Task, users: int, distance: float) -> RemovalPhase | None:
         """The number of queries with the least bound."""
         best = None
         for queries in sorted({round(t) for t in np.geomspace(1, self.most_queries, 33)}):
@@ -156,7 +156,7 @@ class OutlierRemoval(Method):
             run = run_of(problem, queries, 1, distance, smoothness)
             excess = run.excess + radius * task.bound + distance * task.spread / math.sqrt(users)
             if best is None or excess < best.excess:
-                best = Phase(mean, radius, run.modulus, excess)
+                best = RemovalPhase(mean, radius, run.modulus, excess)
         return best
 
     def _mean(self, task: Task, users: int, queries: int) -> ConcentratedMean | None:

@@ -24,7 +24,7 @@ from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, noise_multiplier, sample
-from streamdp.windows.task import Method, Release, Task, Users, least, too_few
+from streamdp.windows.task import Method, Task, Users, WindowResult, least, too_few
 
 FAILURE = 0.01
 """The largest probability that any centre of a run is outside its range. Only accuracy depends on it."""
@@ -134,7 +134,7 @@ class PrivateRange(Method):
         near = [draft for draft in drafts if draft.excess <= _NEAR * best.excess and _learns(draft, task)]
         return min(near or [best], key=lambda draft: draft.steps)
 
-    def run(self, plan: RangePlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: RangePlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         """As `Method.run`. Gradients of single users are overwritten after each step."""
         mean, steps = plan.mean, Accelerated(start, users.project)
         for phase, radius in zip(plan.phases, plan.radii, strict=True):
@@ -143,7 +143,7 @@ class PrivateRange(Method):
                 drawn = None if mean.rate == 1 else sample(mean.users, mean.rate, rng)
                 gradients = users.gradients(steps.middle, drawn, radius)
                 steps.move(mean.estimate(gradients, rng), phase.modulus)
-        return Release(steps.points[1].copy(), plan.queries)
+        return WindowResult(steps.points[1].copy(), plan.queries)
 
 
 def _rate(wanted: float) -> float:

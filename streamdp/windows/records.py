@@ -10,11 +10,11 @@ import numpy as np
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
-from streamdp.scaling.window_moments import Columns
+from streamdp.scaling.window_moments import WindowColumns
 from streamdp.windows.task import Users
 
 
-class WindowUsers(Users, Columns, Protocol):
+class WindowUsers(Users, WindowColumns, Protocol):
     """All that a learner of windows asks of the users of one window."""
 
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:

@@ -28,8 +28,8 @@ from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
 from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.regularisers import Regulariser
-from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
-from streamdp.windows.task import Method, Release, Task, Users, least, too_few
+from streamdp.windows.smoothed_plan import Run, SmoothedPlan, builders, rough_noise
+from streamdp.windows.task import Method, Task, Users, WindowResult, least, too_few
 
 OBJECTIVES = ("erm", "sco")
 
@@ -67,7 +67,7 @@ class ConvolutionSmoothing(Method):
                 f"got {h.convexity} and {h.smoothness}"
             )
 
-    def plan(self, task: Task) -> Plan:
+    def plan(self, task: Task) -> SmoothedPlan:
         """As `Method.plan`: of all runs whose bound is within 10 % of the least, those with the fewest gradients.
 
         The search uses the approximate noise of `subsampling.nearly_normal`, the plan the exact noise. Raises
@@ -77,7 +77,7 @@ class ConvolutionSmoothing(Method):
         build = self._search(task)
         if build is None:
             raise too_few(self.name, task, self.least_users(task))
-        plan: Plan = build(noise=partial(noise_multiplier, task.budget))
+        plan: SmoothedPlan = build(noise=partial(noise_multiplier, task.budget))
         return plan
 
     def least_users(self, task: Task) -> int:
@@ -87,7 +87,7 @@ class ConvolutionSmoothing(Method):
             raise ConfigError("no number of users makes up for so few queries")
         return users
 
-    def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: SmoothedPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         """As `Method.run`. `queries` is the expected number: the true one would reveal which users were drawn."""
         theta, h = np.array(start, dtype=float), self.regulariser
 
@@ -103,9 +103,9 @@ class ConvolutionSmoothing(Method):
 
         for run in plan.runs:
             theta = accelerate(run, theta, partial(gradient, run), prox)
-        return Release(theta, plan.queries)
+        return WindowResult(theta, plan.queries)
 
-    def _search(self, task: Task) -> partial[Plan] | None:
+    def _search(self, task: Task) -> partial[SmoothedPlan] | None:
         """How to build the best plan for given noise; None if no bound is below L D."""
         if not isinstance(task.budget, ApproxDP):
             raise BudgetError(f"expected an (epsilon, delta) budget, got {type(task.budget).__name__}")

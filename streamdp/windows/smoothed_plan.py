@@ -64,7 +64,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SmoothedPlan:
     """The runs for a window in their order, with the bound L of a gradient and that on the expected excess loss."""
 
     bound: float
@@ -188,7 +188,7 @@ class _Goal:
         ]
 
 
-def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: float, noise: Noise) -> Plan:
+def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: float, noise: Noise) -> SmoothedPlan:
     """A number of runs (repeats) on all users; each starts at the output of the run before.
 
     `most_queries` is the largest expected number of gradients of single users.
@@ -196,12 +196,12 @@ def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: floa
     convexity, smoothness = _constants(h)
     goal = _Goal(0, task.users, task.distance, task.convexity + convexity, smoothness, repeats=repeats)
     runs = goal.best(task, noise, most_queries)
-    return Plan(task.bound, tuple(runs), runs[-1].excess)
+    return SmoothedPlan(task.bound, tuple(runs), runs[-1].excess)
 
 
 def localised(
     task: Task, h: Regulariser | None, blocks: int, count: int, multiple: float, most_queries: float, noise: Noise
-) -> Plan:
+) -> SmoothedPlan:
     """A number of blocks with a count of runs each, all on disjoint users, by localisation.
 
     `multiple` is the regulariser as a multiple of the one that is best without noise, `most_queries` that of
@@ -246,14 +246,16 @@ def localised(
         excess += slope * near + (0.0 if h is None else run.excess)
         if task.convexity + known:
             distance = min(distance, math.sqrt(2 * excess / (task.convexity + known)))
-    return Plan(task.bound, tuple(runs), excess)
+    return SmoothedPlan(task.bound, tuple(runs), excess)
 
 
 def _constants(h: Regulariser | None) -> tuple[float, float]:
     return (0.0, 0.0) if h is None else (float(h.convexity), float(h.smoothness))
 
 
-def builders(task: Task, h: Regulariser | None, expected: bool, most_queries: int | None) -> list[partial[Plan]]:
+def builders(
+    task: Task, h: Regulariser | None, expected: bool, most_queries: int | None
+) -> list[partial[SmoothedPlan]]:
     """Plans to choose from, for the expected loss or the average loss of the users; each is called with `noise`.
 
     `most_queries` is that of `repeated`; None for no limit.

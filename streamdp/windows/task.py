@@ -87,7 +87,7 @@ class Users(Protocol):
 
 
 @dataclass(frozen=True)
-class Release:
+class WindowResult:
     """What a method returns. All of it is private.
 
     `theta` (d + k,) is the learned point and what the method keeps for the next window. `queries` is the number of
@@ -162,7 +162,7 @@ class Method(Protocol):
     def least_users(self, task: Task) -> int:
         """The least number of users that `plan` accepts; the task's own number is ignored."""
 
-    def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         """Learn from the users by a plan. What was computed from their records is released, overwritten or deleted.
 
         `start` (d + k,) is a point of the domain and what the method kept: what the last run released; zeros if none.

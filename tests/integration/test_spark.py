@@ -35,7 +35,7 @@ from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module
 from streamdp.spark import gathering, learn, learn_stream, predict, reading
 from streamdp.spark.driver import Driver
-from streamdp.spark.gathering import ClusterUsers, Question
+from streamdp.spark.gathering import ClusterUsers, PartitionQuestion
 from streamdp.spark.sealing import Seal, seal
 from streamdp.store.reading import sinks
 from streamdp.store.snapshot import Counts, Snapshot
@@ -168,12 +168,12 @@ def batched(store: Path | str, estimator: str, shards: int, **more: Any) -> dict
     return job(store, model=model, schema=NO_BUDGETS, source={"type": "spark", "shards": shards})
 
 
-def questions(monkeypatch: pytest.MonkeyPatch) -> list[type[Question]]:
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[type[PartitionQuestion]]:
     """The questions that are asked from now on; the worker of the second one is killed."""
-    asked: list[type[Question]] = []
+    asked: list[type[PartitionQuestion]] = []
 
-    def question(*arguments: Any) -> Question:
-        asked.append(QuestionFailsOnce if len(asked) == 1 else Question)
+    def question(*arguments: Any) -> PartitionQuestion:
+        asked.append(QuestionFailsOnce if len(asked) == 1 else PartitionQuestion)
         return asked[-1](*arguments)
 
     monkeypatch.setattr(gathering, "Question", question)

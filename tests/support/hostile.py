@@ -15,7 +15,7 @@ import rfc8785
 from streamdp.errors import StreamDPError
 from streamdp.estimators import accepted
 from streamdp.privacy.entropy import SeededEntropy
-from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.local_agreement import LocalAgreement
 from streamdp.protocol.local_half import LocalHalf
 from tests.support.node import node
 from tests.support.vectors import PATH
@@ -354,7 +354,7 @@ def steady(document: dict[str, Any]) -> bool:
 
 def cell_of(document: dict[str, Any]) -> float:
     """The grid of a document's noise; for PrivUnit what the search for its cap leaves open, too."""
-    agreed = Agreement.model_validate({name: document[name] for name in AGREED}, strict=False)
+    agreed = LocalAgreement.model_validate({name: document[name] for name in AGREED}, strict=False)
     from streamdp.privacy import samplers
     from streamdp.privacy.guarantees import parse_budget
     from streamdp.privacy.mechanisms import MECHANISMS

@@ -16,7 +16,7 @@ from streamdp.errors import SourceError
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.cohort import CohortSimulator
 from streamdp.protocol.devices import DeviceSimulator, Notes
-from streamdp.protocol.learner import Learner
+from streamdp.protocol.learner import ShuffleLearner
 from streamdp.protocol.shuffle_wire import Place
 from streamdp.protocol.shuffler import Mixer
 from streamdp.store.snapshot import Counts
@@ -157,7 +157,7 @@ class World:
             clock = {"wait_seconds": 10.0 if self.agreed.minimum_share < 1 else float("inf"), "clock": lambda: self.now}
             return Mixer(self.agreed, *readers, **clock, tell=self.tell, part_bytes=self.part_bytes)
         readers = Reader(self.shuffled), Writer(self.points), self.stores[name]
-        return Learner(self.agreed, self.model(), *readers, tell=self.tell)
+        return ShuffleLearner(self.agreed, self.model(), *readers, tell=self.tell)
 
     def step(self, name: str) -> bool:
         try:

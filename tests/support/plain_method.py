@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.errors import TooFewUsersError
-from streamdp.windows.task import Method, Release, Rng, Task, Users
+from streamdp.windows.task import Method, Rng, Task, Users, WindowResult
 
 SHOWN: list[tuple[int, np.ndarray]] = []
 """Users of each window that `Plain` learned from, and their gradients at the start."""
@@ -29,8 +29,8 @@ class Plain(Method):
     def least_users(self, task: Task) -> int:
         return self.least
 
-    def run(self, plan: Task, users: Users, start: np.ndarray, rng: Rng) -> Release:
+    def run(self, plan: Task, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         gradients = users.gradients(start)
         assert len(gradients) == plan.users
         SHOWN.append((plan.users, gradients.copy()))
-        return Release(users.project(start - gradients.mean(axis=0)), plan.users)
+        return WindowResult(users.project(start - gradients.mean(axis=0)), plan.users)

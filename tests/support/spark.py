@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from servers.jars import SPARK_KAFKA, jars
-from streamdp.spark.gathering import Gather, Question
+from streamdp.spark.gathering import Gather, PartitionQuestion
 from streamdp.spark.task import ShardTask, SumTask
 from tests.support.paths import ROOT
 
@@ -166,7 +166,7 @@ class GatherFailsOnce(Gather):
 
 
 @dataclass(frozen=True)
-class QuestionFailsOnce(Question):
+class QuestionFailsOnce(PartitionQuestion):
     """The Python worker of the first attempt is killed when it has computed its answer."""
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from streamdp import ApproxDP, GaussianDP
-from streamdp.aggregation.concentrated_mean import AboveThreshold, Answers, ConcentratedMean, far_share
+from streamdp.aggregation.concentrated_mean import AboveThreshold, ConcentratedMean, QueryRun, far_share
 from streamdp.aggregation.selection import WeightedMean
 from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import SeededEntropy
@@ -151,7 +151,7 @@ def test_the_noise_of_an_answer() -> None:
     """N(0, sensitivity^2 T / mu^2) around the mean of those that are near; 20 % off is rejected."""
     mean = planned(queries=20_000)
     points = np.full((600, 2), 0.3) + np.random.default_rng(6).uniform(-0.02, 0.02, size=(600, 2))
-    answers = Answers(mean, fresh(7))
+    answers = QueryRun(mean, fresh(7))
     found = np.array([answers.of(points) for _ in range(2500)])
     z = (found - points.mean(axis=0)).ravel() / mean.noise
     for factor in (0.8, 1.0, 1.2):
@@ -163,7 +163,7 @@ def test_outliers_are_left_out(selection: type[WeightedMean]) -> None:
     mean = planned(4000, 2, selection=selection)
     points = np.zeros((4000, 2))
     points[:40] = [1.0, 0.0]
-    answers = Answers(mean, fresh(8))
+    answers = QueryRun(mean, fresh(8))
     for _ in range(2):
         answer = answers.of(points)
         assert answer is not None
@@ -173,18 +173,18 @@ def test_outliers_are_left_out(selection: type[WeightedMean]) -> None:
 def test_a_failed_test_is_the_last_and_so_is_the_last_query() -> None:
     mean = planned()
     scattered = np.column_stack([np.linspace(-1, 1, 600), np.zeros(600)])
-    answers = Answers(mean, fresh(9))
+    answers = QueryRun(mean, fresh(9))
     assert answers.of(np.zeros((600, 2))) is not None
     assert answers.of(scattered) is None
     with pytest.raises(QueriesExhaustedError):
         answers.of(np.zeros((600, 2)))
-    answers = Answers(mean, fresh(10))
+    answers = QueryRun(mean, fresh(10))
     for _ in range(4):
         assert answers.of(np.zeros((600, 2))) is not None
     with pytest.raises(QueriesExhaustedError):
         answers.of(np.zeros((600, 2)))
     with pytest.raises(ConfigError):
-        Answers(mean, fresh(11)).of(np.zeros((599, 2)))
+        QueryRun(mean, fresh(11)).of(np.zeros((599, 2)))
     for epsilon, threshold in ((1e-9, 5.0), (1.0, 0.0), (1.0, 11.0)):
         with pytest.raises(ConfigError):
             AboveThreshold(epsilon, threshold, 10)
@@ -220,7 +220,7 @@ def test_an_attack_on_a_user_of_whole_runs() -> None:
     for side, points in enumerate(ends(mean)):
         sums.append([])
         for run in range(1500):
-            answers = Answers(mean, SeededEntropy(2 * run + side, 256))
+            answers = QueryRun(mean, SeededEntropy(2 * run + side, 256))
             found = [answers.of(points) for _ in range(mean.queries)]
             sums[side].append(sum(0.0 if answer is None else float(answer[0]) for answer in found))
     a, b = map(np.array, sums)

@@ -20,7 +20,7 @@ from streamdp.config.schema import SchemaConfig
 from streamdp.data.dates import PARTS
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.local_agreement import LocalAgreement
 from streamdp.service.features import RecordReader
 
 RULES: dict[str, Any] = {
@@ -269,4 +269,4 @@ def test_a_device_does_not_know_decimals() -> None:
     model = {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
     job = {"job": "x", "source": {"type": "http"}, "schema": {"features": {"a": [0, 1]}, "target": target}}
     with pytest.raises(ConfigError, match="takes no reports over HTTP"):
-        Agreement.of("x", make_config(job | {"model": model}))
+        LocalAgreement.of("x", make_config(job | {"model": model}))

@@ -16,7 +16,7 @@ from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.learners import ranks
 from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root
-from streamdp.learners.local_counts import Counts, Oracle
+from streamdp.learners.local_counts import CellReports, Oracle
 from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
 
@@ -377,7 +377,7 @@ def test_reports_have_their_law_and_the_stated_variance(unary: bool) -> None:
 
 
 def test_values_are_rounded_to_levels_without_bias() -> None:
-    counts, rng = Counts(Values(All(), 0), 8.0), np.random.default_rng(8)
+    counts, rng = CellReports(Values(All(), 0), 8.0), np.random.default_rng(8)
     assert len(counts.levels) > 2  # at eps = 8 two levels would have more variance
     X = np.full((200_000, 1), 0.3)
     counts.learn(X, rng.integers(0, 2**64, (len(X), counts.words), dtype=np.uint64))

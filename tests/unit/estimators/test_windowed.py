@@ -18,7 +18,7 @@ from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
 from streamdp.privacy import release
 from streamdp.windows.records import WindowRecords
-from streamdp.windows.task import Release, Rng
+from streamdp.windows.task import Rng, WindowResult
 from tests.support.intruder import walk
 from tests.support.plain_method import SHOWN, Plain
 
@@ -223,7 +223,7 @@ def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -
 def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
 
-    def failing(self: Any, plan: Any, users: WindowRecords, start: np.ndarray, rng: Rng) -> Release:
+    def failing(self: Any, plan: Any, users: WindowRecords, start: np.ndarray, rng: Rng) -> WindowResult:
         kept.append(users)
         raise KeyboardInterrupt
 

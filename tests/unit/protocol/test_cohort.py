@@ -19,7 +19,7 @@ from streamdp.learners.shuffle import ShuffleBatches
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.cohort import CohortDevice, CohortSimulator
 from streamdp.protocol.devices import Notes
-from streamdp.protocol.learner import Learner
+from streamdp.protocol.learner import ShuffleLearner
 from streamdp.protocol.shuffle_wire import cut, message_key, read_announcement, read_key, write_announcement
 from streamdp.serving.doubts import doubts
 from streamdp.store.snapshot import Counts
@@ -71,7 +71,7 @@ def check(one: World, people: int = PEOPLE) -> None:
         said = read_announcement(item.value or b"")
         points[said.batch].add(tuple(said.point.tolist()))
     assert [len(found) for found in points.values()] == [1] * ROUNDS
-    again = Learner(one.agreed, one.model(), Reader(one.shuffled), Writer(one.points), Kept(lambda: None))
+    again = ShuffleLearner(one.agreed, one.model(), Reader(one.shuffled), Writer(one.points), Kept(lambda: None))
     while again.step(0.0):
         pass
     assert np.array_equal(again.estimator.theta, learner.estimator.theta), "a round was skipped or made twice"

@@ -17,7 +17,7 @@ from streamdp import ApproxDP
 from streamdp.errors import SourceError, StoreBusyError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Device, DeviceSimulator, Notes
-from streamdp.protocol.learner import Learner
+from streamdp.protocol.learner import ShuffleLearner
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, read_part
 from streamdp.protocol.shuffler import Mixer
 from streamdp.store.snapshot import Counts
@@ -191,15 +191,15 @@ def test_a_store_or_a_topic_of_another_run(world: Callable[..., World]) -> None:
     empty = Kept(lambda: None)
     with pytest.raises(SourceError, match="knows nothing of it"):
         Mixer(one.agreed, Reader(one.messages), Writer(one.shuffled), empty)
-    again = Learner(one.agreed, model(), Reader(one.shuffled), Writer(one.points), empty)
+    again = ShuffleLearner(one.agreed, model(), Reader(one.shuffled), Writer(one.points), empty)
     while again.step(0.0):  # a learner that lost its store comes to the same model from the same bits
         pass
     assert np.array_equal(again.estimator.theta, one.parties["learner"].estimator.theta)
     with pytest.raises(StoreMismatchError, match="minimum_share"):
-        Learner(Agreement(model(), 0.9), model(), Reader(one.shuffled), Writer(one.points), empty)
+        ShuffleLearner(Agreement(model(), 0.9), model(), Reader(one.shuffled), Writer(one.points), empty)
     shorter = Topic(lambda: None)
     shorter.items = [item for item in one.shuffled.items if b"0/0/1" in (item.key or b"")]
-    late = Learner(one.agreed, model(), Reader(shorter), Writer(one.points), Kept(lambda: None))
+    late = ShuffleLearner(one.agreed, model(), Reader(shorter), Writer(one.points), Kept(lambda: None))
     with pytest.raises(SourceError, match="batch 0/0/1 was forwarded, but 0/0/0 comes next"):
         late.step(0.0)
     one.parties.clear()

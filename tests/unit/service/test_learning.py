@@ -23,7 +23,7 @@ from servers.process import free_ports
 from streamdp.client import Client
 from streamdp.errors import ConfigError, SourceUnavailableError
 from streamdp.service import requests
-from streamdp.service.schemas import Outcome
+from streamdp.service.schemas import LearnAnswer
 from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
@@ -47,7 +47,7 @@ def learn(http: httpx.Client, records: list[Any], key: str | None = None) -> htt
 def test_an_answer_comes_after_the_commit_and_the_model_shows_it(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         answer = learn(http, [record(i) for i in range(300)])
-        Outcome.model_validate(answer.json())
+        LearnAnswer.model_validate(answer.json())
         assert answer.json() == {"version": 1, "learned": 300, "refused": 0, "dead": []}
         assert stored(tmp_path) == (300, 0, 0)
         found = http.get("/v1/models/late").json()

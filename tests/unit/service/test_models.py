@@ -14,7 +14,7 @@ import pytest
 
 from streamdp.config.job import JobConfig
 from streamdp.data.records import Shard
-from streamdp.service.schemas import Model, Models, Predictions, Weights
+from streamdp.service.schemas import ModelAnswer, Models, Predictions, Weights
 from streamdp.serving.snapshots import combined, restore
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
@@ -51,7 +51,7 @@ def test_a_job_that_learns_elsewhere_is_served_from_its_store(tmp_path: Path) ->
     with client(config) as http:
         assert http.get("/readyz").status_code == 200
         found = http.get("/v1/models/late").json()
-        Model.model_validate(found)
+        ModelAnswer.model_validate(found)
         Models.model_validate(http.get("/v1/models").json())
         assert (found["version"], found["learned"], found["guarantee"]["epsilon"]) == (3, 1500, 1.0)
         assert found["schema"]["features"] == {"dep_delay": [-30.0, 60.0], "origin": ["EWR", "JFK", "LGA"]}
@@ -216,7 +216,7 @@ def test_private_validation_is_shown_beside_the_model(tmp_path: Path) -> None:
     with client(plain, config) as http:
         assert "validation" not in http.get("/v1/models/plain").json()
         found = http.get("/v1/models/late").json()
-        Model.model_validate(found)
+        ModelAnswer.model_validate(found)
         assert found["validation"]["total"]["answers"] == 2000
         assert found["validation"]["sentence"] == estimator.quality.sentence()
         assert found["guarantee"]["epsilon"] == 2.0

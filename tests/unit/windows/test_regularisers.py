@@ -15,7 +15,7 @@ from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.privacy.subsampling import noise_multiplier
 from streamdp.windows.regularisers import ElasticNet, Regulariser
 from streamdp.windows.smoothed import ConvolutionSmoothing, accelerate
-from streamdp.windows.smoothed_plan import Plan, Run
+from streamdp.windows.smoothed_plan import Run, SmoothedPlan
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
 from tests.support.smoothed import HINGE, TASK, Fixed, bound_of, fresh, run_with
@@ -117,7 +117,7 @@ class Steep:
 
 def released(net: Regulariser, last: float, noise: float, trials: int, seed: int, d: int = 1) -> np.ndarray:
     """(trials, d) outputs of one step of `run` on all users, weight 1, modulus 2."""
-    plan = Plan(1.0, (Run(0, 4, 1.0, 1, 1, noise, 0.0, 2.0, 0.0, 0.0, 0.0),), 0.0)
+    plan = SmoothedPlan(1.0, (Run(0, 4, 1.0, 1, 1, noise, 0.0, 2.0, 0.0, 0.0, 0.0),), 0.0)
     rows = np.zeros((4, d))
     rows[3, 0] = last
     method, users, entropy = ConvolutionSmoothing(regulariser=net), Fixed(rows), fresh(seed)
