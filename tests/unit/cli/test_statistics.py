@@ -13,7 +13,7 @@ import pytest
 
 from streamdp.config.job import load_config
 from streamdp.errors import ConfigError
-from streamdp.service.schemas import Statistics
+from streamdp.service.schemas import StatisticsAnswer
 from streamdp.store.store import HISTORY, Store
 from tests.support.commands import Quick
 from tests.support.paths import with_root
@@ -70,7 +70,7 @@ def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quic
     assert "streamdp stats" in quick.error(6, "export", "charges.db", "--to", "json")
     with client(load_config(folder / "job.yaml")) as http:
         found = http.get("/v1/models/charges/statistics").json()
-        Statistics.model_validate(found)
+        StatisticsAnswer.model_validate(found)
         assert found["statistics"] == rows
         for ask in (http.get("/v1/models/charges/weights"), http.post("/v1/models/charges/predict", json={})):
             assert ask.status_code == HTTPStatus.NOT_FOUND
@@ -294,5 +294,5 @@ def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
     with client(load_config(folder / "job.yaml")) as http:
         assert any(doubt.startswith(said) for doubt in http.get("/v1/models/charges").json()["doubts"])
         found = http.get("/v1/models/charges/statistics").json()
-        assert Statistics.model_validate(found).statistics[0].doubt == doubted["clipped"]
+        assert StatisticsAnswer.model_validate(found).statistics[0].doubt == doubted["clipped"]
         assert found["statistics"] == rows
