@@ -15,6 +15,7 @@ from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import SeededEntropy
 from studies.selected_mean import SelectedMean
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.sizes import some
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def outcomes(test: AboveThreshold, low: float, last: float, passes: int, share: 
     return float(np.trapezoid(density * below(low - noise) ** passes * below(noise - last), noise))
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+@pytest.mark.parametrize("epsilon", some([0.3, 1.0], 1))
 def test_all_tests_together_keep_their_epsilon_and_the_papers_noise_does_not(epsilon: float) -> None:
     """The likelihood ratio of outcomes, integrated, for scores that move by 2, the last one against the others."""
     test = AboveThreshold(epsilon, 800.0, 1000)
@@ -118,7 +119,7 @@ def test_how_many_pairs_may_be_far(users: int, share: float) -> None:
 
 
 @pytest.mark.parametrize("selection", [WeightedMean, SelectedMean])
-@pytest.mark.parametrize("budget", [ApproxDP(1.0, 1e-6), ApproxDP(4.0, 1e-9), ApproxDP(0.2, 1e-4)])
+@pytest.mark.parametrize("budget", some([ApproxDP(1.0, 1e-6), ApproxDP(4.0, 1e-9), ApproxDP(0.2, 1e-4)], 0, 2))
 @pytest.mark.parametrize("queries", [1, 50])
 def test_all_parts_of_the_plan_are_within_the_budget(
     selection: type[WeightedMean], budget: ApproxDP, queries: int
@@ -212,6 +213,7 @@ def test_an_attack_on_the_answers() -> None:
     assert mu_lower_bound(a / 2, (b - mean.sensitivity) / 2 + mean.sensitivity) > 1.7 * mean.mu
 
 
+@pytest.mark.campaign
 def test_an_attack_on_a_user_of_whole_runs() -> None:
     """1500 runs of two queries each for a user at one end and at the other: the sum of the answers tells them apart, by
     less than is claimed, and with a quarter of the noise by more."""

@@ -14,6 +14,7 @@ import pytest
 from streamdp.config.job import load_config
 from streamdp.config.yaml12 import Document
 from tests.support.commands import Quick
+from tests.support.sizes import some
 
 DATA = """age,sex,city,married,Größe,"odd: name",no,wage,id
 23,f,Paris,true,1.7,4711.25,1,30000,anna
@@ -163,7 +164,7 @@ def test_items_per_user_and_wrong_answers(data: Path, quick: Quick) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("typed", "trust"), [("2", "process"), ("nobody", "nobody"), ("", "window")])
+@pytest.mark.parametrize(("typed", "trust"), some([("2", "process"), ("nobody", "nobody"), ("", "window")], 0))
 def test_at_a_terminal_trust_is_the_first_question(data: Path, typed: str, trust: str) -> None:
     terminal, inner = os.openpty()
     command = [sys.executable, "-m", "streamdp", "init", "people.csv"]

@@ -18,6 +18,7 @@ from streamdp.store.store import HISTORY, Store
 from tests.support.commands import Quick
 from tests.support.paths import with_root
 from tests.support.service import client
+from tests.support.sizes import some
 from tests.support.zygote import Forked
 
 JOB = """job: charges
@@ -44,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("trust", ["window", "process"])
+@pytest.mark.parametrize("trust", some(["window", "process"], 1))
 def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quick: Quick, trust: str) -> None:
     if trust != "window":  # the usual one of a file
         (folder / "job.yaml").write_text(JOB.replace("eps=1", f"eps=1, trust: {trust}"))
@@ -101,7 +102,7 @@ def with_costs(folder: Path) -> None:
     (folder / "people.csv").write_text("\n".join(["charge,region,cost", *costs]) + "\n")
 
 
-@pytest.mark.parametrize("trust", ["process", "nobody"])
+@pytest.mark.parametrize("trust", some(["process", "nobody"], 0))
 def test_a_model_and_statistics_learn_the_same_records_and_are_shown_everywhere(
     folder: Path, quick: Quick, trust: str
 ) -> None:
@@ -265,7 +266,7 @@ def test_a_job_has_a_series_by_day(folder: Path, quick: Quick) -> None:
         load_config(folder / "job.yaml")
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("beside", some([False, True], 1))
 def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
     folder: Path, quick: Quick, beside: bool
 ) -> None:
