@@ -495,7 +495,12 @@ class Cell:
             for e in entries
             if e.person is None and e.position <= ends[s]
         )
-        assert places == bad, ((places - bad).most_common(3), (bad - places).most_common(3))
+        assert not bad - places, (bad - places).most_common(3)
+        # A broker that fails may add letters to its topic after the worker has looked for them.
+        failed = sum(n for name, n in self.done.items() if name.startswith(("brokers", "leader")))
+        most = failed if self.letters is not None and "topic" in self.letters else 0
+        assert max(places.values(), default=1) <= 1 + most, (places - bad).most_common(3)
+        assert not places.keys() - bad.keys(), (places - bad).most_common(3)
 
     def _letters(self) -> list[str]:
         if self.letters == "dead_letters: dead.jsonl":
