@@ -268,7 +268,7 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
 
     cap = "" if config.cap is None else f"; the cap of a person: {config.cap}"
     store = shlex.quote(config.store_path)
-    shown = f"streamdp weights {store}; streamdp statement {store}; streamdp plot {store}"
+    shown = f"streamdp weights {store}; streamdp statement {store}"
     if config.statistics is not None:
         shown = f"streamdp stats {store}; " + (shown if config.has_model else f"streamdp statement {store}")
     return RunnerDisplay(

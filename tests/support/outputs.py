@@ -79,8 +79,6 @@ def main() -> None:
             inner = Path(folder) / "empty"
             inner.mkdir()
             path.write_text(written(path.read_text(encoding="utf-8"), inner), encoding="utf-8")
-            if (plot := inner / "people.png").exists():
-                (ROOT / "docs" / "images" / "tutorial.png").write_bytes(plot.read_bytes())
     first_picture()
 
 

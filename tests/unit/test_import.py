@@ -58,7 +58,6 @@ EXTRAS = {
     "postgres": ({"psycopg"}, "database.postgres"),
     "service": ({"fastapi", "uvicorn", "prometheus_client", "rfc8785"}, "service.server"),
     "otel": ({"opentelemetry.sdk", "opentelemetry.exporter"}, "runtime.tracing"),
-    "plots": ({"matplotlib"}, "serving.plots"),
     "client": ({"httpx", "rfc8785"}, "client"),
     "sklearn": ({"sklearn"}, "sklearn"),
     "spark": ({"pyspark", "pyarrow", "nacl"}, "spark.learning"),

@@ -25,7 +25,7 @@ COMMANDS = commands(typer.main.get_command(app))
 
 
 def test_the_commands_are_found() -> None:
-    assert {"init", "check", "schema", "run", "plot", "weights", "ledger set-cap", "shuffle mix"} <= COMMANDS.keys()
+    assert {"init", "check", "schema", "run", "weights", "ledger set-cap", "shuffle mix"} <= COMMANDS.keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -51,7 +51,7 @@ def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> No
     assert (code, joined in err) == (0, True)
     assert "other jobs" not in quick("run", "again.yaml")[2]
     assert [learned(quick, job) for job in ("late", "again")] == [(300, 0), (100, 200)]
-    for command in ("status", "statement", "weights", "plot"):
+    for command in ("status", "statement", "weights"):
         assert "holds 2 jobs (again, late): name one with --job" in quick.error(4, command, "people.db")
     assert quick("statement", "people.db", "--job", "late")[0] == 0
     assert "holds 'again', 'late', and not 'none'" in quick.error(4, "statement", "people.db", "--job", "none")
