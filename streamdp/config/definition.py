@@ -21,10 +21,10 @@ from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
 from streamdp.config.trust import STATISTICS, Trust, trust_of
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators.beside import Beside
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.traps import say_nothing, unsaid
 from streamdp.learners.series import furthest
+from streamdp.learners.side_statistics import divided
 from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
 from streamdp.privacy.guarantees import Budget, parse_budget
 
@@ -277,9 +277,9 @@ class Definition(Settings):
             return estimators.Statistics(self.statistics or {}, declared, model.budget, trust, ledger, **given)
         if self.statistics is None:
             return self._build_model(ledger, model.budget)
-        beside = self._beside(self.statistics)
-        estimator = self._build_model(ledger, beside.of_model)
-        estimator.estimate_beside(beside)
+        statistics, share, target = self._side_statistics(self.statistics)
+        estimator = self._build_model(ledger, divided(statistics.record_budget, share, statistics.trust)[0])
+        estimator.add_statistics(statistics, share, target)
         return estimator
 
     def _build_model(self, ledger: Ledger | None, budget: Budget | str) -> Estimator:
@@ -310,8 +310,8 @@ class Definition(Settings):
         say_nothing(estimator, "hints")  # the command says it, as of its budget, and devices and Spark have reasons
         return estimator
 
-    def _beside(self, declared: Mapping[str, Mapping[str, Any]]) -> Beside:
-        """The statistics beside the model; the target may be one of their columns."""
+    def _side_statistics(self, declared: Mapping[str, Mapping[str, Any]]) -> tuple[estimators.Statistics, float, Any]:
+        """What `Estimator.add_statistics` takes; the target may be one of the columns of the statistics."""
         features, target = self.schema_.declared(), self.schema_.target
         columns: Any = None
         if target.column not in features and target.transform is None and (target.classes or target.bounds):
@@ -323,7 +323,8 @@ class Definition(Settings):
         if trust == "window":
             raise ConfigError("statistics beside a model need trust: process, nobody or shuffler, and no window")
         statistics = estimators.Statistics(declared, features, self.model.budget, trust, seed=seed)
-        return Beside(statistics, 1.0 if self.model.share is None else self.model.share, columns)
+        share = 1.0 if self.model.share is None else self.model.share
+        return statistics, share / (share + math.fsum(one.share for one in statistics.declared)), columns
 
 
 class StoredDefinition(Definition):

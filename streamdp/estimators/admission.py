@@ -8,7 +8,7 @@ so that an exception at any moment leaves a state in which every spend is counte
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED, Release
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
-    from streamdp.estimators.second_use import SecondUse
     from streamdp.ledger.ledger import Ledger
 
 _CLONES = (
@@ -124,7 +123,7 @@ class Admission:
     def admit(
         self,
         learner: Learner,
-        use: SecondUse,
+        learn: Callable[[np.ndarray, np.ndarray, Budget | None, np.ndarray | None], None],
         X: np.ndarray,
         y: np.ndarray,
         spend: Budget,
@@ -134,25 +133,25 @@ class Admission:
     ) -> np.ndarray | None:
         """Admit, count and learn clean rows X (n, p), y (n,) whose budgets are allowed.
 
-        They `spend` this, or `amounts` (n,) of its kind; `own`: the budget that a record brings. `use` learns them.
-        Returns the mask (n,) of those that were learned, or None for all.
+        They `spend` this, or `amounts` (n,) of its kind; `own`: the budget that a record brings.
+        `learn` is as `Learner.learn`. Returns the mask (n,) of those that were learned, or None for all.
         """
 
-        def learn(part: slice, mask: np.ndarray | None = None) -> None:
+        def take(part: slice, mask: np.ndarray | None = None) -> None:
             rows = part if mask is None or mask.all() else np.flatnonzero(mask) + part.start
             if len(taken := X[rows]):
                 each = None if amounts is None else amounts[rows]
                 self.count(learner, spend if each is None else with_amount(spend, float(each.max())))
-                use.learn(learner, taken, y[rows], own, each)
+                learn(taken, y[rows], own, each)
 
         done, n = 0, len(X)
         if self.ledger is None or subjects is None:
-            learn(slice(0, n))
+            take(slice(0, n))
             return None
         if learner.open is None:  # each record is a release of its own
             fits: np.ndarray = self.ledger.admit_many(subjects, spend, amounts)
             self.refused += int(np.count_nonzero(~fits))
-            learn(slice(0, n), fits)
+            take(slice(0, n), fits)
             return None if fits.all() else fits
         people, fits = subjects_bytes(subjects), np.zeros(n, dtype=bool)
         if n > 1:
@@ -160,11 +159,8 @@ class Admission:
         while done < n:
             part = slice(done, done + learner.come_to(y[done:]))
             done, fits[part] = part.stop, self.join(learner.open, people[part], prepared=n > 1)
-            learn(part, fits[part])
-            if learner.pending:
-                learner.end_full()  # a batch ends also if it has read enough records that are not in it
-                if not learner.pending:
-                    use.close(learner)
+            take(part, fits[part])
+            learner.end_full()  # a batch ends also if it has read enough records that are not in it
         return None if fits.all() else fits
 
     # -- spends ------------------------------------------------------------------------------------------------------

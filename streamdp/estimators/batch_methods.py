@@ -89,7 +89,7 @@ def gather_part(self: Any, number: int, of: int) -> None:
     Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or with statistics beside the model,
     whose sums end with batches: none ends here.
     """
-    if not self.second_use.learns_only:
+    if self.sides:
         raise ConfigError("gather_part: records are gathered to be learned only: leave validation and statistics out")
     self.learner = GatheredPart(self._learner(Batches, "gather_part"), number, of)
 

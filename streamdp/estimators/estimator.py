@@ -35,13 +35,12 @@ from streamdp.errors import (
     check_whole,
 )
 from streamdp.estimators.admission import Admission, Gathered
-from streamdp.estimators.beside import Beside
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
+from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, missing
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.prediction import Prediction
-from streamdp.estimators.second_use import SecondUse
 from streamdp.estimators.traps import (
     RepeatedStart,
     warn_if_dear,
@@ -51,9 +50,9 @@ from streamdp.estimators.traps import (
     warn_if_repeated,
     warn_if_weak,
 )
-from streamdp.estimators.validation import Validation
 from streamdp.learners.learner import Collector, Learner, share_changes
 from streamdp.learners.linear_problem import LinearProblem
+from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import LOSSES, Huber, Loss, loss_for
@@ -114,8 +113,10 @@ class Estimator(river_base.Estimator):
     intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | Mapping[str, Any] | None = None
-    second_use: SecondUse
-    """What records are used for beside what is learned."""
+    held_out: HeldOutStatistics | None = None
+    """What records say about the model's error; None without `validation`."""
+    estimated: Any = None
+    """The side statistics of the records that are learned, as an estimator to be read; None: there are none."""
     prediction: Prediction | None = None
     """What predicts; None before the features are known."""
     _covers = "this model"
@@ -153,21 +154,25 @@ class Estimator(river_base.Estimator):
         self._first = RepeatedStart()
         domain = self.learns.default_domain if self.domain is None else self.domain
         loss, bounds = self._resolve_loss(), self._target_bounds()
-        self.second_use = SecondUse(budget)
         if self.validation is not None:
             task = self._target_task(loss)
-            self.second_use = Validation(self.validation, task, budget, bounds is not None, self.learns)
+            self.held_out = HeldOutStatistics(self.validation, task, budget, bounds is not None, self.learns)
         classes, given = len(self._index or ()), self.domain is not None
         problem = LinearProblem(loss, domain, bool(self.intercept), classes, bounds, given)
         self.learner = self._make_learner(problem, budget, self._words())
-        self._use_records(self.second_use)
+        self._spend(budget if self.held_out is None else self.held_out.spend)
 
-    def _use_records(self, second_use: SecondUse) -> None:
-        """Use records for more than what is learned; a record spends the whole, in one release."""
-        self.second_use, self._admission.spend, self.learner.fast = second_use, second_use.spend, None
-        warn_if_weak(second_use.spend)
+    def _spend(self, budget: Budget) -> None:
+        """Let a record spend a budget on all that it is used for, in one release."""
+        self._admission.spend, self.learner.fast = budget, None
+        warn_if_weak(budget)
         if self.learner.open is not None:
-            self.learner.open.spend = second_use.spend
+            self.learner.open.spend = budget
+
+    @property
+    def sides(self) -> list[Any]:
+        """The held-out and side statistics that there are, as far as the features are known."""
+        return [] if self._features is None else [one for one in (self.held_out, self.learner.side) if one is not None]
 
     @property
     def ledger(self) -> Ledger | None:
@@ -262,8 +267,8 @@ class Estimator(river_base.Estimator):
                 raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
             clone = super().clone(None if new_params is None else dict(new_params))
             self._admission.share_clones(clone._admission)  # noqa: SLF001 - the same class
-            if isinstance(self.second_use, Beside):
-                clone.estimate_beside(self.second_use.clone())
+            if self._side_of is not None:
+                clone.add_statistics(*self._side_of)
             return clone
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
@@ -288,7 +293,8 @@ class Estimator(river_base.Estimator):
         try:
             self.learner.begin(features.columns)
             self.prediction = Prediction(features, self.learner, bool(self.intercept))
-            self.second_use.begin(self.learner, self.prediction, self.seed)
+            if self.held_out is not None:
+                self.held_out.begin(self.learner, self.prediction, self.seed)
         except BaseException:
             self._features = self.prediction = None  # otherwise the next record would be learned
             raise
@@ -387,7 +393,7 @@ class Estimator(river_base.Estimator):
         record = self._features or self._adopt(check_record(x))
         try:
             record.pack(x, target)
-            self.second_use.check(record.row, record.target)
+            self._check_columns(record.row)
             if not learner.seen[0]:
                 warn_if_far(self, record.row, record.target if self._has_open_target else None)
             if isinstance(learner, Collector):
@@ -397,7 +403,7 @@ class Estimator(river_base.Estimator):
             else:
                 people = None if subject is None else (subject,)
                 brought = None if budget is None else spend
-                admission.admit(learner, self.second_use, record.row, record.target, spend, None, people, brought)
+                admission.admit(learner, self._learn, record.row, record.target, spend, None, people, brought)
                 if budget is None and subject is None and learner.fast is None:
                     self._learn_faster()
         finally:
@@ -414,7 +420,7 @@ class Estimator(river_base.Estimator):
         watched = self._first.watched
         if watched is None or features is None or features.packer is None:
             return
-        if self.second_use.learns_only and not raw:
+        if not (self.sides or raw):
             if (kernel := learner.record_kernel()) is None:
                 return
             fast = RecordLearner(features.packer, self._index, kernel)
@@ -587,13 +593,20 @@ class Estimator(river_base.Estimator):
             return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
 
         spend = self.record_budget if amounts is None else self._admission.budget
-        return self._admission.admit(self.learner, self.second_use, X, y, spend, amounts, subjects)
+        return self._admission.admit(self.learner, self._learn, X, y, spend, amounts, subjects)
+
+    def _learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """See `Learner.learn`."""
+        if self.held_out is None:
+            self.learner.learn(X, y, budget, amounts)
+        else:
+            self.held_out.learn(self.learner, X, y, budget, amounts)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
         collector: Any = self.learner
-        gathered = Gathered(self._admission, collector)
-        return self.second_use.gather(collector, X, y, subjects_bytes(people), gathered)
+        found: np.ndarray | None = collector.gather(X, y, subjects_bytes(people), Gathered(self._admission, collector))
+        return found
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless these are n clean records."""
@@ -602,7 +615,12 @@ class Estimator(river_base.Estimator):
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError(f"X, y: {_NOT_FINITE}")
         self._check_targets(y)
-        self.second_use.check(X, y)
+        self._check_columns(X)
+
+    def _check_columns(self, X: np.ndarray) -> None:
+        """Raise `SchemaError` unless side statistics may sum columns of `X`: the noise is for such as records give."""
+        if self.learner.side is not None:
+            self.estimated.check_columns(X[:, : self.learner.side.columns])
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
@@ -616,13 +634,19 @@ class Estimator(river_base.Estimator):
         """All that a record without a budget of its own spends: on the model, its answer, and the statistics."""
         return self._admission.spend
 
-    def estimate_beside(self, beside: Beside) -> None:
-        """Estimate statistics of the records that are learned from now on.
+    _side_of: tuple[Any, float, tuple[float, float] | int | None] | None = None  # what `add_statistics` was given
+
+    def add_statistics(self, statistics: Any, share: float, target: tuple[float, float] | int | None) -> None:
+        """Estimate statistics of the records that are learned from now on, too.
 
         Parameters
         ----------
-        beside
-            The statistics, which take their part of the budget.
+        statistics
+            A `Statistics`, with the budget that is divided; it learns nothing by itself.
+        share
+            The share of the model in the budget, above 0 and below 1.
+        target
+            How a target becomes further columns of the statistics: see `SideStatistics`.
 
         Raises `ConfigError` for an estimator that collects records by person, with `validation`, and for another budget
         of the model than its part of the whole.
@@ -632,15 +656,17 @@ class Estimator(river_base.Estimator):
             raise ConfigError(f"{need}, and {type(self).__name__} holds the records of a person")
         if self.validation is not None:
             raise ConfigError("validation: with statistics beside the model no records answer; leave one of them out")
-        if self.learner.budget != beside.of_model:
-            of = f"{beside.of_model}, the part of {beside.spend} that statistics beside the model leave"
+        whole: Budget = statistics.record_budget
+        mine, theirs = divided(whole, share, statistics.trust)
+        if self.learner.budget != mine:
+            of = f"{mine}, the part of {whole} that statistics beside the model leave"
             raise ConfigError(f"budget: expected {of}, got {self.learner.budget}")
-        self._use_records(beside)
-
-    @property
-    def estimated(self) -> Any:
-        """The statistics beside the model, as an estimator to be read; None: there are none."""
-        return self.second_use.statistics
+        self._side_of = statistics, share, target
+        self.estimated = statistics = statistics.clone({"budget": theirs})
+        columns = statistics.read_columns - (0 if target is None else target - 1 if isinstance(target, int) else 1)
+        model = repr((share, statistics.model_dict()))
+        self.learner.estimate(SideStatistics(statistics.learner, share, columns, target, model))
+        self._spend(whole)
 
     def _encode_target(self, y: Any) -> float:
         raise NotImplementedError
@@ -664,8 +690,8 @@ class Estimator(river_base.Estimator):
 
         It follows from the generator that is in use, not from the parameters, which may be changed.
         """
-        noise = self.learner.rng.private and self.learner.private and self.second_use.private
-        return noise and not self._admission.tainted
+        side = self.estimated is None or self.estimated is self or self.estimated.private
+        return self.learner.rng.private and self.learner.private and side and not self._admission.tainted
 
     @property
     def guarantee(self) -> Guarantee:
@@ -706,7 +732,6 @@ class Estimator(river_base.Estimator):
         with self.learner.rng.lock:
             if not self.at_boundary:
                 self.learner.close()
-                self.second_use.close(self.learner)
 
     least_records: int | None = of_learner(Learner, "least_records")
     on_border: bool = of_learner(Learner, "on_border")
@@ -717,7 +742,7 @@ class Estimator(river_base.Estimator):
 
         Errors are in the unit of the target that was given to `learn_one`.
         """
-        return None if self._features is None else self.second_use.quality
+        return None if self._features is None or self.held_out is None else self.held_out.quality
 
     @property
     def looseness(self) -> float | None:
@@ -786,10 +811,9 @@ class Estimator(river_base.Estimator):
         caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self.learner.unit.several))
         if bounds or isinstance(self.learner, Collector):
             caveats.append(SPELLING)
-        second = SecondUse(self.record_budget) if self._features is None else self.second_use
         caveats += [] if self.learner.open is None else self.learner.open.said(bool(bounds))
-        caveats += self.learner.caveats(self._admission.spent, bool(bounds), second.takes_records)
-        caveats += second.caveats(self.learner)
+        caveats += self.learner.caveats(self._admission.spent, bool(bounds), any(s.takes_records for s in self.sides))
+        caveats += [caveat for side in self.sides for caveat in side.caveats(self.learner)]
         notes = [note for note in (self.change_note, too_few(self), unpooled(self.learner)) if note is not None]
         caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
         caveats.append(
@@ -959,8 +983,7 @@ class Estimator(river_base.Estimator):
             "loss": repr(self.learner.problem.loss),
             "intercept": bool(self.intercept),
             "columns": self._features.constants(),
-            **self.second_use.model(),
-            **self.learner.model(),
+            **{name: value for one in (*self.sides, self.learner) for name, value in one.model().items()},
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -979,7 +1002,7 @@ class Estimator(river_base.Estimator):
                 "format": FORMAT,
                 **self.model_dict(),
                 **self.learner.learned(),
-                **self.second_use.state(),
+                **{name: value for side in self.sides for name, value in side.state().items()},
                 **self._counts(),
                 "spent": [str(budget) for budget in self._admission.spent],
                 "private": self.private,
@@ -1000,7 +1023,7 @@ class Estimator(river_base.Estimator):
         from streamdp.estimators.saving import save
 
         with self.learner.rng.lock:
-            if isinstance(self.second_use, Beside):
+            if self.learner.side is not None:
                 raise ConfigError("save: a model with statistics beside it is kept by a Store")
             save(check_path("save", path), type(self).__name__, self._get_params(), self.state_dict())
 
@@ -1036,7 +1059,6 @@ class Estimator(river_base.Estimator):
                 raise ConfigError("state: expected what state_dict returns") from None
             if self._features is not None:
                 self.learner.discard()
-            self.second_use.discard()
             # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
             loaded = new._attributes_of(self)
             loaded["_admission"].keep_clones(self._admission)
@@ -1048,7 +1070,8 @@ class Estimator(river_base.Estimator):
         shared = [
             value
             for name, value in state.items()
-            if name == "_features" or (name[0] != "_" and name not in ("learner", "prediction", "second_use"))
+            if name == "_features"
+            or (name[0] != "_" and name not in ("learner", "prediction", "held_out", "estimated"))
         ]
         shared.append(self.learner.rng)
         return copy.deepcopy(state, {id(self): owner} | {id(value): value for value in shared})
@@ -1070,7 +1093,8 @@ class Estimator(river_base.Estimator):
         self._admission.begin(spent, read_history(state["caps"]), tainted)
         self.learner.read(state)
         self._set_counts(counts)
-        self.second_use.load(state)
+        for side in self.sides:
+            side.load(state)
 
     def merged(self, *others: Self) -> Self:
         """Return a new estimator, the average of this one and others, for learners of disjoint records.
@@ -1119,7 +1143,8 @@ class Estimator(river_base.Estimator):
 
         self.learner.merge(learners, average)
         self._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})
-        self.second_use.take_sum([part.second_use for part in parts])
+        for i, side in enumerate(self.sides):
+            side.take_sum([part.sides[i] for part in parts])
 
     def _agreed(self) -> dict[str, Any]:
         self._need_features("merged")

@@ -258,12 +258,16 @@ class Batches(Learner):
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self.open.taken += taken
             self._add(X[:taken], y[:taken])
+            if self.side is not None:
+                self.side.add(X[:taken], y[:taken], self.full)
             X, y = X[taken:], y[taken:]
             self.end_full()
 
     def _finish(self) -> None:
         """End the open batch."""
         records = self.open.taken
+        for one in self.open.sums.values():  # first: an exception may end them earlier, but never later
+            one.close()
         total, probes = self._close(records), self.probes
         self.discard()
         self.move(total, self.batch_steps.closed(records), records, probes)
@@ -371,6 +375,8 @@ class Batches(Learner):
             self.probes.open[:] = 0
         self.fast = self.probes = None
         self.total[:] = 0
+        for one in self.open.sums.values():
+            one.discard()
 
     def model(self) -> dict[str, Any]:
         plan, place = self.plan, self.region.text

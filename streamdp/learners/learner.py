@@ -26,6 +26,7 @@ from streamdp.reading.estimates import limits_of
 
 if TYPE_CHECKING:
     from streamdp.estimators.packing import RecordLearner
+    from streamdp.learners.side_statistics import SideStatistics
     from streamdp.optim.batch_steps import BatchSteps
     from streamdp.optim.record_kernel import RecordKernel
 
@@ -106,6 +107,8 @@ class Learner(ABC):
         self._shown: tuple[bytes, np.ndarray] = b"", np.empty(0)  # what a `point` was computed from, and the point
         self.open: Release | None = None
         """The open batch, if rows share one noise; None: each row is a release of its own."""
+        self.side: SideStatistics | None = None
+        """Statistics that are estimated from the rows that are learned; None: there are none."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -121,6 +124,12 @@ class Learner(ABC):
     @abstractmethod
     def begin(self, columns: Columns) -> None:
         """Begin with nothing learned."""
+
+    def estimate(self, side: SideStatistics) -> None:
+        """Estimate `side` statistics of the rows, too."""
+        self.side = side
+        if self.open is not None:
+            self.open.sums["side statistics"] = side.learner
 
     def check_learning(self) -> None:  # noqa: B027 - most have nothing to do
         """Raise `ConfigError` if rows cannot be learned here, before anything is counted."""

@@ -209,6 +209,8 @@ class LocalReports(Learner):
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         mechanism, d = self.default, self.arrays.state.shape[1]
+        if self.side is not None and budget is None:
+            X, y, amounts = self.side.draw(self, X, y, amounts)
         if amounts is not None:
             for at in range(0, len(X), _BLOCK):
                 some = slice(at, at + _BLOCK)

@@ -193,8 +193,6 @@ class Sums(Learner):
     ) -> None:
         super().__init__(problem, budget, rng)
         self._kind, self._batch_size = kind, batch_size
-        self.batch_of_model: int | None = None
-        """The size of the batches of a model that learns the same records, which end together with its own."""
         self._size = sum(block.size for block, _ in blocks)
         self._sum = kind(budget, blocks)
         self.open = Release(budget)
@@ -214,7 +212,7 @@ class Sums(Learner):
 
     @property
     def full(self) -> int:
-        return self.batch_of_model or self.size_after(int(self.seen[0]) - self.open.taken)
+        return self.size_after(int(self.seen[0]) - self.open.taken)
 
     def size_after(self, records: int) -> int:
         """How many rows the batch after so many `records` has."""
@@ -239,14 +237,20 @@ class Sums(Learner):
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         self.end_full()
         while len(X):
-            if self.open.taken == 0:
-                self._open(self.full)
-            taken = min(len(X), self.room, _MOST_ROWS)
-            self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
-            self.open.taken += taken
-            self._sum.add(X[:taken], self.rng)
+            taken = min(len(X), self.room)
+            self.add(X[:taken], self.full)
             X = X[taken:]
             self.end_full()
+
+    def add(self, X: np.ndarray, size: int) -> None:
+        """Add rows X (n, p) to the open batch, which has at most `size` of them and does not end here."""
+        if self.open.taken == 0:
+            self._open(size)
+        for at in range(0, len(X), _MOST_ROWS):
+            rows = X[at : at + _MOST_ROWS]
+            self.seen[0] += len(rows)  # before they are learned: an interruption may lose records, but never a count
+            self.open.taken += len(rows)
+            self._sum.add(rows, self.rng)
 
     def _open(self, size: int) -> None:
         self._sum.wipe()  # what an exception left

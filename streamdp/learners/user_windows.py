@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -69,6 +69,16 @@ class WindowPlan(UserWindow):
             check_choice("scaling", self.scaling, ("private", "none"), " or None")
 
 
+class HeldOutUsers(Protocol):
+    """Users of a window who are not learned, and say how wrong the model is that the window released."""
+
+    def users(self, before: int, n: int) -> np.ndarray:
+        """The mask (n,) of the `n` users of a window who are held out, after the users of earlier windows, `before`."""
+
+    def say(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        """Release what they say, as one sum. Records are as for `Windows.users_of`, and are overwritten."""
+
+
 class Windows(Collector):
     """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else."""
 
@@ -90,8 +100,8 @@ class Windows(Collector):
     scales_columns = True
     rng: Entropy | SeededEntropy
     budget: ApproxDP
-    hold_out: Callable[[int, int], np.ndarray] | None = None
-    """Which users (n,) of a window are not learned, by the numbers of users of earlier windows and of this one."""
+    held_out: HeldOutUsers | None = None
+    """Who is held out of windows; None: nobody."""
 
     def __init__(
         self,
@@ -272,15 +282,21 @@ class Windows(Collector):
         if not self.pending:
             return
         n, held = self.gathered.users, None
-        if self.hold_out is not None:
-            held = self.hold_out(self.counts["n_users"], n)
+        if self.held_out is not None:
+            held = self.held_out.users(self.counts["n_users"], n)
             n -= int(np.count_nonzero(held))
         try:
             plan = self._planned(n)
         except TooFewUsersError as error:
             warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
             return
-        self._learn_from(self.users_of(*self.gathered.close(held)), n, plan)
+        users, out = self.gathered.close(held)
+        try:
+            self._learn_from(self.users_of(*users), n, plan)
+            if self.held_out is not None and len(out[2]):
+                self.held_out.say(*out)
+        finally:
+            out[0][:] = out[1][:] = 0
 
     def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
         try:

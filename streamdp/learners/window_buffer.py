@@ -15,6 +15,9 @@ import numpy as np
 
 from streamdp.privacy.release import Release
 
+Records = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""X (N, p), y (N,), one user after another, and the numbers of records of users (n,)."""
+
 
 class Gathering:
     """The records of the open window, which join its `release`; after `window` records it may end."""
@@ -26,17 +29,8 @@ class Gathering:
         self._filled = 0
         self.discard()
 
-    _out: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-
-    def taken_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the records of people who were held out of the last window, as `close` does; None: there are none."""
-        found, self._out = self._out, None
-        return found
-
     def discard(self) -> None:
         """Discard the window; overwrite the records."""
-        for array in self.taken_out() or ():
-            array[:] = 0
         self.rows[: self._filled] = 0.0  # first, for an exception between these lines
         self._filled = 0
         self.at = 0
@@ -109,18 +103,17 @@ class Gathering:
         self.rows[begin:end, :-1], self.rows[begin:end, -1] = X, y
         X[:] = y[:] = 0
 
-    def close(self, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,).
+    def close(self, held: np.ndarray | None = None) -> tuple[Records, Records]:
+        """End the window; return the records of its users, and those of the users who are `held` out, a mask (n,).
 
-        `held`: the mask (n,) of users who are held out, for `taken_out`; None: nobody.
+        None: nobody is held out.
         """
         order = np.argsort(self._places[: self._filled], kind="stable")
         X, y, sizes = self.rows[:, :-1].take(order, axis=0), self.rows[:, -1].take(order), self._sizes()
         self.discard()
         if held is None or not held.any():
-            return X, y, sizes
+            return (X, y, sizes), (X[:0], y[:0], sizes[:0])
         rows = np.repeat(held, sizes)
-        self._out = X[rows], y[rows], sizes[held]
-        left = X[~rows], y[~rows], sizes[~held]
+        found = (X[~rows], y[~rows], sizes[~held]), (X[rows], y[rows], sizes[held])
         X[:] = y[:] = 0
-        return left
+        return found

@@ -18,7 +18,9 @@ records of that period; so it is over all time. Proof: docs/proofs/caps.md.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +39,16 @@ Charge = Callable[[list[int], list[int], list[bool]], Sequence[bool]]
 Returns which of them fit their caps."""
 
 
+class Sum(Protocol):
+    """A sum with noise of its own, of records that are in a release."""
+
+    def close(self) -> None:
+        """Release it, and begin the next one."""
+
+    def discard(self) -> None:
+        """Forget what it adds up to."""
+
+
 class Release:
     """The open sum of a learner: what each record of it `spend`s, who is in it, and how many records it has.
 
@@ -50,14 +62,18 @@ class Release:
         """(1,) the records that were added. Compiled loops count here."""
         self.held = 0
         """Further records that are held out, for what is released with the sum."""
+        self.sums: dict[str, Sum] = {}
+        """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
 
-    def __deepcopy__(self, memo: object) -> Release:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Release:
         """Return an open release without records: a copy of a learner holds the state of its last boundary."""
-        return Release(self.spend, self._together)
+        new = memo[id(self)] = Release(self.spend, self._together)
+        new.sums = copy.deepcopy(self.sums, memo)
+        return new
 
-    def __reduce__(self) -> tuple[type[Release], tuple[Budget, int | None]]:
-        return Release, (self.spend, self._together)
+    def __reduce__(self) -> tuple[type[Release], tuple[Budget, int | None], dict[str, Any]]:
+        return Release, (self.spend, self._together), {"sums": self.sums}
 
     @property
     def taken(self) -> int:

@@ -117,9 +117,13 @@ class HeldOut(Validator):
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """See `Validator.begin`; an open block is discarded."""
+        self.discard()
+        super().begin(point, middle, scale, most)
+
+    def discard(self) -> None:
+        """Forget what the people of the open block have said."""
         self._counts.discard()
         self.scores.discard()
-        super().begin(point, middle, scale, most)
 
     def take(self, most: int, held_out: bool = False) -> np.ndarray:
         """See `Validator.take`: here of any number of people; with `held_out`, all are asked."""

@@ -29,7 +29,7 @@ TRIALS = 3500
 def releases(validation: dict[str, Any], label: float, seed: int, budget: str, trials: int) -> np.ndarray:
     """(trials, 2): the step of theta and the answer of one record. Its gradient is the longest; the model says 0."""
     model = LDPSGDClassifier("hinge", budget, features=["a"], intercept=False, seed=seed, validation=validation)
-    validator = model.second_use.validator
+    validator = model.held_out.validator
     assert validator is not None
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
     arrays, clock, out = (

@@ -23,9 +23,9 @@ from streamdp import (
 )
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import statistics
-from streamdp.estimators.beside import divided
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
+from streamdp.learners.side_statistics import divided
 from streamdp.ledger.admission import all_fit
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import has_curvature

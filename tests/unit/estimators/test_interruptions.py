@@ -160,10 +160,10 @@ class Answering(Local):
     def go_on(self) -> None:
         asked = self.answers()
         spends = Counter(self.model.guarantee.budgets)
-        self.fault(asked > self.model.second_use.validator.progress[MET], "a record answers twice")
+        self.fault(asked > self.model.held_out.validator.progress[MET], "a record answers twice")
         self.fault(bool(asked) and not any(b.epsilon == 1.0 for b in spends), "an answer without its spend")
         super().go_on()
-        self.fault(self.answers() > self.model.second_use.validator.progress[MET], "a record answers twice")
+        self.fault(self.answers() > self.model.held_out.validator.progress[MET], "a record answers twice")
 
 
 class Replacing(Answering):

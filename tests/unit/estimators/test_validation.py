@@ -160,7 +160,7 @@ def test_a_state_goes_on_where_it_was_saved() -> None:
     second.load_state_dict(state)
     assert second.quality == first.quality
     for mine, theirs in zip(
-        second.second_use.validator.state().values(), first.second_use.validator.state().values(), strict=True
+        second.held_out.validator.state().values(), first.held_out.validator.state().values(), strict=True
     ):
         assert np.array_equal(mine, theirs)
     second.learn_encoded(X[3333:], y[3333:])
@@ -267,7 +267,7 @@ def test_a_flipped_weight_is_found() -> None:
 def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every array that the validator makes of a record is zero after the call."""
     model = classifier(BUDGET)
-    validator = model.second_use.validator
+    validator = model.held_out.validator
     assert validator is not None
     kept: list[np.ndarray] = []
     tell = validator._on_error
@@ -291,7 +291,7 @@ def test_copies_have_answers_and_words_of_their_own() -> None:
     assert model.quality is not None
     assert twin.quality is not None
     assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
-    mine, theirs = model.second_use.validator.rng, twin.second_use.validator.rng
+    mine, theirs = model.held_out.validator.rng, twin.held_out.validator.rng
     assert not set(mine.words.tolist()) & set(theirs.words.tolist()[1:]) - {0}  # type: ignore[union-attr]
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp.estimators import beside
+from streamdp.config import definition
+from streamdp.estimators import estimator
 from streamdp.learners.held import HeldPure
 from streamdp.learners.series import Series
+from streamdp.learners.side_statistics import divided
 from streamdp.learners.sums import Pan
 from streamdp.ledger import ledger as ledgers
 from streamdp.ledger.ledger import Ledger
@@ -85,10 +87,11 @@ def keeps_a_sum_for_the_next_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_both_parts_the_whole_budget(patch: pytest.MonkeyPatch) -> None:
-    real = beside.divided
-    patch.setattr(
-        beside, "divided", lambda budget, share, trust: (real(budget, 1 - 1e-9, trust)[0], real(budget, 1e-9, trust)[1])
-    )
+    def whole(budget: Any, share: float, trust: str) -> tuple[Any, Any]:
+        return divided(budget, 1 - 1e-9, trust)[0], divided(budget, 1e-9, trust)[1]
+
+    patch.setattr(definition, "divided", whole)
+    patch.setattr(estimator, "divided", whole)
 
 
 def charges_the_period_of_the_moment(patch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ def test_people_of_a_window_speak_once_also_where_they_are_too_few_to_know_the_c
     """All are asked about the constant then, those who have told it before not again: it would cost them twice."""
     model = WindowedRegressor(features={"a": (0, 1)}, target=(0, 1), window=600, validation={"share": 0.3})
     told: list[float] = []
-    second: Any = model.second_use
+    second: Any = model.held_out
     add = second.sums.add
 
     def listened(asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
@@ -188,7 +188,7 @@ def test_a_person_who_is_held_back_is_counted_at_once(kind: Any) -> None:
     for i in range(0, 8000, 50):
         model.learn_encoded(X[i : i + 50], y[i : i + 50])
         assert model.n_seen == i + 50
-        open_ones += model.second_use.sums.scores.vectors > 0
+        open_ones += model.held_out.sums.scores.vectors > 0
         assert copy.deepcopy(model).n_seen == model.n_seen - model.learner.pending  # that of the last boundary
     assert open_ones
     model.close_batch()
@@ -199,7 +199,7 @@ def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, (X, y) = made(PanPrivateClassifier, batch_size=1000, validation={"share": 0.4}), classes(9000, 3, 0)
-    sums, at = model.second_use.sums, 0
+    sums, at = model.held_out.sums, 0
     while not (sums.scores.vectors and model.learner.open.taken == 999):
         model.learn_encoded(X[at : at + 1], y[at : at + 1])
         at += 1
@@ -234,10 +234,10 @@ def test_a_state_has_released_sums_only_and_copies_none_that_are_open(kind: Any)
     X, y = classes(6000, 3, 0)
     model = made(kind, None, **({} if kind is WindowedClassifier else {"batch_size": 2000}))
     model.learn_encoded(X[:5000], y[:5000])
-    sums = model.second_use.sums
+    sums = model.held_out.sums
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert twin.second_use.sums.scores.vectors == 0
-        assert not twin.second_use.sums.scores.sum.total.any()
+        assert twin.held_out.sums.scores.vectors == 0
+        assert not twin.held_out.sums.scores.sum.total.any()
     assert kind is WindowedClassifier or sums.scores.vectors > 0
     model.close_batch()
     assert sums.scores.vectors == 0
@@ -261,7 +261,6 @@ def test_records_of_those_who_are_held_back_are_overwritten(monkeypatch: pytest.
         model = made(kind)
         model.learn_encoded(*classes(6000, 3, 1))
         model.close_batch()
-        assert not hasattr(model.learner, "gathered") or model.learner.gathered.taken_out() is None
     assert len(kept) >= 6
     assert not any(array.any() for array in kept)
 

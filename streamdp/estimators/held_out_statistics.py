@@ -1,4 +1,4 @@
-"""Which records answer about the model's error, and when: private progressive validation (see `streamdp.validation`).
+"""Held-out statistics: what records say about the model's error (see `streamdp.validation`).
 
 Every record meets the model once. It is asked first, and learned then. With `share` it does one of both, so that the
 guarantee is the same as without validation. With a budget of its own, the record spends the sum, which is what counts,
@@ -21,8 +21,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.prediction import Prediction
-from streamdp.estimators.second_use import SecondUse
-from streamdp.learners.learner import Collector, Learner, People
+from streamdp.learners.learner import Collector, Learner
 from streamdp.learners.user_windows import Windows
 from streamdp.privacy.entropy import FreshWords, entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, amount
@@ -36,21 +35,19 @@ from streamdp.validation.validator import Validator
 _OWN_WORDS = 2**64  # is added to a seed: answers have random words of their own
 
 
-class Validation(SecondUse):
-    """The answers of records about a model, with a budget for what is learned.
+class HeldOutStatistics:
+    """What records say about a model, with a budget for what is learned; `spend` is what a record spends in all.
 
     `declared`: the parameter `validation` of the estimator. `bounded`: whether the target has declared bounds.
 
     Raises `ConfigError` for a declaration that does not fit the task.
     """
 
-    learns_only = False
-
     def __init__(
         self, declared: Mapping[str, Any], task: Task, budget: Budget, bounded: bool, learns: type[Learner]
     ) -> None:
         self._plan, self._task, self._budget, self._learns = plan_of(declared), task, budget, learns
-        super().__init__(self._plan.total(budget))
+        self.spend = self._plan.total(budget)
         if self.own and issubclass(learns, Collector):
             raise ConfigError('validation: windows hold people back: expected {"share": 0.1}')
         if not isinstance(task, Classes):
@@ -63,13 +60,17 @@ class Validation(SecondUse):
             raise ConfigError("validation.bound: it is for numbers; leave it out")
 
     def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
-        self._prediction = prediction
+        """Begin without records, with the seed of the noise, if there is one."""
+        self._prediction, self._learner = prediction, learner
         d, seeded = len(learner.point[0]), None if seed is None else int(seed) + _OWN_WORDS
-        if isinstance(learner, Windows):
-            learner.hold_out = self.held_out
         if self.holds_out:
             fresh, first = fresh_words(seeded), self._learns.noisy_from_first
-            self.validator: Validator = HeldOut(self._plan, self._task, d, fresh, self._budget, first)
+            sums = HeldOut(self._plan, self._task, d, fresh, self._budget, first)
+            self.validator: Validator = sums
+            if isinstance(learner, Windows):
+                learner.held_out = self
+            elif learner.open is not None:
+                learner.open.sums["held-out statistics"] = sums
         else:
             words = FreshWords() if isinstance(learner.rng, FreshWords) else entropy(seeded)
             self.validator = Validator(self._plan, self._task, d, words)
@@ -80,7 +81,8 @@ class Validation(SecondUse):
         return self._plan.share is None
 
     @property
-    def takes_records(self) -> bool:  # type: ignore[override]
+    def takes_records(self) -> bool:
+        """Whether records that answer are not learned."""
         return not self.own
 
     @property
@@ -94,11 +96,11 @@ class Validation(SecondUse):
         assert isinstance(self.validator, HeldOut)
         return self.validator
 
-    def held_out(self, first: int, people: int) -> np.ndarray:
-        """The mask (n,) of the n people of a window who are held out, after so many `first` people of earlier ones."""
-        if self._plan.share is None or not self.sums.enough(people * self._plan.share):
-            return np.zeros(people, dtype=bool)
-        held: np.ndarray = questions(first, people, self._plan.share, False) != NOTHING
+    def users(self, before: int, n: int) -> np.ndarray:
+        """See `HeldOutUsers.users`."""
+        if self._plan.share is None or not self.sums.enough(n * self._plan.share):
+            return np.zeros(n, dtype=bool)
+        held: np.ndarray = questions(before, n, self._plan.share, False) != NOTHING
         return held
 
     def keep(self, budget: Budget, amounts: np.ndarray | None) -> np.ndarray:
@@ -111,6 +113,7 @@ class Validation(SecondUse):
     def learn(
         self, learner: Learner, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
     ) -> None:
+        """As `Learner.learn` of the `learner`; rows say what they are asked before that, or instead."""
         if self.own and (budget is not None or amounts is not None) and learner.per_record_budgets:
             learner.learn(X, y, budget, amounts)
             return
@@ -140,24 +143,6 @@ class Validation(SecondUse):
             elif not asked.all():
                 learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
 
-    def gather(
-        self, collector: Collector, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
-    ) -> np.ndarray | None:
-        """See `SecondUse.gather`: window by window, because each scores its own model."""
-        admission.prepare(people)  # what may fail comes first
-        learned, done = np.ones(len(X), dtype=bool), 0
-        while done < len(X):
-            part = slice(done, done + collector.boundary_within(len(X) - done))
-            taken = collector.gather(X[part], y[part], people[part], admission)
-            learned[part] = True if taken is None else taken
-            done = part.stop
-            self._end_block(collector)
-        return None if learned.all() else learned
-
-    def close(self, learner: Learner) -> None:
-        if self.holds_out:
-            self._end_block(learner)
-
     def _show(self, learner: Learner) -> None:
         """Ask about the present model from now on."""
         self.validator.begin(self._prediction.estimate(), *learner.place_of_target)
@@ -181,8 +166,6 @@ class Validation(SecondUse):
             if not held.all():
                 learned = ~np.broadcast_to(held, len(X[rows]))
                 learner.learn(X[rows][learned], y[rows][learned], None, None)
-            if not learner.pending:
-                self._end_block(learner)
 
     def _score(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
@@ -192,41 +175,30 @@ class Validation(SecondUse):
             X[:] = 0
             y[:] = 0
 
-    def _end_block(self, learner: Learner) -> None:
-        """End a batch or window whose people are held out: release what they say.
-
-        The people of a window speak about the model that it released; first for the constant.
-        """
-        if not isinstance(learner, Windows):
-            self.sums.close()
-            return
-        if (taken := learner.gathered.taken_out()) is None:
-            return
-        X, y, sizes = taken
-        try:
+    def say(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        """See `HeldOutUsers.say`: first about the constant."""
+        learner = self._learner
+        self._show(learner)
+        asked = self.sums.take(len(sizes), held_out=True)
+        first = asked == CONSTANT
+        for people in (first, ~first):  # each of them speaks once, whatever they are asked
             self._show(learner)
-            asked = self.sums.take(len(sizes), held_out=True)
-            first = asked == CONSTANT
-            for people in (first, ~first):  # each of them speaks once, whatever they are asked
-                self._show(learner)
-                if not self.sums.knows_constant():
-                    asked[people] = CONSTANT
-                if people.any():
-                    rows = np.repeat(people, sizes)
-                    self._score(asked[people], X[rows], y[rows], sizes[people])
-                    self.sums.close()
-        finally:
-            X[:] = 0
-            y[:] = 0
+            if not self.sums.knows_constant():
+                asked[people] = CONSTANT
+            if people.any():
+                rows = np.repeat(people, sizes)
+                self._score(asked[people], X[rows], y[rows], sizes[people])
+                self.sums.close()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @property
-    def quality(self) -> Quality:  # type: ignore[override]
-        """See `SecondUse.quality`."""
+    def quality(self) -> Quality:
+        """What was said about the model."""
         return self.validator.quality()
 
     def caveats(self, learner: Learner) -> list[str]:
+        """Notes for the statement of a model that a `learner` learns."""
         answers = self.validator.quality().total.answers
         if self.own:
             paid = f"each spent {self._plan.budget} on it beside its gradient or bit, and the spend above has both"
@@ -240,13 +212,17 @@ class Validation(SecondUse):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
+        """What two estimators must share for their states to mean the same, under a name."""
         return {"validation": repr(self._plan)}
 
     def state(self) -> dict[str, Any]:
+        """What was found, as plain values and new arrays, under a name."""
         return {"answers": self.validator.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned. Raises `ConfigError` for numbers out of range."""
         self.validator.load(state["answers"])
 
     def take_sum(self, parts: Sequence[Self]) -> None:
+        """Take over what others have found, of disjoint records."""
         self.validator.take_sum([part.validator for part in parts])
