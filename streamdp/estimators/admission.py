@@ -109,15 +109,19 @@ class Admission:
         found: np.ndarray = amounts >= amount(self.spend)
         return found
 
-    def join(self, release: Release, people: Sequence[bytes | None], *, prepared: bool = False) -> np.ndarray:
-        """Let records of `people` join a release; return the mask (n,) of those that are in it, and count the others.
+    def prepare(self, people: Sequence[bytes | None]) -> Any:
+        """Do what may fail, when nothing of the records of `people` is learned or spent; return what `join` takes."""
+        return people if self.ledger is None else self.ledger.prepare(people)
 
-        `prepared` is as for `Ledger.admit_many`.
+    def join(self, release: Release, found: Any) -> np.ndarray:
+        """Let records that were `found`, or a slice of them, join a release; return the mask (n,) of those in it.
+
+        The others are counted.
         """
-        found = release.join(people) if self.ledger is None else self.ledger.join(release, people, prepared=prepared)
-        self.refused += int(np.count_nonzero(found == REFUSED))
-        self.left_out += int(np.count_nonzero(found == LEFT_OUT))
-        joined: np.ndarray = found == JOINED
+        outcome = release.join(found) if self.ledger is None else self.ledger.join(release, found)
+        self.refused += int(np.count_nonzero(outcome == REFUSED))
+        self.left_out += int(np.count_nonzero(outcome == LEFT_OUT))
+        joined: np.ndarray = outcome == JOINED
         return joined
 
     def admit(
@@ -153,12 +157,10 @@ class Admission:
             self.refused += int(np.count_nonzero(~fits))
             take(slice(0, n), fits)
             return None if fits.all() else fits
-        people, fits = subjects_bytes(subjects), np.zeros(n, dtype=bool)
-        if n > 1:
-            self.ledger.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
+        found, fits = self.prepare(subjects_bytes(subjects)), np.zeros(n, dtype=bool)
         while done < n:
             part = slice(done, done + learner.come_to(y[done:]))
-            done, fits[part] = part.stop, self.join(learner.open, people[part], prepared=n > 1)
+            done, fits[part] = part.stop, self.join(learner.open, found[part])
             take(part, fits[part])
             learner.end_full()  # a batch ends also if it has read enough records that are not in it
         return None if fits.all() else fits
@@ -205,18 +207,8 @@ class Gathered:
     """What a learner that collects rows by subject asks for some of them: see `People`."""
 
     def __init__(self, admission: Admission, learner: Learner) -> None:
-        self._admission, self._learner, self._ledger = admission, learner, admission.ledger
-        self._prepared = False
-
-    def prepare(self, people: Sequence[bytes | None]) -> None:
-        """See `People.prepare`."""
-        if self._ledger is not None and not self._prepared:
-            self._ledger.prepare(people)
-            self._prepared = True
-
-    def join(self, release: Release, people: Sequence[bytes | None]) -> np.ndarray:
-        """See `People.join`."""
-        return self._admission.join(release, people, prepared=self._prepared)
+        self._learner, self._admission, self._ledger = learner, admission, admission.ledger
+        self.prepare, self.join = admission.prepare, admission.join
 
     def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
         """See `People.users`."""

@@ -45,11 +45,14 @@ ONE_BREAK_IN = (
 class People(Protocol):
     """What a learner that collects rows by subject asks before it takes them."""
 
-    def prepare(self, people: Sequence[bytes | None]) -> None:
-        """Do what may fail, before anything is learned or spent; once for all parts of the records of `people`."""
+    def prepare(self, people: Sequence[bytes | None]) -> Any:
+        """Do what may fail, before anything of records of `people` is learned or spent; return what `join` takes."""
 
-    def join(self, release: Release, people: Sequence[bytes | None]) -> np.ndarray:
-        """Let records of `people` join a release; the mask (n,) of those in it. The others are counted here."""
+    def join(self, release: Release, found: Any) -> np.ndarray:
+        """Let records that were `found`, or a slice of them, join a release; the mask (n,) of those in it.
+
+        The others are counted here.
+        """
 
     def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
         """The people of records, each with the period of a renewing cap in which the record lies; 0 with another cap.

@@ -254,23 +254,18 @@ class Windows(Collector):
     def gather(
         self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
-        admission.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
-        done, taken = 0, np.zeros(len(X), dtype=bool)
+        done, taken, found = 0, np.zeros(len(X), dtype=bool), admission.prepare(people)
         while done < len(X):
             part = slice(done, done + self.gathered.room)
-            taken[part] = self._take(X[part], y[part], people[part], admission)
+            taken[part] = joined = admission.join(self.gathered.release, found[part])
+            if learned := int(np.count_nonzero(joined)):
+                admission.count()
+            self.seen[0] += learned
+            self.gathered.take(X[part], y[part], people[part], joined)
             done = part.stop
             if self.pending and self.gathered.room == self.gathered.window:
                 self.close()
         return None if taken.all() else taken
-
-    def _take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People) -> np.ndarray:
-        taken = admission.join(self.gathered.release, people)
-        if learned := int(np.count_nonzero(taken)):
-            admission.count()
-        self.seen[0] += learned
-        self.gathered.take(X, y, people, taken)
-        return taken
 
     # -- releasing ---------------------------------------------------------------------------------------------------
 

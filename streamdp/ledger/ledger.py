@@ -10,13 +10,14 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.data.subjects import Dated, Subject
+from streamdp.data.subjects import Dated, Subject, subjects_bytes
 from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
 from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, shared_numbers, spend_numbers
 from streamdp.ledger.charged import CapHistory
@@ -25,14 +26,34 @@ from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, Moments, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
+from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, NOBODY
-from streamdp.ledger.subject_key import hash_subjects
+from streamdp.ledger.subject_key import hash_people
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import REFUSED, Release
 
 PENDING_RECORDS = 50_000
 """A ledger that is not part of a store commits by itself after this many records."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Records whose rows were read: what `Ledger.prepare` returns. A slice has a part of them.
+
+    `people` are those of the records, `slots` (f, n) their rows of a `cache` in each filter of the cap. If the cap
+    renews, `timely` (n,) says which have a time that it allows, and `periods` (n,) are theirs.
+    """
+
+    people: Sequence[bytes | None]
+    cache: RowCache
+    slots: np.ndarray
+    timely: np.ndarray | None
+    periods: np.ndarray | None
+
+    def __getitem__(self, part: slice) -> Prepared:
+        timely, periods = (None if each is None else each[part] for each in (self.timely, self.periods))
+        return Prepared(self.people[part], self.cache, self.slots[:, part], timely, periods)
 
 
 class Ledger(AbstractContextManager["Ledger"]):
@@ -153,14 +174,12 @@ class Ledger(AbstractContextManager["Ledger"]):
         subjects: Sequence[Subject | None],
         budget: Budget,
         amounts: np.ndarray | None = None,
-        *,
-        prepared: bool = False,
     ) -> np.ndarray:
         """Admit records in order and return (n,) bool. A refused record spends nothing; a later smaller one may fit.
 
         `subjects` are those of n records, None for a record without one. `amounts` (n,) float64 is the epsilon or mu of
         each record, of the kind of `budget` and with its delta. A record without one (NaN, or None for all) spends the
-        budget. If they are `prepared`, they are some of those that `prepare` was called with last, at its moment.
+        budget.
 
         Raises `BudgetError` for a kind that the cap cannot count and for amounts that are not positive and finite,
         `SchemaError` for a subject that is not text, bytes or a whole number, and `StoreError` if the database cannot
@@ -173,37 +192,37 @@ class Ledger(AbstractContextManager["Ledger"]):
         for cap in self._filters:
             check_counts(cap, budget)
         with self.lock:
-            if not prepared:
-                self._begin_admitting()
-            slots, timely, _ = self._find(subjects)
-            if timely is None:
-                admitted = self._rows.admit(slots, terms)
+            self._begin_admitting()
+            found = self._find(subjects_bytes(subjects))
+            if found.timely is None:
+                admitted = self._rows.admit(found.slots, terms)
             else:
-                admitted, places = timely, np.flatnonzero(timely)
-                admitted[places] = self._rows.admit(slots[:, places], terms if len(terms) == 1 else terms[places])
+                admitted, places = found.timely, np.flatnonzero(found.timely)
+                each = terms if len(terms) == 1 else terms[places]
+                admitted[places] = self._rows.admit(found.slots[:, places], each)
             self._note(len(subjects), bool(admitted.any()))
             self.n_refused += int(np.count_nonzero(~admitted))
         return admitted
 
-    def join(self, release: Release, people: Sequence[bytes | None], *, prepared: bool = False) -> np.ndarray:
-        """Let records of n `people` join a `release`, in order; return what became of each, (n,): see `Release.join`.
+    def join(self, release: Release, found: Prepared) -> np.ndarray:
+        """Let n records that were `found` join a `release`, in order; return what became of each, (n,).
 
-        They are what `subjects_bytes` returns. Each record is charged what it owes; one whose time the cap does not
-        allow is refused. `prepared` is as for `admit_many`, and so are the errors.
+        See `Release.join`. Each record is charged what it owes; one whose time the cap does not allow is refused.
+        Raises the errors of `admit_many`.
         """
         self._rows.check_process()
         for cap in self._filters:
             check_counts(cap, release.spend)
         with self.lock:
-            if not prepared:
-                self._begin_admitting()
-            slots, timely, periods = self._find(people)
-            if timely is None or periods is None:
-                outcome = release.join(people, None, partial(self._charge, release, slots))
+            if not self._rows.holds(found.cache):  # another thread has admitted or committed in between
+                found = self._find(found.people)
+            if found.timely is None or found.periods is None:
+                outcome = release.join(found.people, None, partial(self._charge, release, found.slots))
             else:
-                outcome, places = np.full(len(people), REFUSED, dtype=np.uint8), np.flatnonzero(timely)
-                charge = partial(self._charge, release, slots[:, places])
-                outcome[places] = release.join([people[i] for i in places.tolist()], periods[places].tolist(), charge)
+                outcome, places = np.full(len(found.people), REFUSED, dtype=np.uint8), np.flatnonzero(found.timely)
+                charge, people = partial(self._charge, release, found.slots[:, places]), found.people
+                periods = found.periods[places].tolist()
+                outcome[places] = release.join([people[i] for i in places.tolist()], periods, charge)
             self.n_refused += int(np.count_nonzero(outcome == REFUSED))
         return outcome
 
@@ -238,15 +257,13 @@ class Ledger(AbstractContextManager["Ledger"]):
         timely = self.cap.timely(times, moment)
         return timely, self.cap.codes(np.where(timely, times, 0.0))
 
-    def _find(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """The rows (f, n) of records in each filter of the cap, and their `periods`, if it renews."""
-        if (found := self._periods(subjects, self._moment)) is None:
-            return self._rows.find(*hash_subjects(subjects, self._key)).reshape(1, -1), None, None
-        timely, periods = found
-        of_filters = (periods, np.zeros_like(periods))[: len(self._filters)]
-        keys, present = zip(*(hash_subjects(subjects, self._key, codes) for codes in of_filters), strict=True)
+    def _find(self, people: Sequence[bytes | None]) -> Prepared:
+        """Read the rows of records."""
+        timely, periods = self._periods(people, self._moment) or (None, None)
+        of_filters = (periods, None if periods is None else np.zeros_like(periods))[: len(self._filters)]
+        keys, present = zip(*(hash_people(people, self._key, codes) for codes in of_filters), strict=True)
         slots = self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(self._filters), -1)
-        return slots, timely, periods
+        return Prepared(people, self._rows.cache, slots, timely, periods)
 
     def begin_commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
@@ -260,15 +277,16 @@ class Ledger(AbstractContextManager["Ledger"]):
             self._rows.check_kept(self.cap.oldest(committed_at))
         return found
 
-    def prepare(self, subjects: Sequence[Subject | None]) -> None:
-        """Read the spends of `subjects`, so that admitting them as `prepared` cannot fail because of the database.
+    def prepare(self, people: Sequence[bytes | None]) -> Prepared:
+        """Read the spends of n `people`, so that `join` cannot fail because of the database; return what it takes.
 
-        They may be admitted in several calls, if nothing else happens in between. Raises the errors of `admit_many`.
+        They are what `subjects_bytes` returns. Their records may join in several parts. Raises the errors of
+        `admit_many`.
         """
         self._rows.check_process()
         with self.lock:
             self._begin_admitting()
-            self._find(subjects)
+            return self._find(people)
 
     def export_rows(self, subjects: Sequence[Subject], key: bytes) -> Loan:
         """Return the rows of `subjects`, with which another process admits their records (see `loans`).
@@ -282,7 +300,8 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._rows.check_process()
         with self.lock:
             self._begin_admitting()
-            return Loan(self._rows, self._find(subjects)[0][0], subjects, key, self.cap)
+            people = subjects_bytes(subjects)
+            return Loan(self._rows, self._find(people).slots[0], people, key, self.cap)
 
     def _begin_admitting(self) -> None:
         """Note the moment, read what others have changed, and commit if much is in memory and this is no store's."""
@@ -336,7 +355,7 @@ class Ledger(AbstractContextManager["Ledger"]):
             if time is None:
                 for_all_time(self.cap)  # raises if there is no total
             periods = np.zeros(1, dtype=np.int64) if time is None else self.cap.codes(np.array([time]))
-        return int(self._rows.find(*hash_subjects([subject], self._key, periods))[0])
+        return int(self._rows.find(*hash_people(subjects_bytes([subject]), self._key, periods))[0])
 
     def commit(self) -> None:
         """Write all spends to the database in one transaction. They are on disk when this returns.

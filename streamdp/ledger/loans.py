@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamdp.data.records import Subject
 from streamdp.errors import StoreError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers
@@ -20,24 +19,24 @@ from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, budgets_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP
-from streamdp.ledger.subject_key import hash_subjects
+from streamdp.ledger.subject_key import hash_people
 from streamdp.privacy.guarantees import Budget
 
 
 class Loan:
     """The rows of some subjects. `Ledger.export_rows` makes it; a rollback of the ledger ends it.
 
-    `slots` (n,) int64 are the places of the n subjects, of which several may be spellings of one person. The attribute
+    `slots` (n,) int64 are the places of n `people`, of whom several may be the same. The attribute
     `keys` (n, 2) uint64 has their hashes under `key`, 32 to 64 secret bytes of this loan; `mark` is that of the ledger.
     """
 
     def __init__(
-        self, rows: PagedRows, slots: np.ndarray, subjects: Sequence[Subject], key: bytes, cap: Budget
+        self, rows: PagedRows, slots: np.ndarray, people: Sequence[bytes | None], key: bytes, cap: Budget
     ) -> None:
         self._cache = rows.cache
         self._rows = rows
         self._cap, self.mark = cap, rows.mark
-        self.keys, _ = hash_subjects(subjects, key)
+        self.keys, _ = hash_people(people, key)
         names = _names(self.keys)
         self._order = np.argsort(names, kind="stable")
         self._names, self._slots = names[self._order], slots[self._order]

@@ -212,10 +212,14 @@ class PagedRows:
         self.cache.rows[slot, CAP:], self.cache.pending[slot] = numbers, True
         self.charges.caps = np.union1d(self.charges.caps, [slot])
 
+    def holds(self, cache: RowCache) -> bool:
+        """Whether places in a `cache` that `find` returned are still those of the same subjects."""
+        return cache is self.cache and self._version >= 0
+
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
 
-        `keys` and `present` are those of `hash_subjects`. Raises `StoreError` if the database cannot be read, and
+        `keys` and `present` are those of `hash_people`. Raises `StoreError` if the database cannot be read, and
         `StoreMismatchError` if a subject's own cap is of another kind than the ledger's. Then nothing has changed.
         """
         if self._version < 0:

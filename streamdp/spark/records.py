@@ -20,9 +20,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from streamdp.data.columns import Faults, people
-from streamdp.data.subjects import FLOATS
+from streamdp.data.subjects import FLOATS, subjects_bytes
 from streamdp.errors import SchemaError, suggestion
-from streamdp.ledger.subject_key import hash_subjects
+from streamdp.ledger.subject_key import hash_people
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,7 +103,7 @@ def _sharding(subject_type: str, key: bytes, shards: int) -> Any:
 
     def shard(subjects: pa.Array) -> pa.Array:
         texts = canonical(pl.Series(pl.from_arrow(subjects)), subject_type)
-        hashes, _ = hash_subjects(texts, key)
+        hashes, _ = hash_people(subjects_bytes(texts), key)
         return pa.array((hashes[:, 0] % np.uint64(shards)).astype(np.int64))
 
     shard.__annotations__ = {"subjects": pa.Array, "return": pa.Array}

@@ -20,9 +20,9 @@ from streamdp import LDPSGDRegressor, Ledger, PanPrivateRegressor, PureDP, UserL
 from streamdp.config.definition import read_definition
 from streamdp.config.job import make_config
 from streamdp.data.schema import Schema
-from streamdp.data.subjects import subject_bytes
+from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.ledger.subject_key import hash_subjects
+from streamdp.ledger.subject_key import hash_people
 
 COMPOSED, DECOMPOSED = "Jos\u00e9", "Jose\u0301"
 KEY = bytes(range(32))
@@ -46,7 +46,7 @@ def test_the_form_of_a_text_is_never_another_person(text: str) -> None:
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
 def test_ascii_names_keep_the_keys_of_earlier_versions(text: str) -> None:
     old = hashlib.blake2b(text.encode(), digest_size=16, key=KEY, person=b"streamdp-subject").digest()
-    hashes, _ = hash_subjects([text, text.encode()], KEY)
+    hashes, _ = hash_people(subjects_bytes([text, text.encode()]), KEY)
     assert [row.astype("<u8").tobytes() for row in hashes] == [old, old]
 
 

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from streamdp import LDPSGDClassifier
 from streamdp.data.records import WHOLE
+from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import (
     BudgetError,
     ConfigError,
@@ -41,9 +42,10 @@ from streamdp.errors import (
 from streamdp.ledger import admission, paging, row_cache, sqlite_pages
 from streamdp.ledger import ledger as ledger_module
 from streamdp.ledger.ledger import Ledger
-from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
+from streamdp.ledger.subject_key import ENVIRONMENT, hash_people
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gdp_delta, with_amount
+from streamdp.privacy.release import JOINED, REFUSED, Release
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 
@@ -257,11 +259,11 @@ def test_subjects_are_hashed_under_the_key() -> None:
     rng = random.Random(4)
     subjects = ["a" * n for n in range(300)] + ["ü" * n for n in range(140)] + ["\udce9", None, "person-1", b"x", b""]
     for key in (KEY, rng.randbytes(64), rng.randbytes(33)):
-        hashes, there = hash_subjects(subjects, key)
+        hashes, there = hash_people(subjects_bytes(subjects), key)
         assert there.tolist() == [subject is not None for subject in subjects]
         for got, subject in zip(hashes, subjects, strict=True):
             assert subject is None or got.astype("<u8").tobytes() == hash_of(subject, key)
-    assert hash_subjects([], KEY)[0].shape == (0, 2)
+    assert hash_people([], KEY)[0].shape == (0, 2)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -319,22 +321,36 @@ def test_rollback_forgets_what_was_not_committed() -> None:
 def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 3)
     with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
-        people = [f"p{i}" for i in range(20)]
+        people = [b"p%d" % i for i in range(20)]
         ledger.admit_many(people, PureDP(0.5))
         connection = ledger._rows._connection
-        ledger.prepare([*people, "new", None, *people])
+        found, release = ledger.prepare([*people, b"new", None, *people]), Release(PureDP(0.5))
         assert ledger.n_pending == 0  # it committed before it read
         monkeypatch.setattr(ledger._rows, "_connection", SimpleNamespace(closed=True))
-        for part in ([], people[:7], [], people[7:]):
-            assert ledger.admit_many(part, PureDP(0.5), prepared=True).all()
-        rest = ledger.admit_many(["new", None, *people], PureDP(0.5), prepared=True)
-        assert rest.tolist() == [True, True] + 20 * [False]
+        for part in (slice(0), slice(7), slice(7, 7), slice(7, 20)):
+            assert (ledger.join(release, found[part]) == JOINED).all()
+        assert ledger.join(release, found[20:]).tolist() == [JOINED, JOINED] + 20 * [REFUSED]
         with pytest.raises(StoreError, match="closed"):
             ledger.admit("p0", PureDP(0.5))
         monkeypatch.setattr(ledger._rows, "_connection", connection)
         assert ledger.n_pending == 21
         assert not ledger.admit_many(people, PureDP(0.5)).any()
         assert ledger.n_pending == 0
+
+
+def test_what_was_prepared_charges_the_same_people_if_another_thread_commits_before_it_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit removes all rows from memory, so that their places are those of other people."""
+    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 0)
+    with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
+        ledger.admit("xia", PureDP(0.5))
+        found = ledger.prepare([b"ann", b"bob"])
+        ledger.commit()
+        assert ledger.admit_many(["zoe", "yan", "wim"], PureDP(1)).all()
+        assert (ledger.join(Release(PureDP(0.5)), found) == JOINED).all()
+        spent = [ledger.spent(person).epsilon for person in ("ann", "bob", "zoe", "yan")]
+    assert spent == [0.5, 0.5, 1, 1]
 
 
 @pytest.mark.no_cover  # it is a tracer itself
