@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtr
 
+from streamdp.errors import BudgetError
 from streamdp.learners.cells import Block
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
@@ -36,7 +37,8 @@ class HeldPure(BatchSum):
     _rows: int
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks, float]]) -> None:
-        assert isinstance(budget, PureDP), "the caller chooses by the budget"
+        if not isinstance(budget, PureDP):
+            raise BudgetError(f"sums with Laplace noise: expected PureDP, got {budget}")
         epsilon = budget.epsilon * _CAREFUL
         self.parts: Any = [
             (block, 1.0 if isinstance(block, Ranks) else share / block.distance_l1) for block, share in blocks

@@ -13,7 +13,6 @@ Proof, and why there is no Renyi cap: docs/proofs/caps.md.
 from __future__ import annotations
 
 import math
-from typing import assert_never
 
 import numpy as np
 import scipy
@@ -21,7 +20,7 @@ import scipy
 from streamdp.data.floats import floats
 from streamdp.errors import BudgetError, StoreMismatchError
 from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, CapNumbers
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, parse_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, no_budget, parse_budget
 
 
 def cap_numbers(cap: Budget) -> CapNumbers:
@@ -33,6 +32,7 @@ def cap_numbers(cap: Budget) -> CapNumbers:
             return CapNumbers(APPROX, epsilon, delta)
         case GaussianDP(mu):
             return CapNumbers(GAUSSIAN, mu * mu, -1.0)
+    raise no_budget(cap)
 
 
 def own_cap_numbers(own: Budget | str | None, cap: Budget) -> tuple[float, float]:
@@ -94,7 +94,7 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
             case GaussianDP():
                 terms[:, 2] = values**2
             case _:
-                assert_never(budget)  # zeros would spend nothing
+                raise no_budget(budget)  # zeros would spend nothing
     return terms
 
 
@@ -102,12 +102,14 @@ def shared_numbers(budget: Budget, numbers: np.ndarray) -> np.ndarray:
     """Return what records add to the four sums, (n, 4) or (1, 4), whose sums share their noise.
 
     `numbers` (n,): which record of its person each is in its release, from 1. k records of a pure epsilon are one of k
-    epsilon, so the k-th adds to the squares of mu what is missing to its mu. For other budgets all numbers are 1.
+    epsilon, so the k-th adds to the squares of mu what is missing to its mu. Raises `BudgetError` for a second record
+    that spends another budget.
     """
     terms = spend_numbers(budget, None, 1)
     if np.all(numbers == 1):
         return terms
-    assert isinstance(budget, PureDP), "of others a person has one record in a release"
+    if not isinstance(budget, PureDP):
+        raise BudgetError(f"of records that spend {budget}, a release takes one of a person, and not several")
     terms = np.repeat(terms, len(numbers), axis=0)
     before, with_it = (_pure_mu_squared(k * budget.epsilon) for k in (numbers - 1.0, numbers))
     terms[:, 3] = with_it - before

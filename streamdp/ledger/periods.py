@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import BudgetError
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, parse_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, no_budget, parse_budget
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 _UNITS = {"second": 1, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
@@ -93,6 +93,7 @@ class RenewingCap:
                 return ApproxDP(min(2 * epsilon, sys.float_info.max), min(2 * delta, math.nextafter(1.0, 0.0)))
             case GaussianDP(mu):
                 return GaussianDP(math.sqrt(2) * mu)
+        raise no_budget(self.budget)
 
     @property
     def forged(self) -> int:

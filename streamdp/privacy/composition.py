@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamdp.errors import BudgetError
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, no_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def spend_terms(budget: Budget) -> tuple[float, float, float, float]:
             return epsilon, delta, 0.0, math.inf  # no GDP guarantee follows from (epsilon, delta)
         case GaussianDP(mu):
             return 0.0, 0.0, mu**2, 0.0
-    raise BudgetError(f"expected PureDP, ApproxDP or GaussianDP, got {type(budget).__name__}")
+    raise no_budget(budget)
 
 
 _LARGEST_EPSILON, _LARGEST_MU = 50.0, 10.0

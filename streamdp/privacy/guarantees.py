@@ -232,6 +232,11 @@ def parse_budget(text: str | Budget) -> Budget:
     raise BudgetError(f"{expected}, got {text!r}")
 
 
+def no_budget(found: object) -> BudgetError:
+    """The error for what is `found` where a budget is expected: the end of each dispatch by kinds of budgets."""
+    return BudgetError(f"expected PureDP, ApproxDP or GaussianDP, got {type(found).__name__}")
+
+
 def amount(budget: Budget) -> float:
     """The size of a budget: mu of a GaussianDP, else epsilon."""
     return budget.mu if isinstance(budget, GaussianDP) else budget.epsilon
@@ -276,6 +281,7 @@ def with_amount(budget: Budget, value: float) -> Budget:
             return ApproxDP(value, delta)
         case GaussianDP():
             return GaussianDP(value)
+    raise no_budget(budget)
 
 
 def implies(one: Budget, other: Budget) -> bool:

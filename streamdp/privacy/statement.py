@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP, no_budget
 
 _NO_BOUND = 20.0  # e^20 is half a billion
 
@@ -58,6 +58,7 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
                 f"mu = {m} (Gaussian DP): as hard to distinguish {unit.one} from {unit.other} as one draw of N(0, 1) "
                 f"from one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
             )
+    raise no_budget(budget)
 
 
 def arithmetic_note(delta: float) -> str:

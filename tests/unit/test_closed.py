@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,20 +24,26 @@ from streamdp import (
 )
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import statistics
+from streamdp.learners.held import HeldPure
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.side_statistics import divided
 from streamdp.ledger.admission import all_fit
+from streamdp.ledger.caps import cap_numbers, check_counts, shared_numbers, spend_numbers
+from streamdp.ledger.periods import RenewingCap
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.loops import BALL, DOMAIN, LOSS, gradient
 from streamdp.optim.losses import LOSSES, Loss
 from streamdp.optim.losses.claims import _largest
+from streamdp.privacy.composition import spend_terms
 from streamdp.privacy.entropy import Entropy
+from streamdp.privacy.guarantees import with_amount
 from streamdp.privacy.mechanisms import MECHANISMS, Gaussian, Laplace, PrivUnit
 from streamdp.privacy.mechanisms.base import Mechanism
 from streamdp.privacy.samplers import randomize
+from streamdp.privacy.statement import in_words
 from streamdp.stats import Statistics
 
 
@@ -350,5 +357,38 @@ def test_a_kind_of_statistic_that_is_not_known_is_refused(monkeypatch: pytest.Mo
 
 
 def test_a_trust_that_is_not_known_divides_no_budget() -> None:
-    with pytest.raises(ConfigError, match="expected trust process, nobody or shuffler, got 'window'"):
+    with pytest.raises(ConfigError, match=r"expected trust process, nobody or shuffler, .*got 'window'"):
         divided(ApproxDP(1, 1e-6), 0.5, "window")
+
+
+@dataclass(frozen=True)
+class Fourth:
+    """A kind of budget that the library does not know."""
+
+    epsilon: float = 1.0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        cap_numbers,
+        partial(spend_numbers, amounts=None, n=1),
+        partial(shared_numbers, numbers=np.array([1, 2])),
+        partial(with_amount, value=1.0),
+        in_words,
+        spend_terms,
+        lambda budget: check_counts(budget, PureDP(1)),
+        lambda budget: RenewingCap(budget, 60).in_span(),
+        lambda budget: HeldPure(budget, []),
+    ],
+)
+def test_a_budget_of_a_kind_that_is_not_known_is_refused(asked: Any) -> None:
+    """Six of these returned None, or ended in an assertion, which no caller expects and which -O removes."""
+    with pytest.raises(BudgetError, match=r"expected PureDP|cannot count|expected a budget"):
+        asked(Fourth())
+
+
+@pytest.mark.parametrize("budget", [ApproxDP(1, 1e-6), GaussianDP(1)])
+def test_a_second_record_of_a_person_in_one_release_has_no_charge_but_for_a_pure_epsilon(budget: Any) -> None:
+    with pytest.raises(BudgetError, match="and not several"):
+        shared_numbers(budget, np.array([1, 2]))

@@ -342,10 +342,10 @@ def test_what_was_prepared_charges_the_same_people_if_another_thread_commits_bef
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit removes all rows from memory, so that their places are those of other people."""
-    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 0)
     with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
         ledger.admit("xia", PureDP(0.5))
         found = ledger.prepare([b"ann", b"bob"])
+        monkeypatch.setattr(paging, "KEPT_SUBJECTS", 0)
         ledger.commit()
         assert ledger.admit_many(["zoe", "yan", "wim"], PureDP(1)).all()
         assert (ledger.join(Release(PureDP(0.5)), found) == JOINED).all()
