@@ -17,7 +17,6 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
-from streamdp.learners.learner import Learner
 from streamdp.privacy.entropy import uniform
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, amount
 
@@ -70,7 +69,7 @@ class SideStatistics:
             rows[:] = 0
 
     def draw(
-        self, model: Learner, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None
+        self, model: Any, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Learn those of the rows that are drawn; return the others, which the `model` learns, with their amounts.
 
@@ -100,7 +99,7 @@ class SideStatistics:
         middle, half = self._target
         return np.column_stack([X, np.clip((y - middle) / half, -1, 1)])
 
-    def caveats(self, learner: Learner) -> list[str]:
+    def caveats(self, learner: Any) -> list[str]:
         """Notes for the statement of a model that a `learner` learns."""
         if learner.open is None:
             return [
