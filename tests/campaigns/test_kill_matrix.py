@@ -672,7 +672,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("number", some(range(len(SMALL)), 3, 4))
+@pytest.mark.parametrize("number", some(range(len(SMALL)), 4))
 def test_a_fault_of_each_kind_of_job(
     tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], postgres: Any, number: int
 ) -> None:

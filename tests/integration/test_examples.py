@@ -11,6 +11,7 @@ from examples import trust
 from streamdp.datasets import flights
 from tests.support.commands import Quick
 from tests.support.paths import ROOT
+from tests.support.sizes import some
 
 JOBS = ("late", "delay", "late-pan", "late-shuffle", "late-user-level", "late-windowed")
 
@@ -25,7 +26,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", some(JOBS, 0, 3, 5))
 def test_an_example_of_a_job_learns(name: str, stream: Path, tmp_path: Path, quick: Quick) -> None:
     changes = [
         f"source.path={stream}",

@@ -276,7 +276,7 @@ BAD: dict[str, tuple[bytes | None, str, str | None]] = {  # by what it is: the m
 
 
 def test_no_bad_message_stops_the_good_ones(make_job: MakeJob) -> None:
-    job, rounds = make_job(2), 4762
+    job, rounds = make_job(2), 800
     huge = b'{"a": 1, "b": 0, "y": 1, "extra": "' + b"x" * 10_000_000 + b'"}'
 
     def messages() -> Iterable[tuple[str | None, Any]]:
@@ -285,7 +285,7 @@ def test_no_bad_message_stops_the_good_ones(make_job: MakeJob) -> None:
                 if kind != "deep" or i < 50:
                     yield (None if kind == "null key" else f"bad{i}"), message
             yield f"s{i}", fields(i)
-            if i in (10, 4000):
+            if i in (10, 700):
                 yield "huge", huge
 
     options = {"compression.type": "gzip", "message.max.bytes": 20_000_000, "queue.buffering.max.messages": 200_000}
@@ -300,7 +300,7 @@ def test_no_bad_message_stops_the_good_ones(make_job: MakeJob) -> None:
     for kind, (_, reason, column) in BAD.items():
         expected[reason, column] += 50 if kind == "deep" else rounds
     assert Counter((letter.reason, letter.column) for letter in letters.found) == expected
-    assert sum(expected.values()) > 90_000
+    assert sum(expected.values()) > 15_000
     assert job.counts == Counts(rounds, 0, total - rounds)
     assert all(letter.payload is None for letter in letters.found)
 
@@ -532,8 +532,8 @@ def test_two_workers_share_and_hand_over(make_job: MakeJob, client: str) -> None
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("codec", some(["none", "gzip", "snappy", "lz4", "zstd"], 0, 3, 4))
+@pytest.mark.parametrize("idempotent", some([False, True], 1))
 def test_all_that_another_client_writes_is_read(job: Job, codec: str, idempotent: bool) -> None:
     options = {"compression.type": codec, "enable.idempotence": idempotent, "message.max.bytes": 10_000_000}
     writer = job.writer(**options)

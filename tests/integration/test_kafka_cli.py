@@ -407,6 +407,7 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     assert "not the subject key" in err
 
 
+@pytest.mark.campaign
 def test_two_workers_learn_groups_with_effects_of_their_own(trained: Trained, quick: Quick) -> None:
     """Each has a model of its partition, with all groups; the answer is their average."""
     text = JOB.replace("  publish_topic: MODELS\n", "").replace("publish: model.json\nholdout: data.csv\n", "")

@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.newcomer import draw, play, prepared, tasks
 
+pytestmark = pytest.mark.campaign
+
 
 def test_one_answer_gives_a_model_near_the_one_without_privacy(tmp_path: Path) -> None:
     """At eps=1, by `init --trust window` and `run`: log loss .44 beside .43 and .66, and .442 at most in 12 draws."""
@@ -18,7 +20,6 @@ def test_one_answer_gives_a_model_near_the_one_without_privacy(tmp_path: Path) -
     assert verdict == "better"
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "weights", "rows"),
     [
@@ -38,7 +39,6 @@ def test_a_newcomer_gets_a_model(tmp_path: Path, name: str, weights: int, rows: 
     assert (tmp_path / "model.html").stat().st_size > 10_000
 
 
-@pytest.mark.campaign
 def test_a_newcomer_gets_a_model_from_each_table(tmp_path: Path) -> None:
     for place, task in enumerate(tasks()):
         folder = tmp_path / str(place)

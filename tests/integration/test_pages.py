@@ -95,6 +95,7 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         expect(page.locator("#planned")).to_contain_text("expected eps=E")
 
 
+@pytest.mark.campaign
 def test_no_number_of_the_live_page_is_minus_zero_or_a_zero_that_is_none(http: httpx.Client, browser: Browser) -> None:
     def small(route: Route) -> None:
         event = {"version": 1, "learned": 3, "refused": 0, "left_out": 0, "dead": 0, "weights": []}
@@ -116,6 +117,7 @@ def test_no_number_of_the_live_page_is_minus_zero_or_a_zero_that_is_none(http: h
         ]
 
 
+@pytest.mark.campaign
 def test_the_live_page_says_what_the_columns_mean(http: httpx.Client, browser: Browser) -> None:
     with page_of(browser) as page:
         page.goto(address(http))
@@ -141,6 +143,7 @@ def luminance(page: Page, name: str) -> float:
     return found
 
 
+@pytest.mark.campaign
 def test_pages_fit_a_phone_and_can_be_read_in_light_and_dark(http: httpx.Client, browser: Browser) -> None:
     with page_of(browser, viewport={"width": 360, "height": 740}) as page:
         for path in ("/", "/join/survey", "/join/wages"):
@@ -222,6 +225,7 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         expect(page.locator("#form")).to_be_hidden()
 
 
+@pytest.mark.campaign
 def test_a_lost_answer_is_asked_for_again_with_the_same_report(http: httpx.Client, browser: Browser) -> None:
     with page_of(browser) as page:
         sent, before = posted(page), learned(http)

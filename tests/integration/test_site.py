@@ -17,7 +17,7 @@ from sphinx.cmd.build import build_main
 from tests.support.browser import chromium
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.campaign]  # a build takes a minute
+pytestmark = pytest.mark.campaign
 FOUND = {
     "median": "howto/statistics",
     "docker": "howto/deploy",

@@ -135,6 +135,7 @@ def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession,
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
 
 
+@pytest.mark.campaign
 def test_a_run_that_learns_nothing_is_an_error(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +181,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[type[PartitionQuestion]]:
     return asked
 
 
+@pytest.mark.campaign
 def test_batches_on_executors_are_those_of_one_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +297,7 @@ def people(n: int, first: int = 0, each: int = 3) -> dict[str, list[Any]]:
     return records | {"tail": [f"u{first + i % count}" for i in range(len(records["tail"]))]}
 
 
+@pytest.mark.campaign
 def test_a_window_on_several_executors_is_that_of_one_process(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_rounds: None
 ) -> None:
@@ -425,6 +428,7 @@ def test_whole_numbers_of_spark_are_exact_and_floats_are_refused(spark: SparkSes
     assert learn(two, settings) == Counts(6, 2, 0)  # two people, of whom each may have three records
 
 
+@pytest.mark.campaign
 def test_keys_of_a_topic_name_people_without_frames_and_quotes(spark: SparkSession) -> None:
     frames = [b"\0" + number.to_bytes(4, "big") + b'"ann"' for number in (5, 6, 7)]
     keys = [*frames, b'"ann"', b"ann", b"\0\0\0\0\x09100000000000000000001", b"100000000000000000001", b"\xff", None]
@@ -475,6 +479,7 @@ def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark:
     assert counted(store) == before
 
 
+@pytest.mark.campaign
 def test_a_topic_is_learned_by_the_command_into_postgresql(
     spark: SparkSession, broker: Any, make_topic: Any, server_database: str, quick: Quick, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ from streamdp.store.snapshot_codec import encode_state
 from streamdp.validation.validator import MET
 from tests.support.interruptions import interrupted, lines_of
 from tests.support.plain_method import Plain
+from tests.support.sizes import some
 from tests.support.states import buffer_of
 
 pytestmark = pytest.mark.no_cover  # a tracer replaces that of the coverage
@@ -351,7 +352,11 @@ KINDS: list[type[Watched]] = [
     Users,
     Windows,
 ]
-CASES = [pytest.param(kind, call, id=f"{kind.__name__}-{call}") for kind in KINDS for call in kind.calls]
+CASES = [
+    pytest.param(kind, call, id=f"{kind.__name__}-{call}", marks=[pytest.mark.campaign] * (i % 3 > 0))
+    for i, (kind, call) in enumerate((kind, call) for kind in KINDS for call in kind.calls)
+]
+"""The suite has every third; the campaign has all."""
 
 
 def check(kind: type[Watched], call: str, most: int) -> int:
@@ -445,7 +450,7 @@ def without_features(kind: type[Watched]) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("kind", "pair"),
     [
-        *((kind, loads) for kind in KINDS),
+        *some([(kind, loads) for kind in KINDS], 0, 4, 6),
         *(pytest.param(kind, without_features, marks=pytest.mark.campaign) for kind in KINDS),
     ],
 )

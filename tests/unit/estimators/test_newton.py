@@ -39,6 +39,7 @@ from streamdp.protocol.devices import Device
 from streamdp.protocol.shuffle_wire import write_announcement
 from streamdp.reading.change import BLOCKS, width
 from tests.support.newton import averages
+from tests.support.sizes import some
 
 NAMES = ["a", "b", "c"]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -63,6 +64,7 @@ PLANNED: dict[str, Callable[..., Any]] = {
     "shuffle sgd": lambda **o: ShuffleRegressor(**(AC_SA | {"method": "sgd", "horizon": 700} | o)),
 }
 batched = pytest.mark.parametrize("make", (MODELS | PLANNED).values(), ids=(MODELS | PLANNED).keys())
+chunked = pytest.mark.parametrize("make", some((MODELS | PLANNED).values(), 0, 3, 8), ids=(MODELS | PLANNED).keys())
 
 
 def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +163,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         assert model.learner.batch_steps.deviation == pytest.approx(deviation, rel=0.1)
 
 
-@batched
+@chunked
 @pytest.mark.parametrize("size", [1, 90])
 @pytest.mark.slow
 def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:

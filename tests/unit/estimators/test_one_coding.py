@@ -21,6 +21,7 @@ from streamdp.errors import SchemaError
 from streamdp.estimators.features import SchemaWarning
 from streamdp.protocol import local_half
 from streamdp.protocol.report_desk import ReportDesk
+from tests.support.sizes import some
 
 FEATURES: dict[str, Any] = {"a": (0, 10), "b": (-5, 5)}
 SETS: list[list[Any]] = [
@@ -83,7 +84,7 @@ def served(labels: list[Any], kind: type[Any], model: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("labels", SETS, ids=str)
+@pytest.mark.parametrize("labels", some(SETS, 1, 5, 6), ids=str)
 def test_labels_are_one_model_by_device_randomizer_and_learn_one(
     labels: list[Any], kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
 from streamdp.optim.newton_state import State
 from streamdp.optim.shrinkage import shrunk
+from tests.support.sizes import some
 
 FOUND = np.array([0.8, -0.5, 0.3, 2.0])
 
@@ -32,7 +33,9 @@ def test_the_intercept_moves_with_what_it_shares_with_the_slopes() -> None:
     assert np.abs(found[:3]).max() < 0.05
 
 
-@pytest.mark.parametrize(("size", "noise"), [(0.0, 0.5), (0.1, 0.5), (0.5, 0.5), (1.5, 0.5), (0.5, 3.0), (0.5, 0.02)])
+@pytest.mark.parametrize(
+    ("size", "noise"), some([(0.0, 0.5), (0.1, 0.5), (0.5, 0.5), (1.5, 0.5), (0.5, 3.0), (0.5, 0.02)], 0, 2, 5)
+)
 def test_the_risk_is_at_most_about_that_of_the_better_of_estimate_and_constant(size: float, noise: float) -> None:
     """Eight slopes, noises of different sizes. A tenth of the noise, if assumed, loses most of the gain."""
     rng = np.random.default_rng(1)

@@ -146,7 +146,7 @@ def blocks_of(count: int, seed: int, phi: float, noise: float) -> np.ndarray:
     return blocks
 
 
-@pytest.mark.parametrize(("phi", "noise"), [(1.0, 0.0), (0.5, 0.01), (1.0, 1.0)])
+@pytest.mark.parametrize(("phi", "noise"), some([(1.0, 0.0), (0.5, 0.01), (1.0, 1.0)], 1))
 def test_the_covariance_is_that_of_the_answers_also_with_a_law_of_its_own(phi: float, noise: float) -> None:
     """The variance of 1,500 answers, whose deviation is 3.7 %."""
     hessian = np.diag([1.0, 4.0])
