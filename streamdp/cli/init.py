@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from streamdp.cli.common import ascii_delimiter, naming, need_clients, say, warn
 from streamdp.errors import ConfigError, suggestion
 
 if TYPE_CHECKING:
+    from streamdp.config.draft import DraftColumn
     from streamdp.config.trust import Trust
 
 
@@ -53,7 +54,8 @@ def init(
 ) -> None:
     """Write a job for a data file or a topic, with places to fill in.
 
-    It holds no value of data that are private.
+    It has what the data show of how they are written, and texts that ten records
+    or more share, as categories to confirm: it is not private.
     """
     from streamdp.config.file import file_type
     from streamdp.database.durable import write_durably
@@ -85,7 +87,7 @@ def init(
 
 
 def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Callable[..., str]:
-    from streamdp.config.draft import draft, may_lack_header, plain_numbers
+    from streamdp.config.draft import draft, may_lack_header
     from streamdp.config.file import file_type
     from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
 
@@ -95,17 +97,40 @@ def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Calla
         delimiter = delimiter_of(data, form) if source == "csv" else ","
     delimiter = ascii_delimiter(delimiter)
     columns = peek(data, source, delimiter, None if public else ROWS, form)
-    commas = [column.name for column in columns if column.has_commas]
-    if commas and (source != "csv" or plain_numbers(columns) is None):
-        warn(
-            f"{', '.join(commas)}: numbers with commas are text here: set source.decimal: ',' and source.thousands to"
-            " the mark between groups of digits, or source.thousands: ',' alone"
-        )
+    if source == "csv":
+        _warn_of_doubt(columns)
+    elif commas := _with_commas(columns):
+        warn(f"{commas}: numbers with commas are text in such files; write them as 1234.5")
     if source == "csv" and columns[0].name.startswith("#"):
         warn(f"the first line of {data} begins with #: if it is a comment, set source.comment: '#', and begin anew")
     if source == "csv" and not public and may_lack_header(columns):
         warn(f"a column of {data} has a number as its name: without a line of column names, the job holds a record")
     return partial(draft, columns, {"type": source, "path": path}, delimiter=delimiter, form=form)
+
+
+def _with_commas(columns: Sequence[DraftColumn]) -> str:
+    """The names of columns with numbers that only CSV files may have."""
+    from streamdp.config.draft import settled
+
+    read = settled(columns).columns
+    return ", ".join(c.name for c, r in zip(columns, read, strict=True) if r.kind == "number" != c.kind)
+
+
+def _warn_of_doubt(columns: Sequence[DraftColumn]) -> None:
+    from streamdp.config.draft import settled
+
+    found = settled(columns)
+    names = ", ".join(found.doubtful)
+    if any(column.kind == "text" for column in found.columns if column.name in found.doubtful):
+        warn(
+            f"{names}: numbers with commas are text here, because nothing shows whether 1,234 is 1.234: set"
+            " source.decimal: ',', or source.thousands: ','"
+        )
+    elif names:
+        warn(
+            f"{names}: 1.234 is read as 1.234 and not as 1234, because nothing shows which it is: if it is 1234, set"
+            " source.decimal: ',' and source.thousands: '.'"
+        )
 
 
 def _of_topic(topic: str, brokers: str | None, delimiter: str | None) -> Callable[..., str]:
@@ -122,8 +147,8 @@ def _of_topic(topic: str, brokers: str | None, delimiter: str | None) -> Callabl
         columns, others = peek_topic(KafkaSourceConfig.model_validate(source))
     if others:
         warn(f"{others:,} of the latest messages of {topic} are no JSON objects and would not be learned")
-    if commas := [column.name for column in columns if column.has_commas]:
-        warn(f"{', '.join(commas)}: numbers with commas are text in a topic: its producers must write 1234.5")
+    if commas := _with_commas(columns):
+        warn(f"{commas}: numbers with commas are text in a topic: its producers must write 1234.5")
     return partial(draft, columns, source)
 
 

@@ -52,6 +52,13 @@ def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
         features, target = schema.get("features"), schema.get("target")
         if isinstance(features, dict):
             out += [("schema", "features", str(name)) for name, declared in features.items() if declared is None]
+            given = [(str(name), declared) for name, declared in features.items() if isinstance(declared, dict)]
+            out += [
+                ("schema", "features", name, key)
+                for name, declared in given
+                for key in ("bounds", "categories")
+                if key in declared and declared[key] is None
+            ]
         if isinstance(target, dict):
             answered = any(target.get(key) is not None for key in ("bounds", "classes"))
             keys = ["column", *([] if answered else ["bounds", "classes"])]

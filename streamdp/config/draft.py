@@ -1,6 +1,8 @@
-"""The draft of a `job.yaml` for a data file or a topic: its columns with their types, and places to fill in.
+"""The draft of a `job.yaml` for a data file or a topic: what the data settle, and places to fill in.
 
-A draft holds names and types of columns, and no value. Values are copied only from data that were declared public.
+The data settle how they are written (marks, gaps, dates), and which texts a column has: those that many records share
+are listed, for a person to confirm. A draft is therefore not private, and says so. Bounds are copied only from data
+that were declared public.
 """
 
 from __future__ import annotations
@@ -24,16 +26,40 @@ from streamdp.errors import ConfigError, suggestion
 Kind = Literal["number", "boolean", "date", "text"]
 
 MOST_CATEGORIES = 30
-"""A text column of public data with more values becomes a comment."""
+"""A text column with more values is hashed, or a comment."""
+BUCKETS = 32
+"""Into how many buckets such a text is hashed."""
+LEAST = 10
+"""Texts that fewer records have, or fewer people, are not copied from data that are not public."""
 
-GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
+GAPS = frozenset(
+    (
+        *("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-", "--", "#N/A", "#NV", "missing"),
+        *("k.A.", "n.d.", "nd", "n.b.", "s.o.", "s/d", "н/д", "不明", "なし"),
+    )
+)
 """Texts that often mean a missing value."""
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
-_DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
-_CLOCKS = ("", " %H:%M", " %H:%M:%S")
-_COMMAS = r"^[-+]?[0-9]{1,3}(?:(?:[.' ]?[0-9]{3})*(?:,[0-9]+)?|(?:,[0-9]{3})+(?:[.][0-9]+)?)$"
+_DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+_SHORT = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%d-%m-%y", "%m-%d-%y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
+_NOTATIONS = (
+    *(Notation("."), Notation(".", ","), Notation(","), Notation(",", ".")),
+    *(Notation(",", " "), Notation(",", "'"), Notation(".", " "), Notation(".", "'")),
+)
+_MISSING = (
+    "missing: drop leaves records with a gap out, and they get no prediction; zero reads it as 0, or as the first",
+    "category; category makes gaps one of their own; typical reads the centre of typical: [CENTRE, SPREAD].",
+)
 _BOOLEANS = frozenset(("false", "true"))
+_YES = re.compile("y|yes|j|ja|o|oui|s|si|sí|t|true|w|wahr|v|vrai|1|はい|да", re.IGNORECASE)
+_NO = re.compile("n|no|nein|non|f|false|falsch|faux|0|いいえ|нет", re.IGNORECASE)
+_PEOPLE = (
+    r"(?i)(user|person|people|customer|client|kunde|patient|subject|employee|mitarbeiter|student|driver|household"
+    r"|utilisateur|abonn|e-?mail|顧客|患者|会員|ユーザ|(^|[^a-z])(id|nr|no)$|[a-z]Id$)"
+)
+"""Names of columns that say whose a record is."""
 
 
 @dataclass(frozen=True)
@@ -42,74 +68,151 @@ class DraftColumn:
 
     name: str
     values: pl.Series  # as text, null for an empty one
+    marks: frozenset[str] = frozenset()  # its texts that mean a missing value
 
-    @property
-    def present(self) -> pl.Series:
-        """The values that are not missing."""
-        return self.values.filter(~self.values.fill_null("").is_in(["", *GAPS]))
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How often each text occurs that is neither empty nor a mark of a gap, without blanks around it."""
+        counted = self.values.str.strip_chars().alias("text").value_counts(sort=True)
+        known = self.marks | GAPS | {"", None}
+        return {text: count for text, count in counted.iter_rows() if text not in known}
+
+    @cached_property
+    def texts(self) -> pl.Series:
+        """The distinct texts of `counts`."""
+        return pl.Series(list(self.counts), dtype=pl.String)
 
     @property
     def gaps(self) -> list[str]:
         """The texts among its values that often mean a missing value."""
-        return sorted(GAPS & set(self.values.unique().to_list()))
-
-    @property
-    def has_commas(self) -> bool:
-        """Whether all values are numbers with a decimal comma or groups of thousands, which are read as text."""
-        values = self.present.str.strip_chars()
-        return bool(len(values)) and values.str.contains(_COMMAS).all() and values.str.contains(",", literal=True).any()
-
-    @cached_property
-    def formats(self) -> list[str]:
-        """The formats of `strftime` that fit all values; none for ISO 8601, which needs no format."""
-        values = self.present.str.strip_chars()
-        if not values.head(1).str.contains(r"^[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(?: |$)").any():
-            return []
-        read = {f"{days}{clock}": pl.Datetime if clock else pl.Date for days in _DAYS for clock in _CLOCKS}
-        return [form for form, kind in read.items() if not values.str.strptime(kind, form, strict=False).has_nulls()]
+        return sorted((self.marks | GAPS) & set(self.values.str.strip_chars().unique().to_list()))
 
     @property
     def has_gaps(self) -> bool:
         """Whether values are missing."""
-        return len(self.present) < len(self.values)
+        return self.share_of_gaps > 0
+
+    @property
+    def share_of_gaps(self) -> float:
+        """Which share of the values is missing."""
+        return 1 - sum(self.counts.values()) / max(len(self.values), 1)
+
+    def in_notation(self, notation: Notation) -> DraftColumn | None:
+        """Return the column with its numbers as Python writes them, if it has numbers in this notation; else None.
+
+        A few other values may be errors, or are one more mark of a gap if the column has many numbers.
+        """
+        good = self._numbers(notation)
+        many = int(good.sum()) > MOST_CATEGORIES
+        others = {text: self.counts[text] for text in self.texts.filter(~good)}
+        words = {text for text, count in others.items() if count >= LEAST and not re.search("[0-9]", text)}
+        marks = words if many and len(words) <= 2 else set()
+        wrong = sum(count for text, count in others.items() if text not in marks)
+        right = sum(self.counts.values()) - sum(others.values())
+        if not right or wrong > (0.02 * right if many else 0):
+            return None
+        return replace(self, values=notation.usual(self.values), marks=frozenset(marks))
+
+    def count_of(self, notation: Notation) -> int:
+        """How many values are numbers in a notation."""
+        return sum(self.counts[text] for text in self.texts.filter(self._numbers(notation)))
+
+    def _numbers(self, notation: Notation) -> pl.Series:
+        finite = notation.usual(self.texts).cast(pl.Float64, strict=False).is_finite().fill_null(False)
+        return notation.fits(self.texts) & finite
+
+    @cached_property
+    def formats(self) -> list[str]:
+        """The formats of `strftime` that fit all values; none for ISO 8601, which needs no format."""
+        found = self.texts.str.extract_groups(r"^([0-9]{1,4})[-./][0-9]{1,2}[-./]([0-9]{1,4})(?: |$)").struct
+        digits = {found.field(end).str.len_chars().max() for end in ("1", "2")}
+        if not len(self.texts) or digits == {None}:
+            return []
+        days = _DAYS if 4 in digits else _SHORT
+        read = {f"{day}{clock}": pl.Datetime if clock else pl.Date for day in days for clock in _CLOCKS}
+        return [
+            form for form, kind in read.items() if not self.texts.str.strptime(kind, form, strict=False).has_nulls()
+        ]
 
     @property
     def kind(self) -> Kind:
         """The type that all values have."""
-        if not len(self.present):
+        if not self.counts:
             return "text"
-        if self.present.str.strip_chars().cast(pl.Float64, strict=False).is_finite().fill_null(False).all():
+        if self.in_notation(_NOTATIONS[0]) is not None:
             return "number"
-        if set(self.present.str.to_lowercase().unique().to_list()) <= _BOOLEANS:
+        if {text.lower() for text in self.counts} <= _BOOLEANS:
             return "boolean"
-        if self.present.str.contains(_DATE).all() or self.formats:
+        if self.texts.str.contains(_DATE).all() or self.formats:
             return "date"
         return "text"
 
+    def shared(self, subjects: pl.Series | None, public: bool) -> list[str]:
+        """Its texts that enough records have, or people if there are `subjects`; the most frequent one first.
 
-def plain_numbers(columns: Sequence[DraftColumn]) -> tuple[list[DraftColumn], str, str | None] | None:
-    """Return the columns with numbers as Python writes them, the decimal mark of the data, and that of thousands.
+        Of two that are a no and a yes, the no is first: the first one is the baseline.
+        """
+        counted = self.counts
+        if subjects is not None:
+            each = pl.DataFrame({"text": self.values.str.strip_chars(), "who": subjects}).unique()
+            counted = dict(each.get_column("text").value_counts(sort=True).iter_rows())
+        found = [text for text in self.counts if public or counted[text] >= LEAST]
+        if len(found) == 2 and _YES.fullmatch(found[0]) and _NO.fullmatch(found[1]):
+            found.reverse()
+        return found
 
-    None if no column has commas in numbers, or if more than one reading fits, as for 1,234.
-    """
-    asked = [column for column in columns if column.has_commas or column.kind == "number"]
-    if not any(column.has_commas for column in asked):
-        return None
-    found = []
-    for decimal, thousands in ((".", ","), (",", None), (",", "."), (",", " "), (",", "'")):
-        groups = rf"[0-9]{{1,3}}(?:[{thousands}][0-9]{{3}})+|" if thousands else ""
-        fits = rf"^[-+]?(?:{groups}[0-9]+)(?:[{decimal}][0-9]+)?$"
-        if all(column.present.str.strip_chars().str.contains(fits).all() for column in asked):
-            found.append((decimal, thousands))
-    if not found or found[0] == (".", ",") != found[-1]:
-        return None
-    decimal, thousands = found[0]
-    notation = Notation(decimal, thousands)
+    @property
+    def names_people(self) -> bool:
+        """Whether it looks like whose the records are: by its name, and values that are too many to be categories."""
+        return re.search(_PEOPLE, self.name) is not None and len(self.counts) > MOST_CATEGORIES and not self.formats
 
-    def plain(column: DraftColumn) -> DraftColumn:
-        return replace(column, values=notation.usual(column.values)) if any(column is c for c in asked) else column
+    @property
+    def comes_again(self) -> bool:
+        """Whether a tenth of the values or more are there before."""
+        return len(self.counts) < 0.9 * sum(self.counts.values())
 
-    return [plain(column) for column in columns], decimal, thousands
+    @property
+    def differs(self) -> bool:
+        """Whether nearly each record has its own text."""
+        return len(self.counts) > max(0.9 * sum(self.counts.values()), LEAST)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The columns with numbers as Python writes them, and how the file writes them."""
+
+    columns: list[DraftColumn]
+    notation: Notation | None = None  # None: as Python does
+    doubtful: tuple[str, ...] = ()  # columns of which another reading fits, as of 1,234
+
+
+def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
+    """Find how the numbers of all `columns` are written. Without `marks`, as Python writes them only."""
+    notations = _NOTATIONS if marks else _NOTATIONS[:1]
+    by_notation = {notation: [column.in_notation(notation) for column in columns] for notation in notations}
+    right = {
+        notation: sum(column.count_of(notation) for column, read in zip(columns, found, strict=True) if read)
+        for notation, found in by_notation.items()
+    }
+    fits = [notation for notation in notations if right[notation] == max(right.values())]
+    first, read = fits[0], by_notation[fits[0]]
+    doubtful = []
+    if first.decimal == "." and any(other.decimal == "," for other in fits):
+        doubtful = [
+            column.name
+            for column, found in zip(columns, read, strict=True)
+            if found and _grouped(column, first.thousands or ".")
+        ]
+    if doubtful and first.thousands is not None:
+        return Settled([*columns], None, tuple(doubtful))
+    plain = [found or column for column, found in zip(columns, read, strict=True)]
+    return Settled(plain, None if first == _NOTATIONS[0] else first, tuple(doubtful))
+
+
+def _grouped(column: DraftColumn, mark: str) -> bool:
+    """Whether all numbers with this mark, and some have it, could be groups of three digits."""
+    marked = column.texts.filter(column.texts.str.contains(mark, literal=True))
+    return len(marked) > 0 and bool(marked.str.contains(rf"^[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}$").all())
 
 
 def may_lack_header(columns: Sequence[DraftColumn]) -> bool:
@@ -145,8 +248,10 @@ def draft(
             raise ConfigError(f"{option}: the data have no column {name!r}{hint}")
     if target is not None and target == subject:
         raise ConfigError("--subject: expected another column than --target")
-    plain, decimal, thousands = (plain_numbers(columns) if "path" in source else None) or (columns, ".", None)
-    by_name = {column.name: column for column in plain}
+    found = settled(columns, source["type"] == "csv")
+    who = subject or next((column.name for column in found.columns if column.names_people and column.comes_again), None)
+    by_name = {column.name: column for column in found.columns}
+    people = None if who is None else by_name[who].values
     place = source.get("topic") or source["path"]
     name = place if "topic" in source else stem(place)
     checks = "reads the data, learns nothing and spends nothing" if "path" in source else "names the empty places"
@@ -154,21 +259,17 @@ def draft(
     lines += [f"  {key}: {text(value)}" for key, value in source.items()]
     if "topic" in source:
         lines.append("  subject_from: value  # or key, if the messages' keys say whose records they are")
-    lines += _form(delimiter, form)
-    if plain is not columns:
-        lines.append(f"  decimal: {json.dumps(decimal)}  # as numbers are written")
-    if thousands is not None:
-        lines.append(f"  thousands: {json.dumps(thousands)}")
+    lines += _form(delimiter, form, found.notation)
     lines += ["schema:", "  features:  # delete the lines of columns that the model need not know"]
-    for column in plain:
-        if column.name not in (target, subject):
-            lines += [f"    {line}" for line in _feature(column, public)]
-    if gaps := sorted({gap for column in columns for gap in column.gaps}):
+    features = [column for column in found.columns if column.name not in (target, who)]
+    if any(column.has_gaps for column in features):
+        lines += [f"    # {meaning}" for meaning in _MISSING]
+    for column in features:
+        lines += [f"    {line}" for line in _feature(column, people, public)]
+    if gaps := sorted({gap for column in found.columns for gap in column.gaps}):
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
-    lines += ["  target:", *_target(None if target is None else by_name[target], public)]
-    named = "  # subject: COLUMN  # who a record is about. Name it if people have several records, and set cap below."
-    named += "\n  # trust: window learns up to items_per_user records of a person, batches one in each batch."
-    lines.append(named if subject is None else f"  subject: {text(subject)}")
+    lines += ["  target:", *_target(None if target is None else by_name[target], people, public)]
+    lines += _subject(who, who == subject)
     lines += _model(trust or usual_trust({"source": source}), items_per_user)
     return "\n".join(lines) + "\n"
 
@@ -188,8 +289,9 @@ def _head(place: str, public: bool, checks: str) -> list[str]:
         ]
     else:
         warning = [
-            "# WARNING: bounds and categories must be public facts, such as: a person is 0 to 120 years old.",
-            "# Values that are copied from the data are not private, and no privacy statement covers them.",
+            f"# NOT PRIVATE: categories and classes here were found in the data, in {LEAST} records or more. Confirm",
+            "# each by what is known without the data, or delete it. Write bounds that are public facts, such as: a",
+            "# person is 0 to 120 years old. No privacy statement covers what is copied from the data.",
         ]
     return [
         "# yaml-language-server: $schema=job.schema.json",
@@ -202,73 +304,96 @@ def _head(place: str, public: bool, checks: str) -> list[str]:
     ]
 
 
-def _form(delimiter: str, form: TextForm | None) -> list[str]:
+def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> list[str]:
     lines = []
     if delimiter != ",":
         lines.append(f"  delimiter: {json.dumps(delimiter)}")
     if form is not None and form.encoding is not None:
         lines.append(f"  encoding: {form.encoding}  # as the first bytes look")
+    if form is not None and form.skip_lines:
+        lines.append(f"  skip_lines: {form.skip_lines}  # the line sep= of Excel")
     if form is not None and form.comment is not None:
         lines.append(f"  comment: {json.dumps(form.comment)}  # lines that begin with it are passed over")
+    if notation is not None:
+        lines.append(f"  decimal: {json.dumps(notation.decimal)}  # as numbers are written")
+    if notation is not None and notation.thousands is not None:
+        lines.append(f"  thousands: {json.dumps(notation.thousands)}")
     return lines
 
 
-def _feature(column: DraftColumn, public: bool) -> list[str]:
-    name, kind, gaps = text(column.name), column.kind, column.has_gaps
+def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> list[str]:
+    name, kind = text(column.name), column.kind
+    if column.names_people or (kind == "text" and column.differs):
+        return [f"# {name}:  # an id or free text: it says nothing of another record"]
     if kind == "boolean":
-        return [_line(name, "[false, true]", "categories", "category" if gaps else None)]
+        return [_categories(column, ["false", "true"])]
     if kind == "date":
-        form, *others = column.formats or [""]
-        written = f"format: {json.dumps(form)}, " if form else ""
-        hour, place = text(f"{column.name} hour"), f"{{column: {text(column.name)}, {written}part:"
-        clock = column.present.str.contains(":").any()
-        days = "categories: [Mon, Tue, Wed, Thu, Fri, Sat, Sun]"
-        more = "".join(f"; format: {json.dumps(other)} fits, too" for other in others)
-        return [
-            f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}"
-            f"  # or part: year, month, day, with bounds{more}",
-            *([f"{hour}: {place} hour, bounds: [0, 23]}}"] if clock else []),
-        ]
+        return _date(column)
     if kind == "number":
-        if public:
-            return [_line(name, _bounds(column), "bounds", "zero" if gaps else None)]
-        note = "a number: write bounds, such as [0, 100]"
-        more = "; values are missing: {bounds: [0, 100], missing: zero}, or the record is left out" if gaps else ""
-        return [f"{name}:  # {note}{more}"]
-    if not public:
-        more = "; values are missing: {categories: [...], missing: category}, or the record is left out" if gaps else ""
-        return [f"{name}:  # text: write categories, such as [red, green]; the first is the baseline{more}"]
-    categories = _categories(column)
-    if not 2 <= len(categories) <= MOST_CATEGORIES:
-        return [f"# {name}:  # text with {len(categories):,} values"]
-    return [_line(name, _listed(categories), "categories", "category" if gaps else None)]
+        return [_number(column, public)]
+    found = column.shared(people, public)
+    if 2 <= len(found) <= MOST_CATEGORIES and len(column.counts) <= 2 * MOST_CATEGORIES:
+        return [_categories(column, found, other=len(found) < len(column.counts))]
+    if len(column.counts) > MOST_CATEGORIES:
+        note = f"text with {len(column.counts):,} values"
+        if sum(column.counts.values()) < LEAST * len(column.counts):
+            return [f"# {name}:  # {note}"]
+        return [f"{name}: {{hash: {BUCKETS}}}  # {note}, in {BUCKETS} buckets by their hash; or write categories"]
+    if public:
+        return [f"# {name}:  # text with {len(column.counts):,} values"]
+    more = f"; {_gaps(column)}: add missing: category, or drop" if column.has_gaps else ""
+    return [f"{name}:  # text: write categories, such as [red, green]; the first is the baseline{more}"]
 
 
-def _line(name: str, declared: str, key: str, missing: str | None) -> str:
-    if missing is None:
-        return f"{name}: {declared}"
-    return f"{name}: {{{key}: {declared}, missing: {missing}}}  # without missing, records with gaps are left out"
+def _gaps(column: DraftColumn) -> str:
+    return f"{max(100 * column.share_of_gaps, 0.1):.2g} % are missing"
+
+
+def _date(column: DraftColumn) -> list[str]:
+    form, *others = column.formats or [""]
+    written = f"format: {json.dumps(form)}, " if form else ""
+    hour, place = text(f"{column.name} hour"), f"{{column: {text(column.name)}, {written}part:"
+    days = "categories: [Mon, Tue, Wed, Thu, Fri, Sat, Sun]" + (", missing: category" if column.has_gaps else "")
+    more = "".join(f"; format: {json.dumps(other)} fits, too" for other in others)
+    lines = [
+        f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}  # or part: year, month, day, with bounds{more}"
+    ]
+    return [*lines, f"{hour}: {place} hour, bounds: [0, 23]}}"] if column.texts.str.contains(":").any() else lines
+
+
+def _number(column: DraftColumn, public: bool) -> str:
+    name = text(column.name)
+    flag = set(column.counts) == {"0", "1"}
+    bounds = "[0, 1]" if flag else _bounds(column) if public else ""
+    write = "" if bounds else "a number: write bounds, such as [0, 100]"
+    if not column.has_gaps:
+        return f"{name}: {bounds}" if bounds else f"{name}:  # {write}"
+    return f"{name}: {{bounds: {bounds}, missing: drop}}  # {write}{'; ' if write else ''}{_gaps(column)}"
+
+
+def _categories(column: DraftColumn, found: Sequence[str], *, other: bool = False) -> str:
+    """The line of a column with categories; `other` if some texts are not among those that were found."""
+    listed = "[false, true]" if [*found] == ["false", "true"] else _listed(found)
+    keys = [*(["missing: category"] if column.has_gaps else []), *(["other: true"] if other else [])]
+    if not keys:
+        return f"{text(column.name)}: {listed}"
+    notes = [*([_gaps(column)] if column.has_gaps else []), *(["other texts are one category"] if other else [])]
+    return f"{text(column.name)}: {{categories: {listed}, {', '.join(keys)}}}  # {'; '.join(notes)}"
 
 
 def _bounds(column: DraftColumn) -> str:
-    values = column.present.str.strip_chars().cast(pl.Float64).to_numpy()
+    values = column.texts.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
     low, high = float(values.min()), float(values.max())
     step = 10.0 ** (math.floor(math.log10((high - low) or abs(low) or 1.0)) - 2)
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
     return f"[{low:.12g}, {high if low < high else low + 1:.12g}]"
 
 
-def _categories(column: DraftColumn) -> list[str]:
-    """The values, most frequent first: the first one is the baseline."""
-    counted = column.present.value_counts(sort=True)
-    return [str(value) for value in counted.get_column(counted.columns[0]).to_list()]
-
-
 def _listed(values: Iterable[str]) -> str:
     return f"[{', '.join(json.dumps(value, ensure_ascii=False) for value in values)}]"
 
 
-def _target(column: DraftColumn | None, public: bool) -> list[str]:
+def _target(column: DraftColumn | None, people: pl.Series | None, public: bool) -> list[str]:
     if column is None:
         return [
             "    column:  # the column to predict, and with it one of:",
@@ -276,20 +401,28 @@ def _target(column: DraftColumn | None, public: bool) -> list[str]:
             '    # classes: ["a", "b"]   one of these labels',
         ]
     lines = [f"    column: {text(column.name)}"]
-    match column.kind, public:
-        case "boolean", _:
-            return [*lines, "    classes: [false, true]"]
-        case "number", True:
-            return [*lines, f"    bounds: {_bounds(column)}  # for labels: classes, such as [0, 1]"]
-        case "number", False:
-            return [
-                *lines,
-                "    bounds:  # a number: write bounds, such as [0, 100]; for labels: classes, such as [0, 1]",
-            ]
-        case _, True:
-            return [*lines, f"    classes: {_listed(_categories(column))}"]
-        case _:
-            return [*lines, "    classes:  # text: write the labels, such as [yes, no]"]
+    if column.kind == "boolean":
+        return [*lines, "    classes: [false, true]"]
+    if column.kind == "number" and set(column.counts) == {"0", "1"}:
+        return [*lines, '    classes: ["0", "1"]  # labels; for a number, write bounds: [0, 1] in place of classes']
+    if column.kind == "number":
+        bounds, example = (_bounds(column), "") if public else ("", "a number: write bounds, such as [0, 100]; ")
+        return [*lines, f"    bounds:{bounds and f' {bounds}'}  # {example}for labels: classes, such as [0, 1]"]
+    found = column.shared(people, public)
+    if len(found) < 2:
+        return [*lines, "    classes:  # text: write the labels, such as [yes, no]"]
+    rest = len(column.counts) - len(found)
+    return [*lines, f"    classes: {_listed(found)}" + (f"  # {rest:,} other texts are left out" if rest else "")]
+
+
+def _subject(who: str | None, given: bool) -> list[str]:
+    if who is None:
+        return [
+            "  # subject: COLUMN  # who a record is about. Name it if people have several records, and set cap below.",
+            "  # trust: window learns up to items_per_user records of a person, batches one in each batch.",
+        ]
+    again = "" if given else "  # whose the records are: people come again. Without it, each record is a person"
+    return [f"  subject: {text(who)}{again}"]
 
 
 def _model(trust: Trust, items_per_user: int | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,20 +19,44 @@ from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.errors import SourceError
 
-ROWS = 10_000
-"""How many rows or messages are read to find the types of columns."""
+ROWS, MESSAGES = 100_000, 10_000
+"""How many rows, and messages of a topic, are read to find the types of columns."""
 
 _DELIMITERS = ",;\t|"
 
 
 _LOOKED_AT = 1 << 20  # bytes
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Encodings by the letters of their language. charset-normalizer and chardet take German and French tables, which
+# are mostly ASCII, for those of Poland, Iceland or Korea (measured on the files of benchmarks/shared/messy.py).
+_SCRIPTS = {"cp932": "[ぁ-ヿ]", "euc_jp": "[ぁ-ヿ]", "cp949": "[가-힣]", "cp1251": "[А-яЁё]"}
+_IDEOGRAPHS = "[\u3000-\u30ff\u4e00-\u9fff\uff01-\uff60]"
+_SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+
+
+def encoding_of(data: bytes) -> str:
+    """The encoding of text that is neither UTF-8 nor UTF-16: Japanese, Korean, Cyrillic, or else cp1252.
+
+    The letters of a word are of one script: in cp1251 the German `Größe` would mix two.
+    """
+    for encoding, letters in _SCRIPTS.items():
+        try:
+            text = data[: data.rfind(b"\n") + 1 or None].decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        foreign = len(re.findall(r"[^\x00-\x7f]", text))
+        known = len(re.findall(letters if encoding == "cp1251" else f"{letters}|{_IDEOGRAPHS}", text))
+        own = len(re.findall(letters + "{2}", text))
+        mixed = len(re.findall(r"[A-Za-z][^\x00-\x7f]|[^\x00-\x7f][A-Za-z]", text))
+        if known > 0.9 * foreign and own > 0.1 * foreign > mixed:
+            return encoding
+    return "cp1252"
 
 
 def form_of(path: str) -> TextForm | None:
     """How the text of a CSV file differs from UTF-8 with a header first, by its first bytes; None if it does not.
 
-    What is neither UTF-8 nor UTF-16 is taken for cp1252, and leading lines with # for comments. `path` may be a folder.
+    Leading lines with # are taken for comments, and a first line such as `sep=;` is Excel's. `path` may be a folder.
     """
     stream = ByteStream(FileSourceConfig(path=path).files()[0])
     data = b""
@@ -43,10 +68,11 @@ def form_of(path: str) -> TextForm | None:
         try:
             codecs.getincrementaldecoder("utf-8")().decode(data)
         except UnicodeDecodeError:
-            encoding = "cp1252"
+            encoding = encoding_of(data)
     text = data.decode(encoding or "utf-8", "replace").lstrip("\ufeff")
     comment = "#" if text.startswith("#") and "\n" in text and not _is_header(text) else None
-    return None if encoding is None and comment is None else TextForm(encoding, 0, comment)
+    skipped = 1 if _SEPARATOR.match(text) else 0
+    return None if encoding is None and comment is None and not skipped else TextForm(encoding, skipped, comment)
 
 
 def _is_header(text: str) -> bool:
@@ -95,11 +121,11 @@ def peek(
 
 
 def peek_topic(source: KafkaSourceConfig) -> tuple[list[DraftColumn], int]:
-    """Read columns of about the latest `ROWS` messages, and count those messages that are no JSON objects.
+    """Read columns of about the latest `MESSAGES` messages, and count those messages that are no JSON objects.
 
     Raises the errors of `KafkaSourceConfig.latest`, and `SourceError` if no message is a JSON object.
     """
-    messages = source.latest(ROWS)
+    messages = source.latest(MESSAGES)
     if not messages:
         raise SourceError(
             f"the topic {source.topic!r} has no messages: expected at least one, to find the types of the columns"

@@ -1,4 +1,4 @@
-"""`streamdp init`: the draft of a job holds no value of private data, and `check` names each place to fill in."""
+"""`streamdp init`: the draft of a job holds what the data settle, and `check` names each place to fill in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.shared.messy import MESSY, write
 from streamdp.config.job import load_config
 from streamdp.config.yaml12 import Document
 from tests.support.commands import Quick
@@ -29,12 +30,12 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_draft_names_columns_and_types_and_no_value(data: Path, quick: Quick) -> None:
+def test_a_draft_names_columns_and_types_and_no_value_of_few_records(data: Path, quick: Quick) -> None:
     assert "streamdp check job.yaml" in quick.error(0, "init", "people.csv", "--target", "wage", "--subject", "id")
     text = (data / "job.yaml").read_text()
     for value in ("4711", "Paris", "Lyon", "anna", "60000", "54"):
         assert value not in re.sub(r"#.*", "", text)
-    assert "not private" in text
+    assert "NOT PRIVATE" in text
     job = Document(text, "job.yaml").data
     assert list(job["schema"]["features"]) == ["age", "sex", "city", "married", "Größe", "odd: name", "no"]
     assert job["schema"]["features"]["married"] == [False, True]
@@ -224,3 +225,87 @@ def test_numbers_with_commas_are_numbers(tmp_path: Path, quick: Quick, written: 
 def test_numbers_that_two_marks_fit_stay_text_with_a_warning(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "prices.csv").write_text("price;y\n1,234;1\n2,345;2\n")
     assert "commas are text" in quick.error(0, "init", "prices.csv", "--target", "y")
+
+
+SETTLED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
+    "German shop": (
+        {"delimiter": ";", "encoding": "cp1252", "decimal": ",", "thousands": "."},
+        {
+            "missing_values": ["-", "k.A."],
+            "subject": "Kundennr",
+            "Stammkunde": ["N", "J"],
+            "Einkommen": {"bounds": None, "missing": "drop"},
+        },
+    ),
+    "French shop": ({"delimiter": ";", "decimal": ",", "thousands": " "}, {"fidélité": ["non", "oui"]}),
+    "American shop": ({"decimal": ".", "thousands": ","}, {"missing_values": ["N/A"], "Member": ["N", "Y"]}),
+    "Japanese shop": (
+        {"encoding": "cp932", "decimal": ".", "thousands": ","},
+        {"missing_values": ["不明"], "会員": ["いいえ", "はい"]},
+    ),
+    "Excel, sep= and a mark": ({"delimiter": ";", "skip_lines": 1, "decimal": ","}, {"classes": ["nein", "ja"]}),
+    "Excel, Unicode text": ({"delimiter": "\t", "encoding": "utf-16", "decimal": ","}, {"classes": ["nein", "ja"]}),
+    "four orders of dates": (
+        {},
+        {"sent weekday": {"column": "sent", "format": "%m/%d/%Y", "part": "weekday"}, "classes": [False, True]},
+    ),
+    "300 shops": ({}, {"shop": {"hash": 32}}),
+    "people with many rows": ({}, {"subject": "user.id"}),
+    "a rare class": ({}, {"classes": ["0", "1"], "foreign": ["N", "Y"]}),
+    "most are zero": ({}, {}),
+    "sorted": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("name", MESSY)
+def test_a_draft_has_what_a_messy_file_settles(tmp_path: Path, quick: Quick, name: str) -> None:
+    """Before: encodings and lines `sep=` were refused, thousands and gaps made numbers text, people were a feature."""
+    file, target = write(name, tmp_path).name, MESSY[name].target
+    assert "warning" not in quick.error(0, "init", file, "--target", target)
+    job = Document((tmp_path / "job.yaml").read_text(), "job.yaml").data
+    source, settled = SETTLED[name]
+    assert {key: value for key, value in job["source"].items() if key not in ("type", "path")} == source
+    found = job["schema"] | job["schema"]["features"] | job["schema"]["target"]
+    for key, value in settled.items():
+        assert found[key] == (found[key] | value if key == "sent weekday" else value)
+    places = [line.split(" is empty")[0] for line in quick("check", "job.yaml")[1].splitlines()]
+    assert len(places) == len(MESSY[name].edits) <= 3
+
+
+def test_texts_of_few_records_or_of_one_person_are_not_copied(tmp_path: Path, quick: Quick) -> None:
+    rows = [f"{i},red,{i % 9}" for i in range(40)] + [f"{i},blue,{i % 9}" for i in range(40)]
+    rows += ["7,secret,1"] * 30 + ["8,hidden,1"] * 3
+    (tmp_path / "people.csv").write_text("user,colour,y\n" + "\n".join(rows) + "\n")
+    quick.error(0, "init", "people.csv", "--target", "y")
+    text = (tmp_path / "job.yaml").read_text()
+    assert Document(text, "-").data["schema"]["features"]["colour"] == {"categories": ["red", "blue"], "other": True}
+    assert "subject: user" in text
+    assert "secret" not in text
+    assert "hidden" not in text
+
+
+@pytest.mark.parametrize(
+    ("texts", "source", "warned"),
+    [
+        (["1.234", "2.345", "17"], {}, "1.234 is read as 1.234 and not as 1234"),
+        (["1.234", "2.34", "17"], {}, ""),
+        (["1 234,5", "2", "17"], {"decimal": ",", "thousands": " "}, ""),
+        (["1\u00a0234,5", "2", "17"], {"decimal": ",", "thousands": " "}, ""),
+        (["1\u2019234.50", "2.1", "17"], {"decimal": ".", "thousands": "'"}, ""),
+    ],
+)
+def test_marks_of_numbers_are_settled_or_doubted(
+    tmp_path: Path, quick: Quick, texts: list[str], source: dict[str, str], warned: str
+) -> None:
+    (tmp_path / "prices.csv").write_text("price;y\n" + "".join(f"{text};1\n" for text in texts * 20))
+    said = quick.error(0, "init", "prices.csv", "--target", "y")
+    assert warned in said if warned else "warning" not in said
+    job = Document((tmp_path / "job.yaml").read_text(), "-").data
+    assert {key: job["source"][key] for key in ("decimal", "thousands") if key in job["source"]} == source
+
+
+def test_years_of_two_digits_are_of_this_century(tmp_path: Path, quick: Quick) -> None:
+    """Before, `%Y` fitted 23 as the year 23, whose weekdays are others."""
+    (tmp_path / "days.csv").write_text("day,y\n31.01.23,1\n01.02.23,2\n")
+    quick.error(0, "init", "days.csv", "--target", "y")
+    assert 'format: "%d.%m.%y"' in (tmp_path / "job.yaml").read_text()
