@@ -164,7 +164,7 @@ def fill_in(draft: str, task: Task) -> str:
         elif re.match(r"    (bounds|classes):", line):
             key = "bounds" if isinstance(task.answer, tuple) else "classes"
             lines.append(f"    {key}: {json.dumps(task.answer, ensure_ascii=False)}")
-        elif not re.match(r"    .*:  # (a number|text)", line):
+        elif not re.match(r"    .*:(?: .*)?  # (a number|text)|    .*: (?:\[\"|{hash|{categories)", line):
             lines.append(line)
     return "\n".join([*lines, ""])
 

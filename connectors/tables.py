@@ -280,6 +280,20 @@ def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
     raise _damaged(path, kind)
 
 
+def frame_of(path: str, kind: str, encoder: Encoder) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return a whole table, and the columns of an `encoder` as it reads them.
+
+    `kind` is `parquet` or `arrow`. Raises `SourceError` if the file at `path` cannot be read, and `SchemaError` if it
+    lacks a column.
+    """
+    table, types, _, unread = _open(path, kind)
+    columns = [_text(types, name, name in encoder.numeric_columns, False, unread) for name in encoder.columns]
+    with contextlib.suppress(*_FAULTS):
+        whole = table.collect()
+        return whole, whole.select(columns)
+    raise _damaged(path, kind)
+
+
 def _paths(types: Iterable[tuple[str, Any]], before: str = "") -> list[str]:
     out = []
     for name, kind in types:

@@ -31,11 +31,12 @@ def produce(
     sent in the usual one, but for those of the key.
     """
     from streamdp.cli.kafka_job import produce as send
-    from streamdp.cli.settings import text_form
+    from streamdp.cli.settings import file_like
 
     if delimiter is not None:
         delimiter = ascii_delimiter(delimiter)
     if file == "-":
         need_stdin()
-    sent = send(file, topic, brokers, key, partitions, delimiter, text_form(file, assignments or ()))
+    source = file_like(file, None, delimiter, assignments or (), kind="csv")
+    sent = send(file, topic, brokers, key, partitions, source.delimiter, source)
     typer.echo(f"{sent:,} records sent to {topic}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamdp.config.file import FileSourceConfig
+    from streamdp.config.file import FileSourceConfig, FileType
     from streamdp.config.job import JobConfig
-
-_TEXT = frozenset(("encoding", "skip_lines", "comment", "decimal", "thousands"))
 
 
 def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> JobConfig:
@@ -52,26 +50,39 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     return make_config(settings)
 
 
-def text_form(path: str, assignments: Sequence[str]) -> FileSourceConfig:
-    """The form of the text of a CSV file at `path`, from `--set source.KEY=VALUE` in `assignments`.
+def file_like(
+    path: str,
+    usual: Mapping[str, Any] | None,
+    delimiter: str | None,
+    assignments: Sequence[str],
+    *,
+    kind: FileType | None = None,
+) -> FileSourceConfig:
+    """The form of the file at `path`: as `usual`, which are settings of `FileSourceConfig`, if it is of that type.
 
-    Raises `ConfigError`; the message names the key.
+    A `delimiter` and `--set source.KEY=VALUE` in `assignments` replace them. `kind` is the type of the file; None: that
+    of its ending. Raises `ConfigError`; the message names the key.
     """
     from pydantic import ValidationError
 
-    from streamdp.config.file import FileSourceConfig
+    from streamdp.config.file import WRITTEN, FileSourceConfig, file_type
     from streamdp.config.problems import first_problem
 
     chosen: dict[str, Any] = {}
     for assignment in assignments:
         _assign(chosen, assignment)
     given = chosen.pop("source", {})
-    if chosen or not given.keys() <= _TEXT:
+    if chosen or not given.keys() <= WRITTEN:
         raise ConfigError(
-            f"--set: expected one of source.{', source.'.join(sorted(_TEXT))}: only the text's form is set"
+            f"--set: expected one of source.{', source.'.join(sorted(WRITTEN))}: only the text's form is set"
         )
+    before = {"type": "csv"} | dict(usual or {})
+    kind = kind or (before["type"] if path == "-" else file_type(path))
+    if kind != before["type"]:
+        before = {}
+    given = before | given | ({} if delimiter is None else {"delimiter": delimiter})
     try:
-        return FileSourceConfig(path=path, **given)
+        return FileSourceConfig(**given | {"path": path, "type": kind})
     except ValidationError as error:
         raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
 

@@ -180,31 +180,39 @@ def stats(
     typer.echo(f"{100 * level:g} % intervals: of counts and sums for noise, of the others for noise and sampling")
 
 
-@app.command(epilog="Example: streamdp predict late.db < flights.csv > predicted.csv")
+@app.command(epilog="Example: streamdp predict late.yaml flights.csv > predicted.csv")
 def predict(
     store: StorePath,
+    data: Annotated[str, typer.Argument(metavar="[DATA]", help="A CSV, JSONL, Parquet or Arrow file.")] = "-",
     job: JobName = None,
-    delimiter: Annotated[str, typer.Option(help="The character between CSV fields.")] = ",",
+    delimiter: Annotated[
+        str | None, typer.Option(help="The character between CSV fields. Default: that of the job.")
+    ] = None,
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
     assignments: TextSettings = None,
 ) -> None:
-    """Add predictions to CSV rows.
+    """Add predictions to the records of a file.
 
-    Rows come from standard input, and go to standard output.
+    Without DATA, they come from standard input. They go to standard output in the
+    same format. The file is read as the job's own files are, if it is of their type.
     """
-    from streamdp.cli.settings import text_form
-    from streamdp.serving.predict_csv import predict_csv
+    from streamdp.cli.settings import file_like
+    from streamdp.errors import SchemaError
+    from streamdp.runtime.bad_records import by_reason, fixes
+    from streamdp.serving.predict_file import predict_file
     from streamdp.serving.publish import committed
 
-    need_stdin()
-    delimiter = ascii_delimiter(delimiter)
-    form = text_form("-", assignments or ())
+    if data == "-":
+        need_stdin()
+    delimiter = None if delimiter is None else ascii_delimiter(delimiter)
     model = committed(*store_of(store, job))
-    # Bytes that are not UTF-8 are copied unchanged.
-    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
-    bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column, written=form)
-    if bad:
-        say(f"{bad} rows do not fit the schema and have no prediction")
+    source = file_like(data, model.definition.written, delimiter, assignments or ())
+    found = predict_file(model, source, sys.stdout.buffer, column)
+    if bad := found.unfit.total():
+        said = f"{bad:,} of {found.rows:,} rows do not fit the schema and have no prediction: {by_reason(found.unfit)}"
+        if bad == found.rows:
+            raise SchemaError("; ".join([said, *fixes(found.unfit)]))
+        say(said)
 
 
 @app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")

@@ -146,6 +146,10 @@ class Definition(Settings):
         """The cap as a value. None if there is no cap."""
         return None if self.cap is None else parse_cap(self.cap)
 
+    def form_of_source(self) -> dict[str, Any] | None:
+        """How the source writes its records, as settings of a file; None: as usual, or no file is read."""
+        return None
+
     def text(self) -> str:
         """JSON text of the definition, for the store; `read_definition` reads it."""
         return self._text(self.model)
@@ -221,7 +225,7 @@ class Definition(Settings):
         """
         from streamdp.store.identity import Terms
 
-        now = StoredDefinition.model_validate_json(self.text())
+        now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"written": self.form_of_source()})
         if not stored:
             kept = now.model_copy(update={"losses": losses or None})
             return Terms(kept.fingerprint(), kept.text())
@@ -332,11 +336,12 @@ class StoredDefinition(Definition):
 
     promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
     losses: int | None = None  # how often a loss of commits was accepted; None: never
+    written: dict[str, Any] | None = None  # how the source writes its records, for `predict`
 
     def text(self) -> str:
-        if not (self.promises or self.losses):
+        if not (self.promises or self.losses or self.written):
             return super().text()
-        more = self.model_dump(mode="json", include={"promises", "losses"}, exclude_none=True)
+        more = self.model_dump(mode="json", include={"promises", "losses", "written"}, exclude_none=True)
         return json.dumps(json.loads(super().text()) | more)
 
     def _check_seed(self) -> None:

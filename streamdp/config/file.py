@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from streamdp.data.records import Encoder
 
 
+WRITTEN = frozenset(("delimiter", "encoding", "skip_lines", "comment", "decimal", "thousands"))
+"""The settings that say how the text of a file is written."""
 STANDARD_INPUT = "standard input"
 FileType = Literal["csv", "jsonl", "parquet", "arrow"]
 
@@ -122,6 +124,11 @@ class FileSourceConfig(BadRecordsConfig):
     def for_file(self, path: str) -> FileSourceConfig:
         """The configuration for a public file at `path` with the same kind of records."""
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
+
+    @property
+    def written(self) -> dict[str, Any] | None:
+        """The settings that say how the text is written; None if it is CSV as usual."""
+        return self.model_dump(include={"type", *WRITTEN}, exclude_defaults=True) or None
 
     @property
     def form(self) -> TextForm | None:

@@ -240,7 +240,7 @@ class JobConfig(Definition):
                 self.job,
                 self.fingerprint(),
                 cap=self.cap_budget,
-                config=self.text(),
+                config=self.continued("", 0, False).config,
                 shared=shared,
                 continued=partial(self.continued, accept=accepted.budget, new_model=accepted.model and not shared),
                 accept_loss=accepted.loss,
@@ -253,6 +253,10 @@ class JobConfig(Definition):
         store = opened(True)
         store.replaced_note = note
         return store
+
+    def form_of_source(self) -> dict[str, Any] | None:
+        """See `Definition.form_of_source`."""
+        return self.source.written if isinstance(self.source, FileSourceConfig) else None
 
     def _text(self, model: ModelConfig) -> str:
         """See `Definition._text`. Keys of messages name people otherwise than a column, so the text says which."""

@@ -9,6 +9,7 @@ import polars as pl
 
 from streamdp.config.schema import TargetConfig
 from streamdp.data.notation import Notation
+from streamdp.data.records import Batch
 from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
@@ -22,18 +23,25 @@ class Predictor:
         declared = model.definition.schema_
         features = {"target": TargetConfig(column=""), "subject": None, "budget": None, "time": None}
         schema = declared.model_copy(update=features).build()
-        self._schema = schema if notation is None else schema.reading(notation)
+        self.encoder = schema if notation is None else schema.reading(notation)  # of raw records without targets
         self._model = model
         estimator: Any = model.estimator
         self.classes = declared.target.classes  # of a classifier; None for a regression
-        self.columns = self._schema.feature_columns  # the raw columns that it reads
+        self.columns = self.encoder.feature_columns  # the raw columns that it reads
         self.labels: list[str] = []  # the classes that it has probabilities for; empty if it has none
         if self.classes is not None and estimator.probabilistic:
             self.labels = self.classes
 
     def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
         """From a `frame` of `columns`: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""
-        batch = self._schema.encode(frame, np.arange(frame.height), {})
+        return self.of(self.encode(frame))
+
+    def encode(self, frame: pl.DataFrame) -> Batch:
+        """Encode a `frame` of `columns`, by rows from 0."""
+        return self.encoder.encode(frame, np.arange(frame.height), {})
+
+    def of(self, batch: Batch) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
+        """Predict for a batch of the `encoder`, with the results of a call."""
         if not len(batch):
             return batch.positions, [], np.empty((0, len(self.labels))) if self.labels else None
         return batch.positions, *predictions(self._model, batch.X)

@@ -20,8 +20,6 @@ from streamdp.config.schema import SchemaConfig
 from streamdp.data.inspection import ColumnCounts
 from streamdp.data.notation import Notation
 from streamdp.serving import exported
-from streamdp.serving.predict_csv import predict_csv
-from streamdp.serving.publish import committed
 from tests.support.commands import Quick
 
 NOTATIONS: list[tuple[str, str | None]] = [
@@ -127,16 +125,16 @@ def test_six_notations_are_the_same_numbers_to_check_run_predict_and_export(
         path.write_text("# a job\n" + json.dumps(settings))
         assert "400" in quick.output("run", str(path))
         documents.append(json.loads(quick.output("export", str(path), "--to", "json")))
-        out = io.StringIO()
-        given = FileSourceConfig(path="-", **{key: settings["source"][key] for key in ("decimal", "thousands")})
-        model = committed(settings["store"], settings["job"])
-        assert predict_csv(model, settings["source"]["path"], out, delimiter=";", written=given) == 1
-        predicted.append([line.split(";")[-1] for line in out.getvalue().splitlines()])
+        code, out, said = quick("predict", str(path), settings["source"]["path"])
+        assert (code, "1 of 401 rows do not fit the schema" in said) == (0, True)
+        mark, shown = settings["source"]["decimal"], [line.split(";")[-1] for line in out.splitlines()]
+        assert mark in shown[1], "a prediction is written as the numbers of the file are"
+        predicted.append([text.replace(mark, ".") for text in shown])
     assert documents[0] == documents[1]
     assert predicted[0] == predicted[1]
-    for row, shown in zip(records(400), predicted[1][1:], strict=False):
+    for row, text in zip(records(400), predicted[1][1:], strict=False):
         raw = {name: "NA" if value is None else value for name, value in row.items()}
-        assert exported.predict(raw, documents[1]) == pytest.approx(float(shown))
+        assert exported.predict(raw, documents[1]) == pytest.approx(float(text))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from streamdp.config.file import FileSourceConfig
 from streamdp.config.job import NOTHING, load_config
 from streamdp.data.records import WHOLE
 from streamdp.errors import NotAvailableError
-from streamdp.serving.predict_csv import predict_csv
+from streamdp.serving.predict_file import predict_file
 from streamdp.serving.publish import committed
 from tests.support.commands import Quick
 
@@ -43,9 +44,9 @@ def test_the_last_event_and_status_count_the_records_of_an_open_window(tmp_path:
         assert (found["learned"], found["waiting"]) == (learned, size - learned)
         code, out, said = quick("export", "job.yaml", "--to", "json")
         assert (code, "nothing is learned yet" in said, out == "") == (0 if learned else 6, not learned, not learned)
-        predicted = io.StringIO()
+        predicted, rows_to_predict = io.BytesIO(), FileSourceConfig(path=str(tmp_path / "rows.csv"))
         with nullcontext() if learned else pytest.raises(NotAvailableError, match="nothing is learned yet"):
-            predict_csv(committed(str(tmp_path / "late.db")), str(tmp_path / "rows.csv"), predicted)
+            predict_file(committed(str(tmp_path / "late.db")), rows_to_predict, predicted)
         assert len(predicted.getvalue().splitlines()) == (size + 1 if learned else 0)
 
 

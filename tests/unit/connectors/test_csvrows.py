@@ -18,9 +18,10 @@ from connectors import CSVSource
 from connectors.csvrows import CSVRow, CSVRows
 from streamdp.cli.kafka_job import _messages
 from streamdp.config.file import FileSourceConfig
+from streamdp.data.records import Batch, DeadLetter
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, StreamDPError
-from streamdp.serving import predict_csv as predict
+from streamdp.serving import predict_file as predict
 
 SCHEMA = Schema({"a": (0, 10)}, "t", subject="id")
 HEADER = b"id,a,t\n"
@@ -99,20 +100,28 @@ class Stub:
         self.columns = ("id", "a", "t")
         self.labels: list[str] = []
 
-    def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[str], None]:
+    def encode(self, frame: pl.DataFrame) -> Batch:
         assert frame.columns == list(self.columns)
-        return frame["id"].is_not_null().arg_true().to_numpy(), frame["id"].drop_nulls().to_list(), None
+        known = frame["id"].is_not_null().to_numpy()
+        self._ids = frame["id"].drop_nulls().to_list()
+        dead = [DeadLetter(int(i), "missing", "id") for i in np.flatnonzero(~known)]
+        zeros = np.zeros((int(known.sum()), 1))
+        return Batch(("id",), zeros, zeros[:, 0], np.flatnonzero(known), {}, dead=dead)
+
+    def of(self, batch: Batch) -> tuple[np.ndarray, list[str], None]:
+        return batch.positions, self._ids, None
 
 
 def predicted(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str], str]:
     """How many rows have no prediction, the predictions, and the output."""
     monkeypatch.setattr(predict, "Predictor", Stub)
-    out = io.StringIO(newline="")
-    bad = predict.predict_csv(cast(Any, None), path, out)
+    out = io.BytesIO()
+    found = predict.predict_file(cast(Any, None), FileSourceConfig(path=path), out)
     csv.field_size_limit(2**31 - 1)
-    table = list(csv.reader(io.StringIO(out.getvalue().replace("\r", "<CR>"), newline="")))
+    text = out.getvalue().decode("utf-8", "surrogateescape")
+    table = list(csv.reader(io.StringIO(text.replace("\r", "<CR>"), newline="")))
     assert {len(row) for row in table} <= {len(table[0]), len(table[0]) + 1}, "one more if a row has one more"
-    return bad, [row[-1].replace("<CR>", "\r") for row in table[1:]], out.getvalue()
+    return found.unfit.total(), [row[-1].replace("<CR>", "\r") for row in table[1:]], text
 
 
 @pytest.mark.parametrize("case", ODD)
