@@ -50,6 +50,10 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     return make_config(settings)
 
 
+_PIPED: dict[str, FileType] = {"jsonl": "jsonl"}
+"""The format on standard input, by that of a job's files; CSV in place of the others."""
+
+
 def file_like(
     path: str,
     usual: Mapping[str, Any] | None,
@@ -77,7 +81,7 @@ def file_like(
             f"--set: expected one of source.{', source.'.join(sorted(WRITTEN))}: only the text's form is set"
         )
     before = {"type": "csv"} | dict(usual or {})
-    kind = kind or (before["type"] if path == "-" else file_type(path))
+    kind = kind or (_PIPED.get(before["type"], "csv") if path == "-" else file_type(path))
     if kind != before["type"]:
         before = {}
     given = before | given | ({} if delimiter is None else {"delimiter": delimiter})

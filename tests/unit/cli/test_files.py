@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from streamdp.cli.settings import file_like
+from streamdp.serving.predict_file import predict_file
+from streamdp.serving.publish import committed
 from tests.support.commands import Quick
 
 JOB = """job: people
@@ -85,3 +90,45 @@ def test_a_name_in_a_folder_that_is_not_utf8_is_read_and_printed(tmp_path: Path)
     assert found.returncode == 0, found.stderr
     assert b"40 of 40 records fit" in found.stdout
     assert b"\\udcff.csv has no end" in found.stdout
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.jsonl", "data.parquet", "data.arrow"])
+def test_predict_reads_and_writes_the_format_of_the_file(tmp_path: Path, quick: Quick, name: str) -> None:
+    """Before, only CSV on standard input, with commas between fields and points in numbers."""
+    frame = pl.DataFrame({"x": [float(i % 10) for i in range(300)], "y": [float(i % 10) for i in range(300)]})
+    path, out = tmp_path / name, tmp_path / f"out.{name.partition('.')[2]}"
+    if name == "data.csv":
+        path.write_text("x;y\n" + "".join(f"{x};{y}\n".replace(".", ",") for x, y in frame.iter_rows()))
+    else:
+        {"jsonl": frame.write_ndjson, "parquet": frame.write_parquet, "arrow": frame.write_ipc}[path.suffix[1:]](path)
+    more = """, delimiter: ";", decimal: ",\"""" if name == "data.csv" else ""
+    (tmp_path / "job.yaml").write_text(
+        f"job: r\nsource: {{type: {path.suffix[1:]}, path: {name}{more}}}\n"
+        "schema: {features: {x: [0, 9]}, target: {column: y, bounds: [0, 9]}}\n"
+        "model: {trust: nobody, budget: eps=8}\n"
+    )
+    assert quick("run", "job.yaml")[0] == 0
+    model = committed(str(tmp_path / "r.db"))
+    with out.open("wb") as file:
+        found = predict_file(model, file_like(str(path), model.definition.written, None, ()), file)
+    assert (found.rows, found.unfit.total()) == (300, 0)
+    if name == "data.csv":
+        assert re.fullmatch(r"0,0;0,0;-?[0-9]+,[0-9]+", out.read_text().splitlines()[1])
+        return
+    written = {"jsonl": pl.read_ndjson, "parquet": pl.read_parquet, "arrow": pl.read_ipc}[path.suffix[1:]](out)
+    assert written.columns == ["x", "y", "prediction"]
+    assert written.get_column("prediction").n_unique() == 10
+
+
+def test_a_file_of_which_no_row_fits_is_an_error(tmp_path: Path, quick: Quick) -> None:
+    """Before, 12,000 rows without a prediction were exit 0."""
+    (tmp_path / "data.csv").write_text("x,y\n" + "1,2\n" * 200)
+    (tmp_path / "job.yaml").write_text(
+        "job: r\nsource: {path: data.csv}\n"
+        "schema: {features: {x: [0, 9]}, target: {column: y, bounds: [0, 9]}}\n"
+        "model: {trust: nobody, budget: eps=8}\n"
+    )
+    assert quick("run", "job.yaml")[0] == 0
+    (tmp_path / "other.csv").write_text("x\n" + "1;2\n" * 5)
+    code, _, said = quick("predict", "job.yaml", "other.csv")
+    assert (code, "5 of 5 rows do not fit the schema and have no prediction" in said) == (3, True)
