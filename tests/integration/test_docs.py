@@ -91,13 +91,3 @@ def test_the_examples_of_schemas_are_sources_of_jobs() -> None:
         config = make_config({"job": "x", "schema": schema, "model": model, **Document(source, "kafka.md").data})
         assert isinstance(config.source, KafkaSourceConfig)
         assert (config.source.schemas is None) == (config.source.schema_registry is not None)
-
-
-LINK = re.compile(r"\]\(([^)#\s]+)")
-
-
-@pytest.mark.parametrize("path", [*WRITTEN, *ROOT.glob("*.md")], ids=lambda path: path.stem)
-def test_every_file_that_a_document_links_exists(path: Path) -> None:
-    targets = [target for target in LINK.findall(path.read_text()) if "://" not in target]
-    places = [(path.parent / target).resolve() for target in targets]
-    assert not [place for place in places if place not in GENERATED and not place.exists()]

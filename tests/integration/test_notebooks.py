@@ -93,16 +93,3 @@ def test_what_notebooks_import_exists() -> None:
                 ("streamdp", "connectors", "servers", "benchmarks", "studies")
             ):
                 exec(compile(ast.Module([found], []), name, "exec"), {})
-
-
-@pytest.mark.parametrize("name", PRINTS)
-def test_a_notebook_asks_shows_and_advises(name: str) -> None:
-    texts, codes = cells(name, "markdown"), cells(name, "code")
-    first, last = ("".join(texts[k]["source"]).splitlines()[0] for k in (0, -1))
-    assert first.startswith("# ")
-    assert first.endswith("?")
-    assert last == "## What to use when"
-    outputs = [output for cell in codes for output in cell["outputs"]]
-    assert all(cell["execution_count"] for cell in codes)
-    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2

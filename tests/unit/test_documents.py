@@ -68,6 +68,15 @@ def test_documents_name_what_is_there() -> None:
     assert not {str(path): found for path in DOCUMENTS if (found := missing(text(path)))}
 
 
+def test_documents_link_what_is_there() -> None:
+    """`make docs` writes two of the pages."""
+    written = {ROOT / "docs" / "gallery" / "index.md", ROOT / "docs" / "reference" / "commands.md"}
+    links = [(path, to) for path in DOCUMENTS for to in re.findall(r"\]\(([^)#\s]+)", text(path)) if "://" not in to]
+    assert len(links) > 300
+    there = {(path, to) for path, to in links if (at := (path.parent / to).resolve()) in written or at.exists()}
+    assert set(links) - there == set()
+
+
 def test_what_is_missing_is_found() -> None:
     here = "tests/unit/test_documents.py"
     assert missing(f"{here}::{test_what_is_missing_is_found.__name__}, `python -m streamdp`, {here}") == []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from dataclasses import replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -82,35 +80,6 @@ def test_the_hash_changes_with_what_a_step_needs_and_with_nothing_else(
     assert replace(other).inputs != before[1]
 
 
-@pytest.mark.parametrize(
-    ("file", "needed"), [("learners/local_reports", True), ("windows/newton", True), ("database/postgres", False)]
-)
-def test_a_study_needs_what_its_public_names_need(file: str, needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, read = Step("x", ("-m", "studies.theory"), "studies.theory"), Path.read_bytes
-    before, changed = step.inputs, ROOT / "streamdp" / f"{file}.py"
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path == changed))
-    assert (replace(step).inputs != before) == needed
-
-
-def test_a_notebook_needs_its_code_and_what_that_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = next(step for step in STEPS if step.name == "06_subquadratic")
-    hashed, path = before.inputs, ROOT / "notebooks" / "06_subquadratic.ipynb"
-    for what, same in (("outputs", True), ("source", False)):
-        book = json.loads(path.read_text())
-        cell = next(cell for cell in book["cells"] if cell["cell_type"] == "code")
-        cell[what] = [] if what == "outputs" else [*cell["source"], "\n1"]
-        copy = tmp_path / path.name
-        copy.write_text(json.dumps(book))
-        read = figures.nbformat.read
-        with monkeypatch.context() as patch:
-            patch.setattr(figures.nbformat, "read", lambda _, as_version: read(copy, as_version))  # noqa: B023
-            assert (replace(before).inputs == hashed) is same
-    kept = Path.read_bytes
-    study = ROOT / "studies" / "subquadratic.py"
-    monkeypatch.setattr(Path, "read_bytes", lambda path: kept(path) + b"#" * (path == study))
-    assert replace(before).inputs != hashed
-
-
 def test_every_notebook_and_study_is_a_step() -> None:
     names = [step.name for step in STEPS]
     assert len(set(names)) == len(names)
@@ -168,60 +137,3 @@ def test_records_name_commits_on_main(tmp_path: Path, monkeypatch: pytest.Monkey
         commit()
     git("branch", "-qf", "main", "branch")
     assert git("rev-parse", "HEAD").startswith(commit())
-
-
-@pytest.mark.parametrize(
-    ("study", "small"),
-    [
-        ("studies.figures_ldp", ["--quick"]),
-        ("studies.figures_insurance", ["--quick"]),
-        ("benchmarks.learning", ["--quick"]),
-        ("benchmarks.soak", ["--minutes", "1"]),
-        ("studies.user_level", ["--quick"]),
-        ("benchmarks.validation", ["--quick"]),
-    ],
-)
-def test_a_small_size_is_never_written(
-    study: str, small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", [study, "--write", *small])
-    with pytest.raises(SystemExit) as ended:
-        import_module(study).main()
-    assert ended.value.code == 2
-    assert "--write" not in capsys.readouterr().err.splitlines()[-1]  # it is known, and refused
-
-
-def test_only_write_changes_a_page_and_only_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, page = import_module("studies.noisy_rates"), tmp_path / "noisy_rates.md"
-    monkeypatch.setattr(study, "__file__", str(tmp_path / "noisy_rates.py"))
-    monkeypatch.setattr(study, "PARTS", {"a": lambda: "new", "b": lambda: "other"})
-    before = "# A\n\n<!-- a: begin -->\nold\n<!-- a: end -->\n\nprose\n\n<!-- b: begin -->\n<!-- b: end -->\n"
-    page.write_text(before)
-    study.main([])
-    assert page.read_text() == before
-    study.main(["--write", "--only", "a"])
-    assert page.read_text() == before.replace("old", "new")
-    monkeypatch.setattr(study, "PARTS", {"c": lambda: "new"})
-    with pytest.raises(SystemExit, match="lacks the lines"):
-        study.main(["--write"])
-
-
-SCRIPTS = sorted(
-    f"{at}.{path.stem}" for at in figures.FOLDERS for path in (ROOT / at).glob("*.py") if "\nPARTS" in path.read_text()
-)
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_pages_have_marks_for_the_parts_of_a_script_and_its_own_no_others(script: str) -> None:
-    module = import_module(script)
-    own = Path(module.__file__ or "").with_suffix(".md")
-    pages = {name: getattr(module, "PAGES", {}).get(name, [own]) for name in module.PARTS}
-    found = {
-        page: re.findall(r"^<!-- (\w+): begin -->$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        for page in {own, *(page for listed in pages.values() for page in listed)}
-        if page.exists()
-    }
-    assert not [
-        (name, page) for name, listed in pages.items() for page in listed if name not in found.get(page, [name])
-    ]
-    assert set(found.get(own, [])) <= set(module.PARTS)
