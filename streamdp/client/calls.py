@@ -62,7 +62,8 @@ class Client(AbstractContextManager["Client"]):
         """Predict `records`, raw features by name, with the last committed model of a `job`.
 
         `ids` has one for each record whose label comes later by this client's token, and None for the others. None: no
-        labels. Returns `version`, `predictions`, and `probabilities` by class or None. Raises `ServiceError`.
+        labels. Returns `version`, `predictions` (None each while nothing is learned), and `probabilities` by class or
+        None. Raises `ServiceError`.
         """
         return self._json(
             "POST", job, "/predict", {"records": list(records)} | ({} if ids is None else {"ids": list(ids)})

@@ -884,18 +884,18 @@ class Estimator(river_base.Estimator):
         With a public schema as `features` it is in original units, except for models without an intercept, whose
         coefficients are of columns scaled to [-1, 1].
 
-        While nothing is learned it is the first point, which is public. Raises `NotAvailableError` before the features
-        are known.
+        Raises `NotAvailableError` while nothing is learned.
         """
+        self.need_learned("theta")
         return self._predicting("theta").theta()
 
     @property
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(error spread)".
 
-        For more than two classes a dict by class of dicts by name. Empty before the features are known.
+        For more than two classes a dict by class of dicts by name. Empty while nothing is learned.
         """
-        if self._features is None:
+        if not self.learner.n_released:
             return {}
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 

@@ -105,10 +105,10 @@ class Weights(BaseModel):
 
 
 class Predictions(BaseModel):
-    """The predictions in the order of the records."""
+    """The predictions in the order of the records; while nothing is learned, each is null."""
 
     version: int
-    predictions: list[str | float]
+    predictions: list[str | float | None]
     probabilities: list[dict[str, float]] | None
 
 

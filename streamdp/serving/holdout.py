@@ -42,14 +42,16 @@ class Holdout:
         if not len(self._y):
             raise SourceError(f"{path}: the holdout has no records")
 
-    def measure(self, estimator: Any) -> dict[str, Any]:
-        """Measure an `estimator` of the job.
+    def measure(self, estimator: Any) -> dict[str, Any] | None:
+        """Measure an `estimator` of the job; None while nothing is learned.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
         and the root mean squared error of a regressor, in the unit of the target column. If all of them are worse than
         those of the best constant, `warning` says so; not for a quantile other than the median, which they do not
         measure.
         """
+        if not estimator.learner.n_released:
+            return None
         found = self._measures(estimator)
         loss = estimator.loss
         median = not isinstance(loss, Quantile) or loss.tau == 0.5

@@ -48,8 +48,13 @@ class Predictor:
 
 
 def predictions(model: Model, X: np.ndarray) -> tuple[list[Any], np.ndarray | None]:
-    """From encoded features X (n, p): predictions, and probabilities (n, K) of the classes or None."""
+    """From encoded features X (n, p): predictions, and probabilities (n, K) of the classes or None.
+
+    While nothing is learned, each prediction is None.
+    """
     estimator: Any = model.estimator
+    if not estimator.learner.n_released:
+        return [None] * len(X), None
     target = model.definition.schema_.target
     if target.classes is None:
         return (estimator.predict_encoded(X) * (target.scale or 1.0)).tolist(), None

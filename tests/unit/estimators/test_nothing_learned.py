@@ -30,7 +30,7 @@ def made(name: str, what: str) -> Any:
 
 def ways_out(model: Any) -> list[Any]:
     found = [
-        lambda: model.predict_arrays(X), model.linear, lambda: exported_model(model),
+        lambda: model.predict_arrays(X), model.linear, lambda: exported_model(model), lambda: model.theta,
     ]  # fmt: skip
     if model.predicts_classes:
         found.append(lambda: model.predict_proba_arrays(X))
@@ -45,8 +45,9 @@ def test_nothing_learned_is_nothing_predicted(name: str, what: str) -> None:
     for act in ways_out(model):
         with pytest.raises(NotAvailableError, match="nothing is learned yet: learn records first"):
             act()
-    model.predict_one({"a": 0.5, "b": 0.5})  # as River's models do, whose checks want it
-    model.predict_many(FRAME)
+    start = model.predict_one({"a": 0.5, "b": 0.5})  # River's checks want one of a new model
+    assert model.weights == {}
+    assert set(model.predict_many(FRAME)) == {start}
     y = 10 * X[:, 0] if what == "Regressor" else np.where(X[:, 0] > 0.5, "yes", "no")
     model.learn_arrays(X, y, subjects=["ann"] * 200 if name == "UserLevelLDP" else None)
     if name in OPEN:
@@ -57,12 +58,16 @@ def test_nothing_learned_is_nothing_predicted(name: str, what: str) -> None:
         said = " ".join(model.statement().split())
         assert "after 0 records learned" in said
         assert "200 further records are in an open batch or window" in said
-        assert "0 records learned" in model._repr_html_()
+        assert "0 records learned, " in model._repr_html_()
+        assert "weight of" not in model._repr_html_()
+        assert model.weights == {}
+        assert set(model.predict_many(FRAME)) == {start}
         model.close_batch()
     assert "after 200 records learned" in model.statement()
     assert "further records are in an open" not in model.statement()
     for act in ways_out(model):
         act()
+    assert "a" in model.weights
 
 
 @pytest.mark.parametrize("kind", [PrivateRegressor, PrivateClassifier])

@@ -58,8 +58,29 @@ def test_a_job_that_learns_elsewhere_is_served_from_its_store(tmp_path: Path) ->
         assert "replace-one" in found["guarantee"]["neighbours"]
         weights = http.get("/v1/models/late/weights").json()
         Weights.model_validate(weights)
+        assert weights["weights"]
         assert {w["name"]: w["value"] for w in weights["weights"]} == estimator.weights
     assert Path(config.store_path).read_bytes() == before
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_nothing_learned_is_nothing_predicted(tmp_path: Path, loss: str) -> None:
+    """The first class and even probabilities were predicted, and weights of 0 were shown with what they need."""
+    model = {"estimator": "PanPrivateClassifier", "budget": "eps=1", "batch_size": 4, "loss": loss}
+    one, learn = {"dep_delay": 1, "origin": "EWR"}, "/v1/models/late/learn"
+    with client(job(tmp_path, model=model, cap=None)) as http:
+        for n in (0, 1):
+            answer = http.post("/v1/models/late/predict", json={"records": [one, one], "ids": [f"a{n}", f"b{n}"]}).json()
+            Predictions.model_validate(answer)
+            assert answer["predictions"] == [None, None]
+            assert answer["probabilities"] is None
+            assert http.get("/v1/models/late/weights").json()["weights"] == []
+            labels = [{"id": f"{name}{n}", "y": "True", "subject": name} for name in "ab"]
+            assert http.post(learn, json={"records": labels}).json()["learned"] == 2
+        answer = http.post("/v1/models/late/predict", json={"records": [one]}).json()
+        assert answer["predictions"][0] in ("False", "True")
+        assert (answer["probabilities"] is None) == (loss == "hinge")
+        assert len(http.get("/v1/models/late/weights").json()["weights"]) == 4
 
 
 def test_a_store_that_is_not_there_yet_is_no_reason_to_stop(tmp_path: Path) -> None:

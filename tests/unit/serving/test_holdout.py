@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ class Constant:
     probabilistic = False
     loss: Any = "huber"
 
-    def __init__(self, value: float) -> None:
-        self.value = value
+    def __init__(self, value: float, learned: int = 1) -> None:
+        self.value, self.learner = value, SimpleNamespace(n_released=learned)
 
     def predict_encoded(self, X: np.ndarray) -> np.ndarray:
         return np.full(len(X), self.value)
@@ -65,3 +66,4 @@ def test_a_model_that_is_worse_than_a_constant_in_all_measures_is_told(tmp_path:
     classes = holdout(tmp_path, {"classes": ["u", "v"]}, ["u", "v", "v"])
     assert classes.measure(Constant(0))["warning"].endswith("accuracy 0.3333 beside 0.6667")
     assert "warning" not in classes.measure(Constant(1))
+    assert classes.measure(Constant(0, learned=0)) is None
