@@ -215,7 +215,7 @@ class Batches(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return self.open.left(self.batch) if self.open.taken else 0
+        return 0 if self.columns is None else self.open.left(self.batch_steps.batch)
 
     def boundary_within(self, records: int) -> int:
         if self.columns is None:

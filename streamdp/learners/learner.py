@@ -196,7 +196,7 @@ class Learner(ABC):
 
     @property
     def to_boundary(self) -> int:
-        """How many rows to learn until the next boundary, at most; 0 at a boundary."""
+        """How many rows to learn until the next boundary, at most; 0 if each row ends at one, or it is not known."""
         return 0
 
     def boundary_within(self, records: int) -> int:

@@ -89,7 +89,7 @@ class Series(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return max(1, self.room) if self.pending else 0
+        return 0 if self.open is None else max(1, self.room)
 
     def boundary_within(self, records: int) -> int:
         return records if self.open is None else min(records, max(1, self.room))

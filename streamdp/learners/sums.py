@@ -220,7 +220,7 @@ class Sums(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return self.open.left(self.full) if self.open.taken else 0
+        return self.open.left(self.full)
 
     def boundary_within(self, records: int) -> int:
         before = int(self.seen[0]) - self.open.taken

@@ -249,7 +249,7 @@ class UserReports(Collector):
 
     @property
     def to_boundary(self) -> int:
-        return self.people.room if self.people.held else 0
+        return self.people.room
 
     def boundary_within(self, records: int) -> int:
         """See `Learner.boundary_within`: only ends of windows are planned boundaries."""

@@ -246,7 +246,7 @@ class Windows(Collector):
 
     @property
     def to_boundary(self) -> int:
-        return self.gathered.room if self.pending else 0
+        return self.gathered.room
 
     def boundary_within(self, records: int) -> int:
         return min(records, self.gathered.room)

@@ -17,12 +17,12 @@ import concurrent.futures
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
+from streamdp.data.records import WHOLE, Batch, DeadLetter, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, SourceUnavailableError
 from streamdp.runtime.bad_records import FirstRecords, Unlearned
 from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder, Wait
@@ -36,6 +36,7 @@ from streamdp.runtime.defaults import (
 )
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import DeadLetters
+from streamdp.runtime.shard_table import Lane
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Counts, Part, Snapshot
@@ -76,9 +77,9 @@ class Runner:
     - `source`, `estimator`, `store`: any `streamdp.data.records.Source`. The estimator's `ledger` must be the store's
       (None for both without a cap), so that spends are committed with the state that was learned from them.
     - `commit_records`, `commit_seconds`: commit after exactly this many records (with dead letters and refused ones),
-      or after this many seconds with at least one record. If the estimator is not at a boundary then, the commit waits
-      for the next boundary. At the end of a run the open batch is closed; after a crash an open batch is read again. An
-      estimator that `commits_at_every_boundary` is committed at every boundary.
+      or after this many seconds with at least one record, what was learned up to the last boundary. At the end of a run
+      the open batch is closed; after a crash an open batch is read again. An estimator that `commits_at_every_boundary`
+      is committed at every boundary.
     - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
       moment, and end an open batch when a commit is due. If the store does not answer, the run ends at once, so that
       they get an answer.
@@ -154,9 +155,7 @@ class Runner:
         self._calls: LongCalls | None = None
         self._stopping = False
         self._again: tuple[int, float] | None = None  # after a conflict: commit at this total, or at this time
-        self._committed = Counts()
-        self._counts = Counts()
-        self._position = self._committed_position = source.position
+        self._lane = Lane(shard, estimator, Counts(), source.position, Counts(), source.position, None)
 
     @property
     def stopping(self) -> bool:
@@ -187,17 +186,19 @@ class Runner:
                 calls.stop()
             try:
                 self._start()
-                end = None if max_records is None else total(self._counts) + max_records
+                end = None if max_records is None else total(self._lane.counts) + max_records
                 while True:
                     try:
                         self._loop(end)
-                        return self._committed
+                        return self._lane.committed
                     except ConflictError:
                         self._roll_back()
                         self._on_waiting(AGAIN)
             finally:
                 self._calls = None
                 calls.close(self._store.abandon)
+                self._write_letters(self._lane.letters)  # those of an open batch: the next run finds them
+                self._lane.letters = []
 
     def _call(self, call: Callable[[], T]) -> T:
         assert self._calls is not None, "within a run only"
@@ -223,8 +224,7 @@ class Runner:
             self._note_learned(snapshot.counts)
             self._estimator.load_state_dict(snapshot.state)
             self._resume(self._source, snapshot.position)
-            self._counts = self._committed = snapshot.counts
-            self._position = self._committed_position = snapshot.position
+            self._go_on_from(snapshot.counts, snapshot.position)
             self._resume_letters(snapshot)
             self._show(snapshot)
         else:
@@ -239,8 +239,8 @@ class Runner:
                 raise
             return
         if self._dead_letters is not None or self._estimator.commits_at_every_boundary:
-            self._call(partial(self._write, self._first))
-            self._committed_position = self._position
+            self._call(partial(self._write, Part(self._first, self._source.position, Counts())))
+            self._lane.position = self._lane.committed_position = self._source.position
 
     def _roll_back(self) -> None:
         """Go back to the last commit, because another process has committed what this one did not know of.
@@ -248,23 +248,28 @@ class Runner:
         Commits of others wait until these records are learned again: otherwise a job with larger commits would never
         commit.
         """
-        self._again = (total(self._counts), self._clock() + FIRST_S)
+        self._again = (total(self._lane.counts), self._clock() + FIRST_S)
         self._store.rollback()
         self._call(self._store.come_first)
         snapshot = self._call(partial(self._store.load, self._shard))
         self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
         self._resume_letters(snapshot)
-        self._source.seek(self._committed_position)
-        self._counts, self._position = self._committed, self._committed_position
+        position = self._lane.committed_position
+        assert position is not None
+        self._source.seek(position)
+        self._go_on_from(self._lane.committed, position)
+
+    def _go_on_from(self, counts: Counts, position: Position) -> None:
+        self._lane = Lane(self._shard, self._estimator, counts, position, counts, position, None)
 
     def _resume_letters(self, snapshot: Snapshot | None) -> None:
         if self._dead_letters is not None:
             self._dead_letters.resume({self._shard: None if snapshot is None else snapshot.letters})
 
     def _loop(self, end: int | None) -> None:
-        while not (self._stopping or self._source.finished or (end is not None and total(self._counts) >= end)):
-            # Polls end at the next commit, so that commits of one stream fall on the same records in every run. With an
-            # estimator that learns in batches, a commit waits for the next boundary.
+        while not (self._stopping or self._source.finished or (end is not None and self._read >= end)):
+            # Polls end at the next commit, so that commits of one stream fall on the same records in every run, and at
+            # the next boundary, because what is committed of an estimator that learns in batches ends at the last one.
             if self._due():
                 if self._commit_when_idle:
                     self._call(self._estimator.close_batch)
@@ -274,16 +279,16 @@ class Runner:
                 self._note_waiting()
             room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self.waiting)
             if self._again is not None:
-                room = min(room, max(1, self._again[0] - total(self._counts)))
+                room = min(room, max(1, self._again[0] - self._read))
             if end is not None:
-                room = min(room, end - total(self._counts))
+                room = min(room, end - self._read)
             at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
             timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
-            if (batch := self._poll(self._estimator.boundary_within(room), timeout_s)) is None:
+            if (batch := self._poll(min(room, self._estimator.to_boundary or room), timeout_s)) is None:
                 continue
-            self._position = batch.position  # it may change without a record
             if len(batch) or batch.dead:
                 self._learn(batch)
+            self._lane.position = batch.position  # it may change without a record
             idle = self._commit_when_idle and not (len(batch) or batch.dead)
             if self._estimator.commits_at_every_boundary or idle:
                 self._commit()
@@ -307,7 +312,7 @@ class Runner:
 
     def _due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
-        again = self._again is not None and (total(self._counts) >= self._again[0] or self._clock() >= self._again[1])
+        again = self._again is not None and (self._read >= self._again[0] or self._clock() >= self._again[1])
         return self.waiting >= self._commit_records or ((late or again) and self.waiting > 0)
 
     def _give_way(self) -> None:
@@ -334,31 +339,40 @@ class Runner:
 
         The next run reads them again.
         """
-        return total(self._counts) - total(self._committed)
+        return self._lane.pending
+
+    @property
+    def _read(self) -> int:
+        return total(self._lane.counts)
 
     def _learn(self, batch: Batch) -> None:
+        batches = self._estimator.to_boundary and self._lane.counts.learned
+        if batches and not self._commit_when_idle:  # who waits is answered for all or nothing
+            self._lane.keep_boundary()
         with span("learn", records=len(batch), dead_letters=len(batch.dead)):
             self._first_records.note(batch)
-            counts = self._call(partial(learn, self._estimator, batch, self._counts))
-        if batch.dead and self._dead_letters is not None:
-            self._dead_letters.write(batch.dead, self._shard)
-        if (warning := self.unlearned.note(batch, self._counts, counts)) is not None:
+            counts = self._call(partial(self._counted, batch))
+        if self._dead_letters is not None:
+            self._lane.letters += batch.dead
+        if (warning := self.unlearned.note(batch, self._lane.counts, counts)) is not None:
             self._on_unfit(warning)
-        self._counts = counts
+        self._lane.counts = counts
         self._report()
 
+    def _counted(self, batch: Batch) -> Counts:
+        with self._lane.charging:
+            return learn(self._estimator, batch, self._lane.counts)
+
     def _commit(self) -> None:
-        """Commit and publish, if something is uncommitted and the state may leave memory now."""
-        # Both are needed: another input may end at the same position, and a position may change without a record.
-        moved = self.waiting or self._position != self._committed_position
-        if moved and self._estimator.at_boundary:
+        """Commit and publish what was learned up to the last boundary, if it is uncommitted."""
+        if (part := self._lane.part()) is not None:
             self._first_records.check()
-            state = self._estimator.state_dict()
-            check_finite(state)
-            snapshot = self._call(partial(self._write, state))
-            self._committed, self._committed_position = self._counts, self._position
-            self._note_learned(self._committed)
-            self._source.commit(self._position)
+            check_finite(part.state)
+            self._write_letters(self._lane.letters[: self._lane.boundary_letters])
+            snapshot = self._call(partial(self._write, part))
+            self._lane.mark_committed(part)
+            self._note_learned(part.counts)
+            self._source.commit(part.position)
             self._show(snapshot)
             self._report()
             self._committed_at = self._clock()
@@ -372,12 +386,15 @@ class Runner:
             with span("publish", shards=1):
                 publish(snapshot)
 
-    def _write(self, state: Mapping[str, Any]) -> Snapshot:
+    def _write_letters(self, letters: Sequence[DeadLetter]) -> None:
+        if self._dead_letters is not None and letters:
+            self._dead_letters.write(letters, self._shard)
+
+    def _write(self, part: Part) -> Snapshot:
         letters = None if self._dead_letters is None else self._dead_letters.commit()
-        part = Part(state, self._position, self._counts, letters)
         with span("commit", records=self.waiting):
-            return self._store.commit_parts({self._shard: part}, self._within)[self._shard]
+            return self._store.commit_parts({self._shard: part._replace(letters=letters)}, self._within)[self._shard]
 
     def _report(self) -> None:
         if self._on_progress is not None:
-            self._on_progress(Progress(self._counts, self._committed))
+            self._on_progress(Progress(self._lane.counts, self._lane.committed))

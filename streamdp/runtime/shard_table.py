@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,12 @@ class Lane:
         """Whether the position has moved since the last commit."""
         return self.position != self.committed_position
 
+    @property
+    def charging(self) -> AbstractContextManager[None]:
+        """Within it, the ledger charges this shard."""
+        ledger = self.estimator.ledger
+        return contextlib.nullcontext() if ledger is None else ledger.charging(self.shard)
+
     def keep_boundary(self) -> None:
         """Keep the part and its charges, if the estimator is at a boundary; a commit in the next batch takes them."""
         if self.estimator.at_boundary and self.position is not None:
@@ -53,10 +61,19 @@ class Lane:
 
     def part(self) -> Part | None:
         """The part at the last boundary; None if it is committed already."""
-        self.keep_boundary()
-        if self.boundary is None or self.boundary.position == self.committed_position:
+        if self.uncommitted or self.pending:  # another input may end at the same position
+            self.keep_boundary()
+        if self.boundary is None or self.boundary[1:3] == (self.committed_position, self.committed):
             return None
         return self.boundary._replace(waiting=total(self.counts) - total(self.boundary.counts))
+
+    def mark_committed(self, part: Part) -> int:
+        """Note the commit of a part, and return how many records it added."""
+        added = total(part.counts) - total(self.committed)
+        self.committed, self.committed_position, self.noted = part.counts, part.position, part.waiting
+        del self.letters[: self.boundary_letters]
+        self.boundary_letters = 0
+        return added
 
 
 class ShardTable(dict[Shard, Lane]):
@@ -173,14 +190,8 @@ class ShardTable(dict[Shard, Lane]):
 
     def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
         """Note a commit, and return how many records it added. Shards that were dropped since are left out."""
-        added = 0
-        for shard, part in parts.items():
-            if (lane := self.get(shard)) is not None:
-                added += total(part.counts) - total(lane.committed)
-                lane.committed, lane.committed_position, lane.noted = part.counts, part.position, part.waiting
-                del lane.letters[: lane.boundary_letters]
-                lane.boundary_letters = 0
-        return added
+        lanes = ((lane, part) for shard, part in parts.items() if (lane := self.get(shard)) is not None)
+        return sum(lane.mark_committed(part) for lane, part in lanes)
 
     def take_changes(self, shards: Iterable[Shard]) -> dict[Shard, int]:
         """How many changes of the stream were noticed in each of these shards, once for each."""

@@ -12,7 +12,6 @@ if its records must be read again, they have spent nothing.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import logging
 import random
 import threading
@@ -313,9 +312,7 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        ledger = lane.estimator.ledger
-        charging = contextlib.nullcontext() if ledger is None else ledger.charging(shard)
-        with span("learn", records=len(batch), dead_letters=len(batch.dead)), charging:
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)), lane.charging:
             self._first_records.note(batch)
             counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if self._dead_letters is not None:

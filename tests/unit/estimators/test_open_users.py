@@ -60,7 +60,7 @@ def test_the_window_closes_all_users_and_one_who_comes_back_reports_again(monkey
     assert (sizes, learner.to_boundary, learner.at_boundary) == ([], 1, False)
     learner.learn_encoded(X[5:], y[5:], subjects=list("c" + "abcaaa"))
     assert sizes == [3, 2, 1, 4, 1, 1]
-    assert (learner.n_users, learner.to_boundary, learner.at_boundary) == (6, 0, True)
+    assert (learner.n_users, learner.to_boundary, learner.at_boundary) == (6, 6, True)
 
 
 def test_a_marker_and_time_close_users_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from connectors.letterfile import DeadLetterFile
 from streamdp import ApproxDP, LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
 from streamdp.data.records import WHOLE, DeadLetter, Shard
@@ -451,6 +452,47 @@ def test_batches_are_committed_whole_and_the_last_one_is_closed(tmp_path: Path) 
         counts = Runner(source, estimator, store, commit_records=5).run()
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [8, 16, 24, 32, 38, 38, 38]
     assert counts == Counts(38, 12, 6, 4)
+
+
+def test_whole_batches_are_committed_while_an_open_one_waits_for_records(tmp_path: Path) -> None:
+    """No model was shown of a followed file that was quiet in the middle of a batch. Workers committed them."""
+    clock, shown = FakeClock(), []
+    stream = [(*item[:2], f"p{i}", None) for i, item in enumerate(items(40))]
+    stream[4] = stream[22] = BAD
+
+    class Quiet(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            clock.sleep(1.0)
+            if clock() > 30:
+                raise Crash
+            if self.position["index"] < 25:
+                return super().poll(min(max_records, 25 - self.position["index"]), timeout_s)
+            return replace(MemorySource([], ["a", "b"]).poll(1, 0.0), position=self.position)
+
+    def publish(snapshot: Snapshot) -> None:
+        shown.append((snapshot.counts.learned, snapshot.counts.dead_letters, snapshot.waiting, snapshot.position))
+        assert path.read_bytes().count(b"\n") == snapshot.counts.dead_letters
+
+    def job(source: MemorySource) -> list[int]:
+        with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(9.0, 1e-5)) as store:
+            letters = DeadLetterFile(path)
+            assert store.ledger is not None
+            before = [store.ledger.spent(f"p{i}").records for i in range(40)]
+            estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8, ledger=store.ledger)
+            Runner(
+                source, estimator, store, commit_seconds=5.0, clock=clock, dead_letters=letters, publish=[publish]
+            ).run()
+            letters.close()
+            after = [store.ledger.spent(f"p{i}").records for i in range(40)]
+            assert after == [int(i not in (4, 22)) for i in range(40)]
+            return before
+
+    path = tmp_path / "letters.jsonl"
+    with pytest.raises(Crash):
+        job(Quiet(stream, ["a", "b"]))
+    assert shown[-1] == (16, 1, 8, {"index": 17})
+    assert sum(job(MemorySource(stream, ["a", "b"]))) == 16
+    assert shown[-1] == (38, 2, 0, {"index": 40})
 
 
 def test_people_who_are_held_out_of_the_last_batch_are_counted(tmp_path: Path) -> None:

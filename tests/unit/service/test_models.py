@@ -70,7 +70,9 @@ def test_nothing_learned_is_nothing_predicted(tmp_path: Path, loss: str) -> None
     one, learn = {"dep_delay": 1, "origin": "EWR"}, "/v1/models/late/learn"
     with client(job(tmp_path, model=model, cap=None)) as http:
         for n in (0, 1):
-            answer = http.post("/v1/models/late/predict", json={"records": [one, one], "ids": [f"a{n}", f"b{n}"]}).json()
+            answer = http.post(
+                "/v1/models/late/predict", json={"records": [one, one], "ids": [f"a{n}", f"b{n}"]}
+            ).json()
             Predictions.model_validate(answer)
             assert answer["predictions"] == [None, None]
             assert answer["probabilities"] is None
