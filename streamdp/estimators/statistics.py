@@ -56,7 +56,7 @@ from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
 from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
-from streamdp.reading.doubts import BINS, at_bound, outside
+from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
 from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, limits_of, means
 
 if TYPE_CHECKING:
@@ -561,8 +561,11 @@ class Statistics(Estimator):
 
     def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: Any) -> list[str | None]:
         """A doubt about each `estimated` number of a statistic with its limits; None: there is none."""
-        if one.kind not in ("mean", "sum", "quantile") or not isinstance(self._features, SchemaFeatures):
+        kinds = ("mean", "sum", "quantile", "histogram")
+        if one.kind not in kinds or not isinstance(self._features, SchemaFeatures):
             return [None] * len(estimated)
+        if one.kind == "histogram":
+            return _of_bins(one, estimated)
         levels = one.items if one.kind == "quantile" else (None,)
         if one.kind == "sum":  # it is at a bound if the mean of its records is
             estimated = self._estimated(replace(one, kind="mean"), z, learner).tolist()
@@ -650,6 +653,22 @@ class Statistics(Estimator):
     def model_dict(self) -> dict[str, Any]:
         shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self._by_name]
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
+
+
+def _of_bins(one: Declared, estimated: list[list[float]]) -> list[str | None]:
+    """The doubts about a histogram, by group and bin: those of a number about its first and last bins within bounds."""
+    found: list[str | None] = [None] * len(estimated)
+    if not isinstance(one.items[0], tuple):
+        return found
+    middle, half = one.place
+    edges, k = [low for low, _ in one.items[1:]], len(one.items)
+    first, last = np.searchsorted(edges, (middle - half, middle + half), side="right").tolist()
+    bins = np.clip(one.items, middle - half, middle + half)[first : last + 1].tolist()
+    for at in range(0, len(estimated) if last > first else 0, k):
+        numbers = estimated[at + first : at + last + 1]
+        for place, above in ((first, False), (last, True)):
+            found[at + place] = outer_bin(repr(one.name), one.of, bins, numbers, above)
+    return found
 
 
 def _deviations(level: Any) -> float:

@@ -107,6 +107,26 @@ def outside(what: str, column: str, bound: float, above: bool, share: float | No
     )
 
 
+def outer_bin(
+    what: str, column: str, bins: Sequence[tuple[float, float]], numbers: Sequence[Sequence[float]], above: bool
+) -> str | None:
+    """Return the doubt about the first of the `bins` within the bounds of a column, or the last one (`above`).
+
+    `numbers` are the count of each bin and its limits. By these, a bin in doubt is more than twice as dense as the one
+    beside it; None: it is not.
+    """
+    at, inner = (-1, -2) if above else (0, 1)
+    width, beside = (high - low for low, high in (bins[at], bins[inner]))
+    if not numbers[at][1] * beside > 2 * max(numbers[inner][2], 0.0) * width:
+        return None
+    where = "above" if above else "below"
+    return (
+        f"the {'last' if above else 'first'} bin of {what} within the bounds is more than twice as dense as the one "
+        f"beside it, as far as was released: values {where} the bounds of {column!r}, which `streamdp check` counts, "
+        f"or {where} the edges are counted in it; declare wider ones, unless no value can lie {where} these"
+    )
+
+
 def unresolved(names: list[str]) -> str | None:
     """Return the doubt about the columns of these names that have no scale; None if there are none."""
     if not names:

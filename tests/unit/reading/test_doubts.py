@@ -60,6 +60,32 @@ def test_sums_quantiles_and_groups_are_doubted_alike() -> None:
     assert ["75 %" in said[1], "10 %" in said[2]] == [True, True]
 
 
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.parametrize(
+    ("edges", "bin_in_doubt"),
+    [([0, 10, 20, 30, 40], [30, 40]), ([0, 10, 20, 24], [20, 24]), ([-40, 0, 35, 80], [35, 80])],
+)
+def test_a_bin_that_holds_what_is_clipped_is_doubted(trust: str, edges: list[float], bin_in_doubt: Any) -> None:
+    """A third of the values was counted between 30 and 40, where few are, without a word."""
+    wanted = {"h": {"histogram": "a", "edges": edges}}
+    found = estimated(np.where(np.arange(N) % 3, np.arange(N) % 35 / 2.0, 100.0), wanted, trust)
+    assert [row["item"] for row in found.rows() if "doubt" in row] == [bin_in_doubt]
+    (said,) = doubts(found, Counts(N, 0, 0))
+    assert said.startswith("the last bin of 'h' within the bounds is more than twice as dense as the one beside it")
+    assert "values above the bounds of 'a', which `streamdp check` counts, or above the edges are counted in it" in said
+
+
+def test_bins_that_are_like_the_ones_beside_them_are_not_doubted() -> None:
+    wanted = {
+        "few": {"histogram": "a", "edges": [0, 10, 40]},
+        "many": {"histogram": "a", "edges": list(range(41)), "by": "g"},
+        "of groups": {"histogram": "g"},
+    }
+    assert doubts(estimated(outside(0.0), wanted), Counts(N, 0, 0)) == []
+    below = estimated(outside(0.0) - 20, {"h": {"histogram": "a", "edges": [0, 10, 40]}})
+    assert "values below the bounds" in below.rows()[0]["doubt"]
+
+
 @pytest.mark.parametrize(("value", "end"), [(0.1, "bound 1 of 'a'"), (99.0, "bound 40 of 'a'")])
 @pytest.mark.parametrize("transform", ["log", {"power": -1}])
 def test_the_bound_is_that_of_the_column_before_its_transform(transform: Any, value: float, end: str) -> None:
