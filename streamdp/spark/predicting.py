@@ -57,10 +57,7 @@ def predict(
     features = texts_and_numbers(df, predictor.columns, ())
     rows = sf.struct(*[value.alias(f"c{i}") for i, value in enumerate(features.values())])
     more = df.withColumn(p, sf.arrow_udf(of, schema)(rows))  # type: ignore[attr-defined]
-    return more.select(
-        *[sf.col(f"`{name}`") for name in df.columns],
-        *[sf.col(f"{p}.p{i}").alias(name) for i, name in enumerate(added)],
-    )
+    return more.select("*", *[sf.col(f"{p}.p{i}").alias(name) for i, name in enumerate(added)]).drop(p)
 
 
 @lru_cache(maxsize=4)

@@ -458,6 +458,10 @@ def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path)
             assert share == pytest.approx(model.estimator.predict_proba_one(x)["True"], abs=1e-12)
     with pytest.raises(SchemaError, match="two columns of the name"):
         predict(frame(spark, records), tmp_path / "a.db", column="late")
+    given = ["delay", "origin", "late", "prediction", ""]
+    other = predict(frame(spark, records, 2).toDF(*given, *["a`b"] * (len(records) - 5)), tmp_path / "a.db", column="p")
+    assert other.columns == [*given, *["a`b"] * (len(records) - 5), "p", "p_True", "p_False"]
+    assert [row["p"] for row in other.select("p").collect()] == found["prediction"]
 
 
 def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
