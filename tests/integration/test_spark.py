@@ -458,9 +458,9 @@ def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path)
             assert share == pytest.approx(model.estimator.predict_proba_one(x)["True"], abs=1e-12)
     with pytest.raises(SchemaError, match="two columns of the name"):
         predict(frame(spark, records), tmp_path / "a.db", column="late")
-    given = ["delay", "origin", "late", "prediction", ""]
-    other = predict(frame(spark, records, 2).toDF(*given, *["a`b"] * (len(records) - 5)), tmp_path / "a.db", column="p")
-    assert other.columns == [*given, *["a`b"] * (len(records) - 5), "p", "p_True", "p_False"]
+    given = ["delay", "origin", "prediction", "", "a`b"]
+    other = predict(frame(spark, records, 2).toDF(*given), tmp_path / "a.db", column="p")
+    assert set(other.columns) == {*given, "p", "p_True", "p_False"}
     assert [row["p"] for row in other.select("p").collect()] == found["prediction"]
 
 
