@@ -1,15 +1,17 @@
 """A service under connections that send nothing: it answers probes, serves others, and its log stays small.
 
-The service runs with a limit of open files. Silent sockets are opened as fast as it accepts them. Meanwhile a probe
-and a caller open a connection for each of their calls. The counts of `served` are asserted, and not their times.
+The service runs with a limit of open files: 1,024, and 65,536 or what the machine allows. Silent sockets are opened as
+fast as it accepts them. Meanwhile a probe and a caller open a connection for each of their calls. The counts of
+`served` are asserted, and not their times.
 
-    python -m tests.campaigns.test_silent_sockets
+    python -m tests.campaigns.test_silent_sockets --write
 """
 
 from __future__ import annotations
 
 import contextlib
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.silent import Found, served_beside
 
 pytestmark = pytest.mark.campaign
@@ -46,17 +49,35 @@ def test_silent_sockets_silence_nobody(limit: int, tmp_path: Path) -> None:
     assert found.log_lines < 100
 
 
+PAGE = """# Silent sockets
+
+`python -m tests.campaigns.test_silent_sockets --write` serves a job over HTTP with a limit of open files, opens {sockets:,}
+connections that send nothing, and meanwhile makes {calls} probes of `/healthz` and {calls} calls of `learn`, each on a
+connection of its own. A limit above that of the machine is that of the machine. The times are of a machine with other work.
+
+| files | silent sockets | probes answered | calls learned | lines of log | bytes of log | seconds |
+|---|---|---|---|---|---|---|
+{rows}
+
+Run on {date}.
+"""
+
+
 def main() -> None:
-    """Print what was served under each limit."""
+    """Print what was served under each limit; with `--write`, replace benchmarks/silent_sockets.md."""
+    rows = []
     for limit in LIMITS:
         with tempfile.TemporaryDirectory() as folder, _files():
             began = time.perf_counter()
             found: Found = served_beside(Path(folder), limit, SOCKETS, CALLS)
-        print(
-            f"{found.limit} files, {SOCKETS} silent sockets: {found.probes.count(200)} of {CALLS} probes answered, "
-            f"{found.learned} of {CALLS} calls learned, {found.log_bytes} bytes of log, "
-            f"{time.perf_counter() - began:.1f} s in all"
+        rows.append(
+            f"| {found.limit:,} | {SOCKETS:,} | {found.probes.count(200)} of {CALLS} | {found.learned} of {CALLS} "
+            f"| {found.log_lines} | {found.log_bytes:,} | {time.perf_counter() - began:.0f} |"
         )
+        print(rows[-1], flush=True)
+    if "--write" in sys.argv:
+        page = PAGE.format(sockets=SOCKETS, calls=CALLS, rows="\n".join(rows), date=time.strftime("%Y-%m-%d"))
+        (ROOT / "benchmarks" / "silent_sockets.md").write_text(page)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,7 @@ def test_predictions_before_and_after_learning(make: Callable[[], Any]) -> None:
         warnings.simplefilter("ignore", SchemaWarning)
         for row, y in data:
             model.learn_one(row, y)
+    model.close_batch()
     if isinstance(model, Regressor):
         weights = model.weights
         direct = weights.get("(intercept)", 0.0) + sum(weights[name] * x[name] for name in "abc")

@@ -56,7 +56,7 @@ def test_a_job_is_read_as_it_looks(tmp_path: Path) -> None:
     estimator = config.build_estimator()
     assert isinstance(estimator, LDPASGDClassifier)
     assert (estimator.eta, estimator.features) == (0.3, config.schema_.features)
-    assert list(estimator.weights) == ["dep_delay", "origin=NO", "origin=LGA", "(intercept)"]
+    assert estimator.feature_names == ("dep_delay", "origin=NO", "origin=LGA")
 
 
 def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
