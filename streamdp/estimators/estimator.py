@@ -884,9 +884,9 @@ class Estimator(river_base.Estimator):
         With a public schema as `features` it is in original units, except for models without an intercept, whose
         coefficients are of columns scaled to [-1, 1].
 
-        Raises `NotAvailableError` while nothing is learned.
+        While nothing is learned it is the first point, which is public and by which `predict_one` predicts; `weights`,
+        which people read, are empty. Raises `NotAvailableError` before the features are known.
         """
-        self.need_learned("theta")
         return self._predicting("theta").theta()
 
     @property

@@ -636,7 +636,7 @@ def break_ins(
                     seen.append(np.ravel(model.state_dict()["state"]))
                 except NotAtBoundaryError:
                     assert n % BATCH
-        rows.append(np.concatenate([*seen, model.prediction.theta()]))
+        rows.append(np.concatenate([*seen, model.theta]))
     return np.array(rows)
 
 

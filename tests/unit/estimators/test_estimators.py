@@ -94,7 +94,7 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
         words = model.learner.rng.words[model.learner.rng.position :]
         assert words.all()
         assert len(np.unique(words)) == len(words)
-        n, before = model.n_seen, model.prediction.theta()
+        n, before = model.n_seen, model.theta
         model.learn_one({"a": 1.0, "b": 0.5}, True)
         assert model.n_seen == n + 1
         assert np.linalg.norm(model.theta - before) * np.sqrt(n + 1) / 1e-9 > 5  # noise of 280 on three coordinates
@@ -186,7 +186,7 @@ def test_private_follows_from_the_mechanism_in_use(name: str) -> None:
     noisy: Any = getattr(streamdp, name)(features=["a", "b"])
     noisy.mechanism = "none"
     assert noisy.private
-    start = noisy.prediction.theta()
+    start = noisy.theta
     for _ in range(400):
         noisy.learn_one({"a": 0.0, "b": 0.0}, 1.0 if name.endswith("Regressor") else True)
     noisy.close_batch()

@@ -115,7 +115,7 @@ class Watched:
         self.fault(not model.at_boundary, "no boundary after close_batch")
         self.fault(bool(buffer_of(model).any()), "a record stays in the buffer")
         type(self)().model.load_state_dict(model.state_dict())
-        self.fault(not np.isfinite(model.prediction.theta()).all(), "theta is not finite")
+        self.fault(not np.isfinite(model.theta).all(), "theta is not finite")
 
 
 class Local(Watched):
@@ -126,7 +126,7 @@ class Local(Watched):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(budget="eps=0.5,delta=1e-6", **options)
-        self.start = self.model.prediction.theta()
+        self.start = self.model.theta
 
     def prepare(self, call: str) -> Callable[[], Any]:
         if call == "absorb":
@@ -135,7 +135,7 @@ class Local(Watched):
         return super().prepare(call)
 
     def go_on(self) -> None:
-        moved = not np.array_equal(self.model.prediction.theta(), self.start)
+        moved = not np.array_equal(self.model.theta, self.start)
         self.fault(moved and not (self.model.n_seen and self.model.guarantee.budgets), "a step without a count")
         super().go_on()
 
@@ -172,7 +172,7 @@ class Replacing(Answering):
 
     def __init__(self, **options: Any) -> None:
         Watched.__init__(self, budget="eps=1", validation={"share": 0.5}, **options)
-        self.start = self.model.prediction.theta()
+        self.start = self.model.theta
 
     def go_on(self) -> None:
         super().go_on()
@@ -405,7 +405,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
         return model
 
     def points(model: Any) -> list[float]:
-        return np.append(model.prediction.theta(), model.learner.units.outward(model.learner.middle)).tolist()
+        return np.append(model.theta, model.learner.units.outward(model.learner.middle)).tolist()
 
     whole = learner(0)
     units = whole.learner.units.columns
@@ -461,8 +461,7 @@ def test_an_interrupted_load_leaves_all_of_before_or_all_of_after(kind: type[Wat
     def whole(model: Any) -> Any:
         if model.prediction is None:
             return None
-        theta = model.prediction.theta()
-        points = [theta.tolist(), getattr(model.learner, "middle", theta).tolist()]
+        points = [model.theta.tolist(), getattr(model.learner, "middle", model.theta).tolist()]
         return encode_state(model.state_dict()), points
 
     def found(after: int) -> tuple[Any, Any, Any, int]:

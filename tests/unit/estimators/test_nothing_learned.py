@@ -30,7 +30,7 @@ def made(name: str, what: str) -> Any:
 
 def ways_out(model: Any) -> list[Any]:
     found = [
-        lambda: model.predict_arrays(X), model.linear, lambda: exported_model(model), lambda: model.theta,
+        lambda: model.predict_arrays(X), model.linear, lambda: exported_model(model),
     ]  # fmt: skip
     if model.predicts_classes:
         found.append(lambda: model.predict_proba_arrays(X))

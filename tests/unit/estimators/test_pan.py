@@ -614,7 +614,7 @@ def test_merged_is_the_average_of_the_boundaries() -> None:
     together.learn_encoded(*stream(together, 10))
     regressor(batch_size=10, horizon=100).load_state_dict(together.state_dict())
     empty = regressor().merged(regressor())
-    assert np.array_equal(empty.prediction.theta(), regressor().prediction.theta())
+    assert np.array_equal(empty.theta, regressor().theta)
 
 
 # --- budgets and caps

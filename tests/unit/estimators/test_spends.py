@@ -74,9 +74,9 @@ def test_a_report_spends_what_it_says(kind: Any) -> None:
     model = made(kind, ledger=Ledger(CAP))
     for number, budget in enumerate(("eps=.5", "eps=1.5", "eps=.25")):
         report = model.randomizer({"a": 0.5, "b": 1.0}, 1.0, budget=budget)
-        before = model.prediction.theta()
+        before = model.theta
         model.absorb(report, subject="ann")
-        assert np.array_equal(model.prediction.theta(), before) == (number == 2)
+        assert np.array_equal(model.theta, before) == (number == 2)
     assert (model.n_seen, model.n_refused) == (2, 1)
     assert model.guarantee.budgets == (PureDP(1.5),)
     assert model.ledger.spent("ann").epsilon == 2.0

@@ -119,15 +119,15 @@ def test_a_device_reports_as_the_learner_would() -> None:
 def test_newton_begins_within_the_bounds_and_then_units_do_not_matter(kind: Any) -> None:
     X, y, _ = data(3000)
     learner, other, raw = (kind(features=["a", "b"], seed=3, target=t) for t in (BOUNDS, (-100.0, 100.0), None))
-    np.testing.assert_array_equal(learner.prediction.theta(), [0, 0, CENTRE, SCALE])
-    np.testing.assert_array_equal(raw.prediction.theta(), [0, 0, 0, 1])
+    np.testing.assert_array_equal(learner.theta, [0, 0, CENTRE, SCALE])
+    np.testing.assert_array_equal(raw.theta, [0, 0, 0, 1])
     learner.learn_encoded(X, y)
     other.learn_encoded(X, (y - CENTRE) / SCALE * 100)
     np.testing.assert_allclose(learner.theta, other.theta * SCALE / 100 + CENTRE * (np.arange(4) == 2), rtol=1e-6)
     with pytest.raises(ConfigError, match="state"):
         learner.load_state_dict(raw.state_dict())  # of a target without bounds
     for options in ({"intercept": False}, {"domain": L2Ball(3.0)}, {"method": "ac-sa"}, {"loss": "quantile"}):
-        assert np.abs(kind(features=["a", "b"], target=BOUNDS, **options).prediction.theta()).max() <= 1
+        assert np.abs(kind(features=["a", "b"], target=BOUNDS, **options).theta).max() <= 1
 
 
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])

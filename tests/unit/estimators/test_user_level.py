@@ -287,7 +287,7 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss, planned: d
         x = rng.standard_normal(2)
         x *= 1 / np.linalg.norm(x) if trial % 2 else 10.0 ** rng.uniform(-3, 150)
         X, y = np.repeat([x, -x], sizes, axis=0), np.full(sum(sizes), 1e6 if isinstance(loss, Huber) else 0.0)
-        theta = learner.learner.region.project(rng.normal(0, 10, len(learner.prediction.theta())))
+        theta = learner.learner.region.project(rng.normal(0, 10, len(learner.theta)))
         one, other = averages(learner.learner.spec, learner.learner.problem.loss, theta, X, y, sizes)
         assert max(np.linalg.norm(one), np.linalg.norm(other)) <= learner.learner.problem.loss.bound * (1 + 1e-12)
         worst = max(worst, float(np.linalg.norm(one - other)))
@@ -430,4 +430,4 @@ def test_a_model_without_an_intercept_has_its_columns_only(classes: list[int] | 
     y = X[:, 0] if classes is None else rng.integers(len(classes), size=len(X))
     model.learn_encoded(X, y, subjects=[f"u{i // 4}" for i in range(len(X))])
     assert len(model.predict_encoded(X[:5])) == 5
-    assert len(model.prediction.theta()) == {None: 3, 2: 2, 3: 6}[None if classes is None else len(classes)]
+    assert len(model.theta) == {None: 3, 2: 2, 3: 6}[None if classes is None else len(classes)]

@@ -82,7 +82,7 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     assert masks == taken
     assert (learner.n_windows, learner.n_users) == (len(windows), sum(map(len, windows)))
     assert (learner.n_seen, learner.n_left_out, learner.n_refused) == (sum(taken), len(X) - sum(taken), 0)
-    theta = made().prediction.theta()
+    theta = made().theta
     for users, (count, gradients) in zip(windows, SHOWN, strict=True):
         assert count == len(users)
         single = [

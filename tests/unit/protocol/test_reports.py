@@ -183,7 +183,7 @@ def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     desk.show(1, learner)
     received = desk.receive(report_of(desk, 3.0)).report
     learner.learner.arrays.units.progress[k.CHANGES] += 1
-    before = learner.prediction.theta()
+    before = learner.theta
     learner.absorb(received)
     assert learner.n_seen == 1
     np.testing.assert_array_equal(learner.theta, before)
