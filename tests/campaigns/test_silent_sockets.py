@@ -51,9 +51,10 @@ def test_silent_sockets_silence_nobody(limit: int, tmp_path: Path) -> None:
 
 PAGE = """# Silent sockets
 
-`python -m tests.campaigns.test_silent_sockets --write` serves a job over HTTP with a limit of open files, opens {sockets:,}
-connections that send nothing, and meanwhile makes {calls} probes of `/healthz` and {calls} calls of `learn`, each on a
-connection of its own. A limit above that of the machine is that of the machine. The times are of a machine with other work.
+`python -m tests.campaigns.test_silent_sockets --write` serves a job over HTTP with a limit of open files, opens
+{sockets:,} connections that send nothing, and meanwhile makes {calls} probes of `/healthz` and {calls} calls of
+`learn`, each on a connection of its own. A limit above that of the machine is that of the machine. Other work ran on
+the machine.
 
 | files | silent sockets | probes answered | calls learned | lines of log | bytes of log | seconds |
 |---|---|---|---|---|---|---|
