@@ -133,7 +133,7 @@ class WindowedRegressor(Regressor):
         records are counted in `n_seen`. Of them, only sums that the other process alone can read may be passed on.
         """
         with self.learner.rng.lock:
-            records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.gathered.close()
+            records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.gathered.close()[0][:3]
             return records
 
     def learn_users(self: Any, users: WindowUsers, n: int, records: int) -> None:

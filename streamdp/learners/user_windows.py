@@ -42,7 +42,7 @@ from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
 from streamdp.windows.methods import DESCENT, NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
-from streamdp.windows.records import WindowRecords, WindowUsers
+from streamdp.windows.records import WindowRecords, WindowUsers, records_from
 from streamdp.windows.task import Method, Task
 
 _PLANNED = "private-range"  # where Newton's steps are not possible
@@ -287,13 +287,14 @@ class Windows(Collector):
             return
         users, out = self.gathered.close(held)
         try:
-            self._learn_from(self.users_of(*users), n, plan)
+            out = records_from(self._learn_from(self.users_of(*users), n, plan), *out)
             if self.held_out is not None and len(out[2]):
-                self.held_out.say(*out)
+                self.held_out.say(*out[:3])
         finally:
             out[0][:] = out[1][:] = 0
 
-    def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
+    def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> float:
+        """Learn from a window; return the place in it from which on its records count, as `WindowResult.since`."""
         try:
             plan, state = self._scale(users, n, plan)
             users.rescale(self.scales.columns, state[self._kept :].reshape(3, -1)[:2])
@@ -305,6 +306,7 @@ class Windows(Collector):
         self.counts["n_windows"] += 1
         self.counts["n_users"] += n
         self.counts["n_stopped"] += not release.complete
+        return release.since
 
     # -- users on several machines -----------------------------------------------------------------------------------
 
@@ -318,12 +320,11 @@ class Windows(Collector):
         """With how many users a window can be released."""
         return self.method.least_users(self._task(1))
 
-    def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
-        """Return users by their records.
-
-        `X`, `y`, `sizes`: records (N, p) and (N,), sorted by user, and how many each user has (n,).
-        """
-        users = WindowRecords(self.problem.loss, self.spec, self.region.project, X, y, sizes)
+    def users_of(
+        self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray, places: np.ndarray | None = None
+    ) -> WindowRecords:
+        """Return users by their records: `X`, `y`, `sizes` and `places` are as for `WindowRecords`."""
+        users = WindowRecords(self.problem.loss, self.spec, self.region.project, X, y, sizes, places)
         try:
             self._declared.place_targets(y)
         except BaseException:  # such as Ctrl-C

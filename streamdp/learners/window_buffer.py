@@ -15,8 +15,11 @@ import numpy as np
 
 from streamdp.privacy.release import Release
 
-Records = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""X (N, p), y (N,), one user after another, and the numbers of records of users (n,)."""
+Records = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""X (N, p), y (N,), one user after another, the numbers of records of users (n,), and the places of records (N,).
+
+A place is from 0, for the first record of the window, to 1.
+"""
 
 
 class Gathering:
@@ -110,10 +113,11 @@ class Gathering:
         """
         order = np.argsort(self._places[: self._filled], kind="stable")
         X, y, sizes = self.rows[:, :-1].take(order, axis=0), self.rows[:, -1].take(order), self._sizes()
+        places = order / len(order)
         self.discard()
         if held is None or not held.any():
-            return (X, y, sizes), (X[:0], y[:0], sizes[:0])
+            return (X, y, sizes, places), (X[:0], y[:0], sizes[:0], places[:0])
         rows = np.repeat(held, sizes)
-        found = (X[~rows], y[~rows], sizes[~held]), (X[rows], y[rows], sizes[held])
+        found = (X[~rows], y[~rows], sizes[~held], places[~rows]), (X[rows], y[rows], sizes[held], places[rows])
         X[:] = y[:] = 0
         return found

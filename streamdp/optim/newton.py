@@ -436,6 +436,19 @@ class Newton(Growing):
         """Go on with other averages, at the answer by them."""
         self.state = replace(state, point=self._next(self._units.inward(self.state.point), state))
 
+    @property
+    def variances(self) -> np.ndarray:
+        """About the most that gradients of the coefficients (q,) vary, by A and what its noise hides."""
+        state = self.state
+        scale = float(self._units.inward(state.point)[-1]) if self._huber else 1.0
+        found = (np.diag(state.hessian(self.curvature.columns)) + 2 * math.sqrt(2 * state.variance)) * scale
+        return np.maximum(found, _VARIANCES[self._huber])
+
+    def changed(self, state: State) -> State:
+        """The state after a change that is known otherwise, of what was this one before."""
+        counted = {"changes": state.changes + 1, "renewals": state.renewals + 1}
+        return replace(self._anew(self.state.point, state.units, state.search), noticed=0.0, since=0.0, **counted)
+
     def follow(self, sure: float) -> None:
         """Look for a change of the stream; if there is one, forget what was before it, and move the query point.
 

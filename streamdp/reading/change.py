@@ -169,6 +169,35 @@ def find(
     return Change(at + 1, bool(alone and others.sum() <= m + 1.65 * math.sqrt(2 * m)))
 
 
+def step(sums: np.ndarray, counts: np.ndarray, variances: np.ndarray, noise: float) -> int | None:
+    """Return the first part of a window after a change; None if it did not change, or little by little.
+
+    `sums` (k, d) are the noisy sums of gradients at one point of so many users, `counts` (k,), in each part. A gradient
+    has at most the `variances` (d,), and a sum noise with the variance `noise`. A change that a line through the parts
+    explains better than one step is that of a file that is sorted, or of no moment.
+    """
+    k, d = sums.shape
+    before, after = (np.cumsum(found, axis=0)[:-1] for found in (sums, sums[::-1]))
+    n1, n2 = (np.maximum(np.cumsum(found)[:-1], 1e-9)[:, None] for found in (counts, counts[::-1]))
+    parts = np.arange(1.0, k)[:, None]
+    after, n2 = after[::-1], n2[::-1]
+    spread = variances * (1 / n1 + 1 / n2) + noise * (parts / n1**2 + (k - parts) / n2**2)
+    squares = (before / n1 - after / n2) ** 2 / spread
+    doubt = math.log(k / DELTA)
+    ratios = np.maximum(
+        squares.sum(axis=1) / (d + 2 * math.sqrt(d * doubt) + 2 * doubt),
+        squares.max(axis=1) / (2 * (doubt + math.log(d))),
+    )
+    at = int(np.argmax(ratios))
+    if not ratios[at] > 1:
+        return None
+    each = sums / np.maximum(counts, 1e-9)[:, None] / np.sqrt(spread[at])
+    each -= each.mean(axis=0)
+    shapes = np.arange(k) > at, np.arange(float(k))
+    explained = [float(np.sum(((shape - shape.mean()) / shape.std() @ each) ** 2)) for shape in shapes]
+    return at + 1 if explained[0] > explained[1] else None
+
+
 def _softer(blocks: np.ndarray, last: np.ndarray, hessian: np.ndarray, scale: float) -> np.ndarray:
     """By how much the mean gradients (k - 1, q) of the first blocks may differ because theirs had a larger scale.
 

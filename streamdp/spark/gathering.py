@@ -245,6 +245,13 @@ class ClusterUsers:
         """As `windows.task.Users.curvatures`."""
         return self._sum("curvatures", curvature, theta, grid)
 
+    def parts(self, theta: np.ndarray, count: int, grid: float) -> None:
+        """As `windows.task.Users.parts`: executors hold their users in no order of the stream."""
+
+    def keep_from(self, place: float) -> int:
+        """See `windows.task.Users.keep_from`; `NotImplementedError`: there is no order."""
+        raise NotImplementedError
+
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.WindowColumns.moments`."""
         return self._sum("moments", columns, table, grid)

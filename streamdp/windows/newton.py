@@ -25,10 +25,14 @@ from streamdp.optim.newton import Newton, Round
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.reading import change
 from streamdp.windows.task import Method, Task, Users, WindowResult, too_few
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
+_PARTS, _LOOK, _CHEAP = 16, 1 / 16, 1 / 64  # of a window; the most and least of its mu^2 to look for a change in them
+_MOVED = 1 / 16  # the least move of the mean gradient of the last quarter to show, over the bound
+_HIDDEN = 1 / 2  # of mu^2: if that is needed to show it, it is not looked for
 _SURE = 16  # a change is detected with so many times the users whose noise is their own spread
 
 
@@ -36,17 +40,24 @@ _SURE = 16  # a change is detected with so many times the users whose noise is t
 class NewtonPlan:
     """A plan of a run for n users; public.
 
-    Each round has a share of mu^2. `information` is what the window counts as, the inverse variance of its mean
-    gradient, and `deviation` the standard deviation of the noise of a sum that has the whole budget.
+    Each round has a share of mu^2. `variance` is that of a mean gradient times n without noise, and `deviation` the
+    standard deviation of the noise of a sum that has the budget of all rounds. `look` is the noise by which a change
+    within the window is looked for, None: it is not; and `least` are the fewest users to learn from after one.
     """
 
     curvature: Curvature
     users: int
     shares: tuple[float, ...]
     noises: tuple[Gaussian, ...]
-    information: float
+    variance: float
     deviation: float
     own: tuple[int, ...]
+    least: int
+    look: Gaussian | None
+
+    def information(self, users: int) -> float:
+        """What the window counts as with so many users: the inverse variance of their mean gradient."""
+        return 1 / (self.variance / users + (self.deviation / users) ** 2 * self.curvature.parameters)
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,8 @@ class NewtonSteps(Method):
 
     - `rounds`: how often the users of a window are asked, from 1 to 1024.
     - `growth`: by which factor the share of the budget grows from round to round, from 1 to 10.
-    - `follow`: whether a change of the stream between windows is looked for (see `streamdp.reading.change`).
+    - `follow`: whether a change of the stream is looked for, between windows, and within one that has users enough to
+      show it for a sixteenth of its mu^2 or less (see `streamdp.reading.change`).
 
     Raises `ConfigError` for numbers out of range.
     """
@@ -84,15 +96,21 @@ class NewtonSteps(Method):
         needed = self.least_users(task)
         if task.users < needed:
             raise too_few(self.name, task, needed)
-        curvature, whole = _curvature(task), GaussianDP.from_approx(task.budget).mu
+        curvature, whole, look = _curvature(task), GaussianDP.from_approx(task.budget).mu, None
+        if self.follow:
+            deviation = float(_noise_of_parts(task, whole).rows(_PARTS * task.d)[0, 0])
+            visible = 4 * _PARTS * change.least_sum(task.d) * (deviation / (_MOVED * task.bound * task.users)) ** 2
+            if visible <= _HIDDEN:
+                part = min(max(visible, _CHEAP), _LOOK)
+                look, whole = _noise_of_parts(task, whole * math.sqrt(part)), whole * math.sqrt(1 - part)
         sizes = self.growth ** np.arange(1.0 - self.rounds, 1.0)
         shares = tuple((sizes / sizes.sum()).tolist())
         # The shares sum to 1 up to rounding, which costs less than the factor.
         noises = tuple(_noise(task, whole * math.sqrt(share) * (1 - 1e-12), task.users) for share in shares)
-        variance = min(curvature.variance, task.spread**2) / task.users
-        deviation = _deviation(task, whole)
-        noise = (deviation / task.users) ** 2 * task.d
-        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise), deviation, task.own)
+        variance = min(curvature.variance, task.spread**2)
+        return NewtonPlan(
+            curvature, task.users, shares, noises, variance, _deviation(task, whole), task.own, needed, look
+        )
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -100,10 +118,15 @@ class NewtonSteps(Method):
         return max(1, math.ceil(deviation * math.sqrt(task.d) / (_LOUDEST * _curvature(task).bound)))
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
-        d, rounds, spent = plan.curvature.parameters, [], 0.0
+        d, rounds, spent, n, since = plan.curvature.parameters, [], 0.0, plan.users, 0.0
         steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, follow=self.follow, own=plan.own)
         steps.state = first = steps.state.of(start)
-        for share, noise in zip(plan.shares, plan.noises, strict=True):
+        for at, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
+            if plan.look is not None and at == len(plan.shares) // 2:
+                since = self._change(plan, plan.look, users, steps, rng)
+                if since:
+                    n, rounds, spent = users.keep_from(since), [], 0.0
+                    first = steps.changed(first)
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
             total = users.curvatures(plan.curvature, steps.middle, grid)
             try:
@@ -113,11 +136,27 @@ class NewtonSteps(Method):
             rounds.append(Round(steps.estimate.copy(), noisy, deviation, share))
             spent += share
             steps.state = replace(first, point=steps.estimate)  # the first half of the rounds is forgotten
-            information = spent * plan.information
-            steps.learn(rounds[len(rounds) // 2 :], plan.users, information)
+            steps.learn(rounds[len(rounds) // 2 :], n, spent * plan.information(n))
         if self.follow:
             steps.follow(_SURE)
-        return WindowResult(steps.state.numbers(), len(plan.shares) * plan.users)
+        return WindowResult(steps.state.numbers(), len(plan.shares) * plan.users, since=since)
+
+    def _change(self, plan: NewtonPlan, noise: Gaussian, users: Users, steps: Newton, rng: Rng) -> float:
+        """The place of a change within the window, after which users enough follow; 0 if there is none."""
+        d, q = plan.curvature.parameters, plan.curvature.columns
+        deviation, grid = noise.rows(_PARTS * d)[0, :2].tolist()
+        found = users.parts(steps.estimate, _PARTS, grid)
+        if found is None:
+            return 0.0
+        sums, counts = found
+        try:
+            noisy = noise.randomize(sums.ravel(), rng).reshape(_PARTS, d)
+        finally:
+            sums[:] = 0.0
+        part = change.step(noisy[:, :q], counts, steps.variances, deviation**2)
+        if part is None or counts[part:].sum() < plan.least:
+            return 0.0
+        return (part + (_PARTS - part > 2)) / _PARTS  # the change is within a part next to the division
 
     def steps(self, task: Task, state: np.ndarray) -> Newton:
         steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, follow=self.follow, own=task.own)
@@ -158,6 +197,13 @@ def _noise(task: Task, mu: float, users: int) -> Gaussian:
     sensitivity = curvature.sensitivity * (1 + task.items * 2.0**-52)
     most = (curvature.bound + curvature.sensitivity) * users  # the second term is more than rounding to the grid adds
     return Gaussian(GaussianDP(mu), most, sensitivity)
+
+
+def _noise_of_parts(task: Task, mu: float) -> Gaussian:
+    """The noise on the sums of gradients of parts: users in two parts are further apart than their lengths are."""
+    most = (task.bound + task.sensitivity) * task.users
+    apart = max(task.sensitivity, math.sqrt(2) * task.bound)
+    return Gaussian(GaussianDP(mu), most, apart * (1 + task.items * 2.0**-52))
 
 
 def _deviation(task: Task, mu: float) -> float:

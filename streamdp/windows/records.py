@@ -11,7 +11,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
 from streamdp.scaling.window_moments import WindowColumns
-from streamdp.windows.task import Users
+from streamdp.windows.task import CHUNK, Users
 
 
 class WindowUsers(Users, WindowColumns, Protocol):
@@ -30,7 +30,8 @@ class WindowUsers(Users, WindowColumns, Protocol):
 class WindowRecords:
     """The users of a window in this process, as `WindowUsers`.
 
-    X (N, p) and y (N,) are sorted by user; `sizes` (n,) are the numbers of records of each, at least 1. `spec`
+    X (N, p) and y (N,) are sorted by user; `sizes` (n,) are the numbers of records of each, at least 1, and `places`
+    (N,) those of records in the window, from 0 to 1, ascending for each user; None: as they are sorted. `spec`
     describes the loss and the model to the compiled loops; `project` projects theta onto the domain.
     """
 
@@ -42,10 +43,12 @@ class WindowRecords:
         X: np.ndarray,
         y: np.ndarray,
         sizes: np.ndarray,
+        places: np.ndarray | None = None,
     ) -> None:
         self._loss, self._spec = loss, spec
         self._X, self._y = X, y
         self._starts = np.append(0, np.cumsum(sizes))
+        self._places = np.arange(len(X)) / len(X) if places is None else places
         self.project = project
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
@@ -64,6 +67,33 @@ class WindowRecords:
         exact: np.ndarray = total * grid
         total[:] = 0
         return exact
+
+    def parts(self, theta: np.ndarray, count: int, grid: float) -> tuple[np.ndarray, np.ndarray]:
+        """As `task.Users.parts`."""
+        part = (self._places * count).astype(np.int64)
+        sizes = np.diff(self._starts)
+        new = np.diff(part, prepend=-1) != 0
+        new[self._starts[:-1]] = True
+        begins = np.flatnonzero(new)  # of the records that a user has in one part
+        starts, of = np.append(begins, len(part)), part[begins]
+        shares = np.diff(starts) / sizes[np.searchsorted(self._starts, begins, side="right") - 1]
+        total = np.zeros((count, len(theta)))
+        for at in range(0, len(begins), CHUNK):
+            chosen = np.arange(at, min(at + CHUNK, len(begins)))
+            found = average_gradients(self._spec, self._loss, theta, self._X, self._y, starts, chosen)
+            found *= shares[chosen, None] / grid
+            np.rint(found, out=found)
+            np.add.at(total, of[chosen], found)  # whole numbers: exact
+            found[:] = 0.0
+        total *= grid
+        return total, np.bincount(of, weights=shares, minlength=count)
+
+    def keep_from(self, place: float) -> int:
+        """As `task.Users.keep_from`."""
+        records = self._X, self._y, np.diff(self._starts), self._places
+        self._X, self._y, sizes, self._places = records_from(place, *records)
+        self._starts = np.append(0, np.cumsum(sizes))
+        return len(sizes)
 
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.Columns.moments`."""
@@ -113,3 +143,17 @@ class WindowRecords:
         """As `WindowUsers.wipe`."""
         self._X[...] = 0.0
         self._y[...] = 0.0
+
+
+def records_from(
+    place: float, X: np.ndarray, y: np.ndarray, sizes: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Those of the records from a `place` on, and how many each of their users has; all given ones are overwritten.
+
+    `X`, `y`, `sizes` and `places` are as for `WindowRecords`.
+    """
+    kept = places >= place
+    left = np.add.reduceat(kept, np.cumsum(sizes) - sizes, dtype=np.int64)
+    found = X[kept], y[kept], left[left > 0], places[kept]
+    X[:] = y[:] = 0.0
+    return found

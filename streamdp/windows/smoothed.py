@@ -29,12 +29,11 @@ from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.smoothed_plan import Run, SmoothedPlan, builders, rough_noise
-from streamdp.windows.task import Method, Task, Users, WindowResult, least, too_few
+from streamdp.windows.task import CHUNK, Method, Task, Users, WindowResult, least, too_few
 
 OBJECTIVES = ("erm", "sco")
 
 _SLACK = 1.1
-_CHUNK = 1 << 16  # gradients in memory at once
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,8 @@ def summed_gradients(
     gradient is not finite or longer than the `bound`, because it would not be protected.
     """
     total = np.zeros(len(theta))
-    for at in range(0, len(chosen), _CHUNK):
-        gradients = users.gradients(theta, chosen[at : at + _CHUNK], radius)
+    for at in range(0, len(chosen), CHUNK):
+        gradients = users.gradients(theta, chosen[at : at + CHUNK], radius)
         if not np.all(np.linalg.norm(gradients, axis=1) <= bound * (1 + 1e-9)):
             raise ConfigError(f"users' gradients must be finite and of l2 norm at most {bound:g}")
         gradients /= grid

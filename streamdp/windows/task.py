@@ -46,6 +46,9 @@ class Task:
     own: tuple[int, ...] = ()
 
 
+CHUNK = 1 << 16  # gradients in memory at once
+
+
 def too_few(name: str, task: Task, needed: int) -> TooFewUsersError:
     """Return the error for a window of fewer users than the method of this `name` has `needed`."""
     few = f"{task.users} users are too few to learn {task.d} parameters by {name} with {task.budget}"
@@ -82,6 +85,18 @@ class Users(Protocol):
         use.
         """
 
+    def parts(self, theta: np.ndarray, count: int, grid: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """The sums (count, d) at theta (d,) of so many parts of the window; None if its records are in no order.
+
+        A user's average gradient is divided among the parts in which its records are: what it adds to one is the sum of
+        their gradients there over the number of all of them, rounded to multiples of the grid, a power of two. The
+        second array (count,) has how many users are in each part, in fractions. The sums are not private: overwrite
+        them after use.
+        """
+
+    def keep_from(self, place: float) -> int:
+        """Drop all records before this place in the window, from 0 to 1; return how many users have others."""
+
     def project(self, theta: np.ndarray) -> np.ndarray:
         """Project theta (d,) onto the domain."""
 
@@ -93,12 +108,13 @@ class WindowResult:
     `theta` (d + k,) is the learned point and what the method keeps for the next window. `queries` is the number of
     gradients of single users that were asked for, expected if users were sampled. `complete` is False if the method
     stopped early because its private test of the users' agreement failed. Then theta has moved less far. The budget is
-    spent in both cases.
+    spent in both cases. `since` is the place in the window, from 0 to 1, from which on its records were learned.
     """
 
     theta: np.ndarray
     queries: int
     complete: bool = True
+    since: float = 0.0
 
 
 class Method(Protocol):

@@ -17,6 +17,7 @@ from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
 from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.reading import change
 from streamdp.windows.newton import NewtonPlan, NewtonSteps
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Task
@@ -59,6 +60,9 @@ class Fixed:
     def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
         return np.rint(self.total / grid) * grid
 
+    def parts(self, theta: np.ndarray, count: int, grid: float) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros((count, len(theta))), np.full(count, 1000.0)
+
     def project(self, theta: np.ndarray) -> np.ndarray:
         return theta
 
@@ -75,7 +79,7 @@ def sums(plan: NewtonPlan, total: np.ndarray, runs: int, seed: int, monkeypatch:
 
 def test_the_rounds_have_this_noise_and_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chi-square at 1e-8 for each round and coordinate: N(0, (S / mu_t)^2), with sum of mu_t^2 = mu^2."""
-    plan = NewtonSteps(rounds=4, growth=2.0).plan(task())
+    plan = NewtonSteps(rounds=4, growth=2.0, follow=False).plan(task())
     assert math.isclose(sum(n.budget.mu**2 for n in plan.noises), MU**2, rel_tol=1e-9)  # type: ignore[union-attr]
     assert sum(n.budget.mu**2 for n in plan.noises) <= MU**2  # type: ignore[union-attr]
     noise = sums(plan, np.zeros(CURVATURE.size), 500, 1, monkeypatch)
@@ -86,10 +90,78 @@ def test_the_rounds_have_this_noise_and_no_less(monkeypatch: pytest.MonkeyPatch)
         assert np.all(chi2.cdf(total / 4, 500) < 1e-8)
 
 
+def test_the_parts_in_which_a_change_is_looked_for_have_this_noise_and_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chi-square at 1e-8: N(0, (S / mu')^2), and mu'^2 with those of all rounds is mu^2. Half the noise is rejected."""
+    plan = NewtonSteps().plan(task(users=50_000))
+    assert plan.look is not None
+    spent = sum(noise.budget.mu**2 for noise in (*plan.noises, plan.look))  # type: ignore[union-attr]
+    assert MU**2 * (1 - 1e-9) < spent <= MU**2
+    found: list[np.ndarray] = []
+    monkeypatch.setattr(change, "step", lambda sums, *_: found.append(sums))
+    monkeypatch.setattr(Newton, "learn", lambda *_: None)
+    rng, users, start = SeededEntropy(1), Fixed(np.zeros(CURVATURE.size)), np.zeros(Newton.size(CURVATURE))
+    for _ in range(60):
+        NewtonSteps().run(plan, users, start, rng)  # type: ignore[arg-type]
+    noise = np.reshape(found, (60 * 16, -1))
+    assert noise.shape[1] == CURVATURE.columns
+    scale = max(task().sensitivity, math.sqrt(2) * task().bound) / plan.look.budget.mu  # type: ignore[union-attr]
+    total = np.sum((noise / (scale * 1.0005)) ** 2)
+    assert min(chi2.cdf(total, noise.size), chi2.sf(total, noise.size)) > 0.5e-8
+    assert chi2.cdf(total / 4, noise.size) < 1e-8
+
+
+@pytest.mark.parametrize("name", ["huber", "logistic"])
+def test_a_user_moves_the_parts_by_no_more_than_the_noise_covers(name: str) -> None:
+    """Users of 1 to 5 records anywhere; extreme users in one part and in two reach 0.99 of what is possible."""
+    loss, point, *extremes = EXTREMES[name]
+    spec, theta, rng = loss.spec(), np.array(point), np.random.default_rng(6)
+    claim = max(loss.sensitivity, math.sqrt(2) * loss.bound)
+
+    def parts(X: np.ndarray, y: np.ndarray, places: np.ndarray) -> np.ndarray:
+        users = WindowRecords(loss, spec, lambda t: t, X, y, np.array([len(y)]), places)
+        sums, counts = users.parts(theta, 4, 2.0**-30)
+        assert math.isclose(counts.sum(), 1.0)
+        return sums
+
+    for places, reached in (([0.1, 0.2], loss.sensitivity), ([0.1, 0.6], None)):
+        ends = [
+            parts(np.array([x]), np.array([y]), np.array([place]))
+            for (x, y), place in zip(extremes, places, strict=True)
+        ]
+        apart = float(np.linalg.norm(ends[0] - ends[1]))
+        expected = math.hypot(*(float(np.linalg.norm(end)) for end in ends)) if reached is None else reached
+        assert 0.99 * expected < apart <= claim * (1 + 1e-6)
+    for _ in range(1000):
+        sizes, scale = rng.integers(1, 6, 2), 10 ** rng.uniform(-1, 1.5)
+        users = [
+            parts(rng.normal(size=(n, 2)) * scale, np.sign(rng.normal(size=n)).clip(0), np.sort(rng.random(n)))
+            for n in sizes
+        ]
+        assert float(np.linalg.norm(users[0] - users[1])) <= claim * (1 + 1e-6)
+
+
+def test_the_parts_of_users_are_the_sums_of_their_averages_and_add_up() -> None:
+    """Parts are the gradients of their records over the numbers of records of users; what is dropped counts no more."""
+    loss, rng = Huber(), np.random.default_rng(8)
+    X, y, sizes = rng.normal(size=(9, 1)) * 0.5, rng.normal(size=9), np.array([2, 4, 3])
+    places = np.array([0.0, 0.6, 0.1, 0.2, 0.7, 0.8, 0.3, 0.4, 0.45])
+    theta, spec = np.array([0.3, -0.1, 0.8]), with_intercept(loss)
+    users = WindowRecords(loss, spec, lambda t: t, X.copy(), y.copy(), sizes, places)
+    each = CURVATURE.vectors(spec, theta, X, y)[:, :3] / np.repeat(sizes, sizes)[:, None]
+    sums, counts = users.parts(theta, 2, 2.0**-40)
+    late = places >= 0.5
+    np.testing.assert_allclose(sums, [each[~late].sum(axis=0), each[late].sum(axis=0)], atol=1e-11)
+    np.testing.assert_allclose(counts, [2.0, 1.0])
+    assert users.keep_from(0.5) == 2
+    kept = CURVATURE.vectors(spec, theta, X[late], y[late])
+    whole = kept[0] + kept[1:].mean(axis=0)
+    np.testing.assert_allclose(users.curvatures(CURVATURE, theta, 2.0**-40), whole, atol=1e-11)
+
+
 def test_an_attack_on_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The attacker sees every noisy sum of a run, and one user moves each of them by S. Below the claim and close to
     it; above it with half the noise, and where every round spends the budget of the window."""
-    plan = NewtonSteps(rounds=4).plan(task())
+    plan = NewtonSteps(rounds=4, follow=False).plan(task())
     direction = np.zeros(CURVATURE.size)
     direction[0] = 1.0
     variances = np.array([noise.variance(CURVATURE.size) / CURVATURE.size for noise in plan.noises])

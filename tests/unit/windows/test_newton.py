@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from scipy.special import expit
 
-from streamdp import WindowedClassifier
+from streamdp import WindowedClassifier, WindowedRegressor
 
 
 def test_a_rare_class_has_no_bias_from_the_first_rounds() -> None:
@@ -26,3 +29,39 @@ def test_a_rare_class_has_no_bias_from_the_first_rounds() -> None:
         found.append(np.asarray(model.theta))
     bias = np.mean(found, axis=0) - truth
     assert np.all(np.abs(bias) < 0.14)
+
+
+def changing(draw: int, flip: float, kind: str) -> WindowedClassifier | WindowedRegressor:
+    """The model of one window of 20,000 records, of which those from this share on have the opposite truth."""
+    rng, truth = np.random.default_rng(draw), np.array([1.0, -1.0, 0.5])
+    X = rng.normal(size=(20_000, 3))
+    if kind == "sorted":
+        X = X[np.argsort(X @ truth)]
+    signal = X @ truth * np.where(np.arange(len(X)) < flip * len(X), 1, -1)
+    given: dict[str, Any] = {"features": ["a", "b", "c"], "budget": "eps=4,delta=1e-6", "window": len(X)}
+    given |= {"items_per_user": 1, "seed": draw}
+    if kind == "classes":
+        model = WindowedClassifier(**given)
+        model.learn_encoded(X, (rng.random(len(X)) < expit(2 * signal)).astype(float))
+        return model
+    noise = np.abs(X[:, 0]) + 0.1 if kind == "uneven" else 0.5
+    number = WindowedRegressor(**given, target=(-20.0, 20.0), validation={"share": 0.2})
+    number.learn_arrays(X, signal + noise * rng.normal(size=len(X)))
+    return number
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_a_flip_within_a_window_is_noticed_and_its_end_is_answered(kind: str) -> None:
+    """The window said that nothing had changed, and its answer was that of the four fifths before the flip."""
+    model = changing(0, 0.8, kind)
+    assert model.n_changes == 1
+    assert model.weights["a"] < -0.5 < 0.5 < model.weights["b"]
+    assert "changed" in model.statement()
+    if kind == "numbers":  # people who are held out speak about the end alone, of which the model is
+        assert model.quality.verdict == "better"
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes", "uneven", "sorted"])
+def test_a_steady_window_has_no_change(kind: str) -> None:
+    """None of 16 in each kind, so none of 64. A file that is sorted by its target changes little by little."""
+    assert sum(changing(draw, 1.0, kind).n_changes for draw in range(16)) == 0
