@@ -40,6 +40,7 @@ from connectors.kafkasink import read_topic
 from servers.broker import Broker, create_topic
 from streamdp.config.job import load_config
 from streamdp.data.records import WHOLE, Shard
+from streamdp.data.subjects import subjects_bytes
 from streamdp.serving.publish import committed
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
@@ -518,7 +519,7 @@ class Cell:
             config = load_config(self.folder / "job.yaml")
             terms: dict[str, Any] = {"cap": config.cap_budget, "config": config.text(), "shared": True}
             with Store(config.store_path, self.job, config.fingerprint(), **terms) as store:
-                store.ledger.prepare(people)
+                store.ledger.prepare(subjects_bytes(people))
                 spent = {person: store.ledger.spent(person).records for person in people}
         assert max(spent.values()) <= RECORDS_OF_A_PERSON
         if self.kind in EXACT:

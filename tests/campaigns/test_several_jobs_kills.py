@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdp.data.subjects import Dated, Subject
+from streamdp.data.subjects import Dated, Subject, subjects_bytes
 from streamdp.ledger import paging, sqlite_pages
 from streamdp.ledger.periods import Cap, RenewingCap
 from streamdp.privacy.guarantees import PureDP
@@ -112,7 +112,7 @@ class Jobs:
         with self.open("reader") as store:
             ledger = store.ledger
             ledger.moments.clock = lambda: START
-            ledger.prepare([subject(*moment) for moment in moments.values()])  # reads all rows at once
+            ledger.prepare(subjects_bytes([subject(*moment) for moment in moments.values()]))  # reads all rows at once
             spent = Counter({place: ledger.spent(*moment).records for place, moment in moments.items()})
         assert spent == learned
         assert max(spent.values()) <= MOST

@@ -9,6 +9,7 @@ from typing import Any
 
 from streamdp import PanPrivateRegressor, WindowedRegressor, stats
 from streamdp.data.records import Shard
+from streamdp.data.subjects import subjects_bytes
 from streamdp.store.store import Store
 from tests.support.memory import Entry
 from tests.support.shards import SIZE, found
@@ -60,7 +61,7 @@ def kill_workers(path: Path, kind: str, shards: int, seed: int, faults: int = 12
     last = found(path)
     with Store(path, "job", "f", cap=CAPS[kind], shared=True) as store:
         people = [item[2] for stream in given.values() for item in stream]  # type: ignore[index]
-        store.ledger.prepare(people)  # type: ignore[union-attr]
+        store.ledger.prepare(subjects_bytes(people))  # type: ignore[union-attr]
         spent = [store.ledger.spent(person).records for person in people]  # type: ignore[union-attr]
     return {
         "people": len(people),

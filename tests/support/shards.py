@@ -12,6 +12,7 @@ from typing import Any
 
 from streamdp import GaussianDP
 from streamdp.data.records import Shard
+from streamdp.data.subjects import subjects_bytes
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
@@ -94,7 +95,7 @@ def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
 
 def spends(path: Path, subjects: Sequence[str]) -> dict[str, int]:
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
-        store.ledger.prepare(subjects)
+        store.ledger.prepare(subjects_bytes(subjects))
         return {subject: store.ledger.spent(subject).records for subject in subjects}
 
 

@@ -369,7 +369,7 @@ def test_prepared_records_are_admitted_without_the_database(place: str) -> None:
     """Learners of batches prepare first, because admitting must not fail within a batch."""
     with open_job(place, "a") as store:
         assert store.ledger is not None
-        store.ledger.prepare(["ann", "bob", "ann"])
+        store.ledger.prepare([b"ann", b"bob", b"ann"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(paging.PagedRows, "refresh", crash)
             patch.setattr(paging.PagedRows, "open_connection", crash)
