@@ -19,6 +19,8 @@ from streamdp.privacy.guarantees import parse_budget
 from streamdp.scaling import unit_table as k
 from tests.support.audit import lower_bound
 
+pytestmark = pytest.mark.campaign
+
 RUNS, CAMPAIGN_RUNS = 700, 50_000
 OPTIONS: dict[str, Any] = {"features": {"a": (-1, 1), "b": (-1, 1)}, "target": (-1, 1), "seed": 7}
 Record = tuple[dict[str, float], float]
@@ -140,20 +142,17 @@ def check_records(budget: str, place: int, runs: int, share: float) -> None:
     assert attack(make(LDPASGDRegressor, budget.replace("1", "2")), budget, start, two, place, runs) > 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "place"), CASES[1:2])
 def test_all_states_together_keep_the_budget_of_a_record(budget: str, place: int) -> None:
     """Of a bit about a column, one about a pair, and a gradient; half the noise does not keep it."""
     check_records(budget, place, RUNS, 0.2)
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize(("budget", "place"), CASES)
 def test_all_states_together_keep_the_budget_of_a_record_in_many_runs(budget: str, place: int) -> None:
     check_records(budget, place, CAMPAIGN_RUNS, 0.7)
 
 
-@pytest.mark.campaign
 def test_noise_that_comes_twice_is_found() -> None:
     """Each single state keeps the budget; two together do not."""
     model = learned(LDPASGDRegressor, "mu=1", 3000)
@@ -186,7 +185,6 @@ def check_users(budget: str, bit: bool, runs: int, share: float) -> None:
 BITS = pytest.mark.parametrize("bit", [True, False], ids=["bit", "gradient"])
 
 
-@pytest.mark.campaign
 @BITS
 @pytest.mark.parametrize("budget", ["eps=1", "mu=1"])
 def test_all_states_together_keep_the_budget_of_a_user_in_many_runs(budget: str, bit: bool) -> None:

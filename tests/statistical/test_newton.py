@@ -196,6 +196,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
     assert half > claim
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("loss", some(["huber", "logistic"], 1))
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim(loss: str) -> None:
     """1,200 batches through `learn_encoded`. An intruder before the record subtracts Z_a and the others from the state.
