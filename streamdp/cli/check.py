@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamdp.data.inspection import Inspection
 
 _SHOWN = 8
+_NO_PLAN = "There is no plan for this model; `streamdp plan` has those of LDP with huber, logistic or quantile alone."
 NOTE = "These counts are read from private records and are not private: they are for the operator only."
 
 
@@ -37,7 +38,7 @@ def check(
     from streamdp.config.checking import empty_places, inspect, stops
     from streamdp.config.job import load_config
     from streamdp.config.kafka import KafkaSourceConfig
-    from streamdp.config.prospect import prospect
+    from streamdp.config.prospect import counts_people, prospect
 
     if places := empty_places(job):
         typer.echo(json.dumps({"problems": places}, indent=2) if as_json else "\n".join(places))
@@ -50,7 +51,7 @@ def check(
     else:
         found = inspect(config)
     problem = stops(config, found)
-    plan = prospect(config, found.expected, found.shares())
+    plan = prospect(config, found.expected_people if counts_people(config) else found.expected, found.shares())
     report = _report(config, found, plan, [] if problem is None else [problem])
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
@@ -69,31 +70,48 @@ def schema() -> None:
     typer.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | described, indent=2))
 
 
-@app.command(epilog="Example: streamdp plan --loss logistic --parameters 5 --budget eps=1 --error 0.3")
+@app.command(epilog="Example: streamdp plan late.yaml --records 40000")
 def plan(
-    loss: Annotated[str, typer.Option(help="The name of the loss.")],
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB.YAML]", help="The job, which says loss, parameters and budget.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Without a job: the name of the loss.")] = None,
     d: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--parameters", min=1, help="How many weights: a number has one, a category one less than it has values."
+            "--parameters",
+            min=1,
+            help="Without a job: how many weights. A number has one, a category one less than it has values.",
         ),
-    ],
-    budget: Annotated[str, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")],
-    error: Annotated[float | None, typer.Option(help="The error to reach: prints how many records it needs.")] = None,
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Without a job: what a record may spend: eps=E, eps=E,delta=D or mu=M.")
+    ] = None,
+    error: Annotated[
+        float | None, typer.Option(help="Without a job: the error to reach. Prints how many records it needs.")
+    ] = None,
     records: Annotated[
         int | None,
-        typer.Option(min=1, help="The number of records: prints the error, and the chance to beat a constant."),
+        typer.Option(min=1, help="The number of records, or people. Default: expected_records of the job."),
     ] = None,
 ) -> None:
-    """How many records a model needs.
+    """How many records a model needs, and whether it will beat a constant.
 
-    The error is the distance of all weights, with scaled columns, from those of endless data; LDP learns them.
+    The error is the distance of all weights, with scaled columns, from those of
+    endless data; LDP learns them. A job is planned with its own estimator.
     """
     from streamdp.config.prospect import planned
     from streamdp.learners.alike import alike
     from streamdp.optim.planner import plan_records
     from streamdp.privacy.guarantees import parse_budget
 
+    if job is not None:
+        if any(given is not None for given in (loss, d, budget, error)):
+            raise ConfigError("plan: a job says all but --records: give no other option with it")
+        _plan_of(job, records)
+        return
+    if loss is None or d is None or budget is None:
+        raise ConfigError("plan: expected a JOB.YAML, or --loss, --parameters and --budget")
     try:
         spend = parse_budget(budget)
     except BudgetError as problem:
@@ -113,9 +131,24 @@ def plan(
         raise ConfigError("expected either --error, to print the number of records, or --records, to print the error")
 
 
+def _plan_of(job: str, records: int | None) -> None:
+    from streamdp.config.job import load_config
+    from streamdp.config.prospect import prospect
+
+    config = load_config(job)
+    if (records := records or config.expected_records) is None:
+        raise ConfigError(f"plan: expected --records, because {job} has no expected_records")
+    plan = prospect(config, records) if config.has_model else None
+    if plan is not None and plan.error is not None:
+        typer.echo(f"error {plan.error:.4g}")
+    typer.echo(_NO_PLAN if plan is None else plan.sentence)
+
+
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
     from streamdp.config.checking import come_again, unended
+    from streamdp.data.inspection import shared
     from streamdp.privacy.guarantees import weakness
+    from streamdp.serving.export import refusals
 
     weak = weakness(config.build_estimator().record_budget, config.expected_records or found.expected)
     dead = [
@@ -128,8 +161,11 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "records": found.rows,
         "of": found.of,
         "fit": found.fit,
+        "people": found.expected_people if found.named else None,
         "unfit": dead,
-        "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
+        "columns": {
+            name: asdict(counts) | {"others": shared(counts.others)} for name, counts in found.columns_found.items()
+        },
         "plan": None if plan is None else asdict(plan) | {"sentence": plan.sentence},
         "problems": problems,
         "warnings": [
@@ -137,6 +173,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
             *unended(found.unended),
             *come_again(config, found),
             *found.padded(),
+            *(refusals(config) if config.has_model else []),
             *found.identifying(),
             *([*found.warnings(), *found.never_seen()] if found.fit else []),
         ],
@@ -152,7 +189,8 @@ def _print(report: dict[str, Any], has_model: bool) -> None:
     console.print(NOTE)
     share = f" ({100 * report['fit'] / report['records']:.1f} %)" if report["records"] else ""
     more = "" if report["of"] in (None, report["records"]) else f" The topic has about {report['of']:,}."
-    console.print(f"\n{report['fit']:,} of {report['records']:,} records fit the schema{share}.{more}")
+    people = "" if report["people"] is None else f" They are of about {report['people']:,} people."
+    console.print(f"\n{report['fit']:,} of {report['records']:,} records fit the schema{share}.{people}{more}")
     if report["unfit"]:
         table = Table("does not fit: reason", "column", "records", box=None, padding=(0, 2, 0, 0))
         for item in report["unfit"]:
@@ -184,9 +222,7 @@ def _most(seen: dict[str, int]) -> str:
 
 def _expectation(plan: dict[str, Any] | None) -> str:
     if plan is None:
-        return (
-            "There is no plan for this model; `streamdp plan` has those of LDP with huber, logistic or quantile alone."
-        )
+        return _NO_PLAN
     sentence = str(plan["sentence"])
     if plan["error"] is None:
         return sentence

@@ -98,6 +98,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _assign(settings: dict[str, Any], assignment: str) -> tuple[list[str], Any]:
     """Add the setting of one `--set`, and return its keys and its value. A setting cannot be given twice."""
+    from streamdp.config.file import WRITTEN
     from streamdp.config.job import assign
     from streamdp.config.yaml12 import read_value
 
@@ -105,7 +106,9 @@ def _assign(settings: dict[str, Any], assignment: str) -> tuple[list[str], Any]:
     keys = key.split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {key!r}: expected KEY=VALUE, such as model.eta=0.1")
-    value = read_value(text, f"--set {key}")
+    # a mark alone, such as a comma, is no YAML, and a shell takes its quotes away
+    mark = len(text) == 1 and keys[-1] in WRITTEN and not (text.isalnum() or text.isspace() or text == '"')
+    value = text if mark else read_value(text, f"--set {key}")
     if assign(settings, keys, value):
         raise ConfigError(f"--set {key}: the setting is given twice")
     return keys, value

@@ -31,7 +31,7 @@ _VERDICTS: dict[Outlook, str] = {
     "unlikely": "The model is unlikely to beat the best constant: from about {:,} records on it is likely, or with "
     "fewer columns or more budget.",
 }
-_PEOPLE = " That takes each record for another person's: windows learn from people, however many records each has."
+_PEOPLE = " Counted are people, however many records each has."
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Prospect:
     # whether such a model has a smaller loss on fresh records than the best constant
     beats_constant: Outlook
     likely_from: int  # about how many records make that likely
-    people: bool = False  # whether it is people who count, and each record is taken for another person's
+    people: bool = False  # whether it is people who count, and no records
 
     @property
     def sentence(self) -> str:
@@ -94,8 +94,13 @@ def cheaper(job: JobConfig) -> str | None:
     return alike.cheaper(_loss_of(job), columns, budget, records, model.mechanism or "auto", delta)
 
 
+def counts_people(job: Definition) -> bool:
+    """Whether the learner of a job learns from people, however many records each has."""
+    return issubclass(job.model.kind.learns, Windows) and job.schema_.subject is not None
+
+
 def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Prospect | None:
-    """Plan a job of which so many `records` fit the schema; `shares` are those of its classes.
+    """Plan a job of which so many `records` fit the schema, or for windows people; `shares` are those of its classes.
 
     Returns None if there is no plan for the estimator or the loss, or if there are no records.
     """

@@ -24,6 +24,8 @@ OFTEN = 0.1
 """The share of values that is worth a warning."""
 _ENOUGH = 50
 _PEOPLE = 1_000_000
+_OTHERS, _SHOWN, SHARED = 10_000, 5, 10
+"""How many undeclared texts of a column are counted, and how many of those are named that so many records share."""
 _APART, _SURE = 0.25, 4.0
 """The difference of two means, in standard deviations, that is worth a warning, and in standard errors."""
 
@@ -35,6 +37,7 @@ class ColumnCounts:
     values: int = 0  # how many were looked at
     missing: int = 0  # empty ones
     unknown: int = 0  # texts that are no declared category or class
+    others: dict[str, int] = field(default_factory=dict)  # which texts these are, at most `_OTHERS`
     padded: int = 0  # those of them that are one but for blanks around it, or for .0 behind it
     outside: int = 0  # numbers below or above the declared bounds
     # how often each declared category or class occurs, in their order
@@ -119,7 +122,7 @@ class Inspection:
         """The counts by feature, and of the target."""
         self.people: set[Subject] = set()
         """Whose the first `named` records are, if records have subjects; at most `_PEOPLE` records are looked at."""
-        self.named = 0
+        self.named = self.nobody = 0
         self.unended: Sequence[str] = ()
         """The files with a last line without its end, which is not read."""
         self._forms = {name: _Form() for name in schema.features}
@@ -133,6 +136,12 @@ class Inspection:
         return found
 
     @property
+    def expected_people(self) -> int:
+        """How many people the records that fit are of, if the others are like those that were looked at."""
+        seen = len(self.people) + self.nobody
+        return round(seen * self.expected / self.named) if self.named else self.expected
+
+    @property
     def expected(self) -> int:
         """How many records of the source fit, if all its messages are like those that were read."""
         return self.fit if self.of is None else round(self.of * self.fit / max(self.rows, 1))
@@ -144,6 +153,7 @@ class Inspection:
         self.reasons.update((letter.reason, letter.column) for letter in batch.dead)
         if batch.subjects is not None and self.named < _PEOPLE:
             self.people.update(subject for subject in batch.subjects if subject is not None)
+            self.nobody += batch.subjects.count(None)
             self.named += len(batch)
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
@@ -179,7 +189,7 @@ class Inspection:
             unknown = 0 if declared is not None and declared.other else found.unknown
             for count, what in (
                 (left_out, "are missing, and these records are left out; declare what missing means, or fill the gaps"),
-                (unknown, "are not declared; declare more categories, or other: true"),
+                (unknown, f"are not declared{_named(found.others)}; declare more categories, or other: true"),
                 (found.outside, "lie outside the declared bounds, and are clipped to them; declare wider bounds"),
             ):
                 if found.values and count >= OFTEN * found.values:
@@ -235,6 +245,17 @@ class Inspection:
         return out
 
 
+def shared(others: Mapping[str, int]) -> dict[str, int]:
+    """Return the most frequent undeclared texts of a column that `SHARED` records or more have, with their counts."""
+    most = sorted(others.items(), key=lambda one: -one[1])[:_SHOWN]
+    return {text: count for text, count in most if count >= SHARED}
+
+
+def _named(others: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{text!r} {count:,}" for text, count in shared(others).items())
+    return f" ({shown})" if shown else ""
+
+
 def _count(
     found: ColumnCounts,
     column: pl.Series,
@@ -252,6 +273,10 @@ def _count(
         unknown = (code < 0) & ~missing
         found.unknown += int(unknown.sum())
         if unknown.any():
+            texts = column.cast(pl.String).filter(pl.Series(unknown)).value_counts(sort=True, name="n")
+            for other, n in texts.iter_rows():
+                if other in found.others or len(found.others) < _OTHERS:
+                    found.others[other] = found.others.get(other, 0) + n
             bare = text.cast(pl.String).str.replace(r"^([+-]?[0-9]+)\.0+$", "${1}")
             found.padded += int((unknown & (codes(bare, code_of) >= 0)).sum())
         counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()

@@ -28,6 +28,7 @@ from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
 if TYPE_CHECKING:
+    from streamdp.config.definition import Definition
     from streamdp.data.schema import Schema
     from streamdp.estimators.estimator import Estimator
 
@@ -73,6 +74,28 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
         ],
         "moderation": estimator.moderation(),
     }
+
+
+def refusals(definition: Definition) -> list[str]:
+    """Say which languages a model of this definition cannot be exported to, and why, one sentence for each reason."""
+    target = definition.schema_.target
+    labels = None if target.classes is None else [*target.classes]
+    reasons: dict[str, list[str]] = {}
+    try:
+        inputs, columns = _of_schema(definition.build_schema())
+        _check_names({str(g["column"]) for g in inputs}, target.column, [f"{SHARE}{c}" for c in labels or ()])
+    except ConfigError as error:
+        return [f"no model of this job can be exported: {str(error).removeprefix('export: ')}"]
+    output = {"label": None, "intercept": 0.0, "weights": [0.0] * len(columns)}
+    empty = {"statement": "", "target": target.column, "classes": labels and labels[:2], "probabilities": False}
+    empty |= {"link": "identity", "cut": None, "scale": 1.0, "inputs": inputs, "columns": columns, "moderation": None}
+    for language in ("sql", "onnx"):
+        try:
+            WRITERS[language](empty | {"outputs": [output]}, "records")
+        except ConfigError as error:
+            if "pip install" not in str(error):
+                reasons.setdefault(str(error).removeprefix("export: "), []).append(language)
+    return [f"no export to {' and '.join(languages)}: {reason}" for reason, languages in reasons.items()]
 
 
 def _check_names(columns: Set[str], target: str | None, shares: Sequence[str]) -> None:

@@ -233,6 +233,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (["plan", "--loss", "huber", "--parameters", "5", "--budget", "x"], 2, "--budget"),
         (["plan", "--loss", "huber", "--parameters", "5", "--budget", "eps=1"], 2, "--error"),
         (["plan", "--loss", "huber"], 2, "--parameters"),
+        (["plan", "job.yaml", "--loss", "huber"], 2, "a job says all but --records"),
         (
             ["plan", "--loss", "huber", "--parameters", "100000", "--budget", "eps=1", "--error", "1"],
             2,
