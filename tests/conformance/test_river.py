@@ -41,6 +41,7 @@ from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaWarning
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import models_to_check, run_checks
+from tests.support.states import give_words
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
 
@@ -437,8 +438,8 @@ def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
     model.close_batch()
     other = declared(make, seed=6)
     other.load_state_dict(model.state_dict())
-    other.learner.rng, other.learner.fast = model.learner.rng.__class__(99), None
-    model.learner.rng, model.learner.fast = model.learner.rng.__class__(99), None
+    give_words(other, model.learner.rng.__class__(99))
+    give_words(model, model.learner.rng.__class__(99))
     for x, y in data[200:]:
         model.learn_one(x, y)
         other.learn_one(x, y)

@@ -35,6 +35,7 @@ from streamdp.privacy.mechanisms import Mechanism
 from streamdp.scaling.unit_table import TOTAL
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.sizes import some
+from tests.support.states import units_of
 
 TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
 
@@ -179,7 +180,7 @@ def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
     d = model.learner.arrays.state.shape[1]
     factor, alpha, offset = model.learner.steps.numbers(d**0.5, model.learner.problem.loss.bound, d)
-    total = model.learner.arrays.units.progress[TOTAL] + information.sum()
+    total = units_of(model).progress[TOTAL] + information.sum()
     return float(factor * information[-1] * (total + offset) ** -alpha)
 
 

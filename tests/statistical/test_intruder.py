@@ -33,6 +33,7 @@ from tests.support import intruder, memory_dump
 from tests.support.audit import lower_bound
 from tests.support.intruder import CLOSING_NOISE, GRADIENT, RELEASE, SUM_WITH, SUM_WITHOUT, Seen
 from tests.support.sizes import some
+from tests.support.states import give_words
 
 pytestmark = pytest.mark.real_noise
 TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
@@ -616,7 +617,7 @@ def break_ins(
     model = case.model(kind, seed=0 if seeds else None)
     model.learner.sum.scale *= noise
     if hidden:
-        model.learner.rng, model.learner.fast = Hidden(), None
+        give_words(model, Hidden())
     start = model.state_dict()
     names = model.features
     stream = [(dict(zip(names, x, strict=True)), case.label(y)) for x, y in records]
@@ -624,7 +625,7 @@ def break_ins(
     for run in range(runs):
         model.load_state_dict(start)
         if seeds:
-            model.learner.rng, model.learner.fast = SeededEntropy(1_000_000 * int(mine is case.a) + run), None
+            give_words(model, SeededEntropy(1_000_000 * int(mine is case.a) + run))
         seen = []
         for n, (x, y) in enumerate(stream, 1):
             model.learn_one(x, y)

@@ -29,6 +29,7 @@ from tests.support import intruder
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.newton import averages
 from tests.support.sizes import some
+from tests.support.states import give_words
 
 FAR = 1e6
 C = 1.345
@@ -126,7 +127,7 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
     X, y = np.vstack([OTHERS[0], PAIRS[loss][0][0]]), np.append(OTHERS[1], PAIRS[loss][0][1])
     released = []
     for _ in range(800):
-        model.learner.rng, model.learner.fast = SeededEntropy(len(released)), None
+        give_words(model, SeededEntropy(len(released)))
         model.load_state_dict(start)
         model.learn_encoded(X, y)
         model.close_batch()
@@ -208,7 +209,7 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     before, after, saved = (np.empty((2, 1_200, len(direction))) for _ in range(3))
     for which, (x, y) in enumerate(PAIRS[loss]):
         for i in range(1_200):
-            model.learner.rng, model.learner.fast = SeededEntropy(i + 1_200 * which), None
+            give_words(model, SeededEntropy(i + 1_200 * which))
             model.load_state_dict(start)
             model.learn_encoded(*OTHERS)
             before[which, i] = model.learner.total / model.learner.sum.cells

@@ -18,7 +18,7 @@ from streamdp.privacy.mechanisms.response import truth
 from streamdp.scaling import location_scale as ls
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
-from tests.support.states import arrays_of
+from tests.support.states import arrays_of, units_of
 
 TRIALS = 400_000
 BUDGETS = [PureDP(1), PureDP(0.25), ApproxDP(2, 1e-6), GaussianDP(1), GaussianDP(2.5)]
@@ -81,15 +81,15 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
         model = LDPASGDRegressor(features=features, target=(-1, 1), budget=budget, seed=5)
     else:
         model = LDPASGDClassifier(features=features, budget=budget, seed=5)
-        model.learner.arrays.units.progress[k.REACHED] = 31.0  # as after some records: a bit is due
+        units_of(model).progress[k.REACHED] = 31.0  # as after some records: a bit is due
     if estimator in ("column", "tail"):
-        model.learner.arrays.units.progress[k.TOTAL] = 1e-9  # no bit about the class
+        units_of(model).progress[k.TOTAL] = 1e-9  # no bit about the class
     if estimator == "pair":
-        model.learner.arrays.units.progress[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
+        units_of(model).progress[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
     if estimator == "tail":
-        model.learner.arrays.units.posterior[0] = -80.0
-        model.learner.arrays.units.posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
-        k.refresh(model.learner.arrays.units)
+        units_of(model).posterior[0] = -80.0
+        units_of(model).posterior[0, 0, 0] = 0.0  # nearly all values are known to lie at the lower bound
+        k.refresh(units_of(model))
     if rows is not None:
         model.learner.default_rows = rows(model.learner.default_rows)
     start = [array.copy() for array in arrays_of(model)]
@@ -102,13 +102,13 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
             model.learn_encoded(np.full((1, 1), value), np.array([target]))
             assert model.n_asked + model.n_paired == 1
             pair, mean = (
-                model.learner.arrays.units.pairs[0, pair_bits.SUM],
-                model.learner.arrays.units.summary[-1, ls.MEAN],
+                units_of(model).pairs[0, pair_bits.SUM],
+                units_of(model).summary[-1, ls.MEAN],
             )
             found = {
                 "pair": pair,
-                "tail": model.learner.arrays.units.tail_evidence[0, 0],
-                "class": -model.learner.arrays.units.progress[k.CLASS],
+                "tail": units_of(model).tail_evidence[0, 0],
+                "class": -units_of(model).progress[k.CLASS],
             }
             told = found.get(estimator, mean)
             assert told != 0

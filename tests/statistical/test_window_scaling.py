@@ -17,6 +17,7 @@ from streamdp.privacy.mechanisms import Gaussian
 from streamdp.scaling.window_moments import ROUNDS, SHARE, noise_of, useful, zoom
 from streamdp.windows.records import WindowRecords
 from tests.support.audit import mu_lower_bound
+from tests.support.states import give_words
 
 MU = 3.0
 WIDE: dict[str, Any] = {"a": (-50.0, 70.0), "b": (-1.0, 1.0), "c": ["u", "v"]}
@@ -202,11 +203,11 @@ def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, flo
     assert learner.weights["a"] == pytest.approx(100 / 60, rel=0.2)
     assert learner.predict_one({"a": 28.0, "b": 0.0, "c": "u"}) == pytest.approx(0.0, abs=0.3)
     other.load_state_dict(state)
-    other.learner.rng, other.learner.fast = learner.learner.rng, None
+    give_words(other, learner.learner.rng)
     np.testing.assert_array_equal(other.theta, learner.theta)
     copied = SeededEntropy(7), SeededEntropy(7)
     for each, rng in zip((learner, other), copied, strict=True):
-        each.learner.rng, each.learner.fast = rng, None
+        give_words(each, rng)
         each.learn_encoded(X[10_000:], y[10_000:])
     np.testing.assert_array_equal(other.theta, learner.theta)
     assert f"the centres and scales of {2 + (target is not None)} columns" in learner.statement()

@@ -29,3 +29,13 @@ def arrays_of(model: Any) -> list[np.ndarray]:
     """All arrays of a learner of local reports."""
     *own, units = model.learner.arrays
     return [*own, *units]
+
+
+def units_of(model: Any) -> Any:
+    """The table of the units of a learner of local reports, with the counts and sums that decide about them."""
+    return model.learner.arrays.units
+
+
+def give_words(model: Any, words: Any) -> None:
+    """Let these words be the source of a model's noise, also where single records have a way of their own."""
+    model.learner.rng, model.learner.fast = words, None

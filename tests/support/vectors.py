@@ -29,6 +29,7 @@ from streamdp.protocol.report_desk import ReportDesk
 from streamdp.scaling import unit_table as k
 from tests.support.local_reports import EDGES, JOBS, PERSON, truth
 from tests.support.paths import ROOT
+from tests.support.states import units_of
 
 PATH = ROOT / "clients" / "vectors" / "reports-1.json"
 FOREVER = 4102444800.0  # the first second of 2100
@@ -108,8 +109,8 @@ def documents(job: str) -> list[bytes]:
     for version in range(4):
         desk.show(version, learner)
         out.append(desk._written(version, desk._newest[1], FOREVER).text)
-        if version == 1 and learner.learner.arrays.units.summary.size:
-            learner.learner.arrays.units.progress[k.ASKED] = 0.0
+        if version == 1 and units_of(learner).summary.size:
+            units_of(learner).progress[k.ASKED] = 0.0
             continue
         indicators = rng.integers(0, 2, (400, len(JOBS[job].build_schema().feature_names) - 2))
         X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), indicators])

@@ -79,4 +79,4 @@ def test_private_attributes_are_read_in_their_class() -> None:
     """The numbers of lines may fall only. In the library these are copies and merges within a class, and clients."""
     assert private("streamdp", "connectors").total() <= 40
     assert private("tests").total() <= 240
-    assert reaches("tests").total() <= 522
+    assert reaches("tests").total() <= 473

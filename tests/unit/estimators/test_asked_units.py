@@ -12,6 +12,7 @@ from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.user.randomizer import is_within
 from streamdp.scaling.search import Question
+from tests.support.states import give_words
 
 WIDE = (-90_000.0, 110_000.0)
 
@@ -104,7 +105,7 @@ def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
     other.load_state_dict(state)
     X, y, people = data(800, 9)
     for each in (model, other):
-        each.learner.rng, each.learner.fast = type(model.learner.rng)(11), None
+        give_words(each, type(model.learner.rng)(11))
         each.learn_encoded(X, y, subjects=people)
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
@@ -255,7 +256,7 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
     model.learn_encoded(X[:2600], y[:2600], subjects=people[:2600])
     other.load_state_dict(model.state_dict())
     for each in (model, other):
-        each.learner.rng, each.learner.fast = type(model.learner.rng)(11), None
+        give_words(each, type(model.learner.rng)(11))
         each.learn_encoded(X[2600:], y[2600:], subjects=people[2600:])
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)

@@ -33,7 +33,7 @@ from streamdp.validation.validator import MET
 from tests.support.interruptions import interrupted, lines_of
 from tests.support.plain_method import Plain
 from tests.support.sizes import some
-from tests.support.states import buffer_of
+from tests.support.states import buffer_of, give_words
 
 pytestmark = pytest.mark.no_cover  # a tracer replaces that of the coverage
 
@@ -228,7 +228,7 @@ class Shuffled(Batched):
     def watch(self) -> None:
         model = self.model
         add, move = model.learner._count_ones, model.learner.move
-        model.learner.rng, model.learner.fast = Ones(64), None
+        give_words(model, Ones(64))
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, *more: Any) -> int:
             fresh = not more[3].any()

@@ -25,6 +25,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.errors import ConfigError, SchemaError
+from tests.support.states import give_words, units_of
 
 SCHEMA: dict[str, Any] = {
     "age": (18, 100),
@@ -146,7 +147,7 @@ def test_declared_scaling_begins_and_stays_at_the_typical_values() -> None:
     model = regressor(scaling="declared")
     model.learn_many(X, y)
     assert model.n_asked == 0
-    scales = model.learner.arrays.units.table[:, :2]
+    scales = units_of(model).table[:, :2]
     np.testing.assert_allclose(scales, [[0, 1], [0, 1], [-0.94, 0.04], [50, 50]])
 
 
@@ -264,7 +265,7 @@ def test_a_learner_that_scales_goes_on_bit_by_bit(way: str) -> None:
     if way == "state":
         second = regressor(seed=2)
         second.load_state_dict(first.state_dict())
-        second.learner.rng, second.learner.fast = copy.deepcopy(first.learner.rng), None
+        give_words(second, copy.deepcopy(first.learner.rng))
     else:
         second = copy.deepcopy(first) if way == "copy" else pickle.loads(pickle.dumps(first))
     for model in (first, second):

@@ -14,6 +14,7 @@ from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Device
 from streamdp.protocol.shuffle_wire import write_announcement
+from tests.support.states import give_words
 
 NAMES = ["a", "b", "c"]
 FEATURES = dict.fromkeys(NAMES, (-8.0, 8.0))
@@ -97,9 +98,9 @@ def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
         whole.learn_encoded(X[:cut], y[:cut])
         whole.close_batch()
         rest.load_state_dict(whole.state_dict())
-        rest.learner.rng, rest.learner.fast = whole.learner.rng, None
+        give_words(rest, whole.learner.rng)
         for model in (whole, rest):
-            model.learner.rng, model.learner.fast = type(whole.learner.rng)(5), None
+            give_words(model, type(whole.learner.rng)(5))
             model.learn_encoded(X[cut:], y[cut:])
         np.testing.assert_array_equal(
             whole.learner.batch_steps.state.numbers(), rest.learner.batch_steps.state.numbers()

@@ -21,6 +21,7 @@ from streamdp import (
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.scaling.units import declared
+from tests.support.states import give_words
 
 BOUNDS = (-500.0, 2500.0)
 CENTRE, SCALE = 1000.0, 1500.0
@@ -82,7 +83,7 @@ def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]
     other.load_state_dict(state)
     assert other.predict_one({"a": 0.1, "b": 0.2}) == learner.predict_one({"a": 0.1, "b": 0.2})
     for each in (learner, other):
-        each.learner.rng, each.learner.fast = SeededEntropy(11), None
+        give_words(each, SeededEntropy(11))
         each.learn_encoded(X[1200:], y[1200:], subjects=people[1200:])
     np.testing.assert_array_equal(other.theta, learner.theta)
     merged = learner.merged(other)

@@ -27,6 +27,7 @@ from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian, PrivUnit
 from tests.support.audit import epsilon_lower_bound
+from tests.support.states import give_words
 from tests.support.user_model import data, model, silent
 
 
@@ -158,7 +159,7 @@ def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     first.learn_encoded(X[:800], y[:800], subjects=subjects[:800])
     assert 0 < first.learner.answered < first.learner.mean.users
     second.load_state_dict(first.state_dict())
-    second.learner.rng, second.learner.fast = first.learner.rng, None
+    give_words(second, first.learner.rng)
     second.learn_encoded(X[800:], y[800:], subjects=subjects[800:])
     np.testing.assert_array_equal(second.theta, whole.theta)
     np.testing.assert_array_equal(second.learner.total, whole.learner.total)
@@ -221,7 +222,7 @@ def test_a_state_goes_on_in_a_change_and_parts_that_noticed_one_are_merged() -> 
     first.learn_encoded(X[half[0]], y[half[0]], subjects=subjects[half[0]])
     second = regressor()
     second.load_state_dict(first.state_dict())
-    second.learner.rng, second.learner.fast = first.learner.rng, None
+    give_words(second, first.learner.rng)
     second.learn_encoded(X[half[1]], y[half[1]], subjects=subjects[half[1]])
     assert whole.n_changes > 0
     for key, value in whole.state_dict().items():

@@ -12,6 +12,7 @@ from streamdp.scaling import location_scale as ls
 from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import UnitArrays, begin
+from tests.support.states import units_of
 
 
 def column(target: bool = False) -> UnitArrays:
@@ -130,7 +131,7 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     model = regressor(mechanism="none")
     X, y = records(600)
     for i in range(600):
-        progress = model.learner.arrays.units.progress
+        progress = units_of(model).progress
         before, changes, total = (
             model.learner.units.outward(model.learner.arrays.state[0]),
             *progress[[k.CHANGES, k.TOTAL]],
@@ -139,10 +140,10 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
         moved = progress[k.TOTAL] > total  # a gradient step; then theta moves anyway
         if progress[k.CHANGES] > changes and not moved and progress[k.COUNT] > 0:
             np.testing.assert_allclose(model.learner.units.outward(model.learner.arrays.state[0]), before, rtol=1e-9)
-    scales = model.learner.arrays.units.table[:, k.SCALE]
+    scales = units_of(model).table[:, k.SCALE]
     assert scales[0] < 0.2 < scales[1]
     assert scales[-1] < 30
-    assert model.learner.arrays.units.progress[k.CHANGES] > 1
+    assert units_of(model).progress[k.CHANGES] > 1
 
 
 def test_the_next_question_is_that_of_the_schedule() -> None:

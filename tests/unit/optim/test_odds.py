@@ -12,6 +12,7 @@ from streamdp.optim import loops
 from streamdp.reading.doubts import too_few
 from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
+from tests.support.states import units_of
 
 KEEP = math.e / (1 + math.e)
 
@@ -34,7 +35,7 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     learner.learn_encoded(np.zeros((30, 1)), np.zeros(30))
     assert learner.n_asked == 30
     assert "of the 30 records, 30 spent their budget on one bit about the class, or" in learner.statement()
-    total, information = learner.learner.arrays.units.progress[[k.CLASS, k.TARGET]]
+    total, information = units_of(learner).progress[[k.CLASS, k.TARGET]]
     assert information == pytest.approx(30 * (2 * KEEP - 1) ** 2)
     yes = round((30 + total / (2 * KEEP - 1)) / 2)
     b = np.linspace(-6, 6, 97)
@@ -45,14 +46,14 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     np.testing.assert_allclose(learner.theta, [0.0, math.log(probability / (1 - probability))], rtol=1e-9)
     assert learner.theta[1] < -0.5
     late = (1 - math.cosh(learner.theta[1] / 2) ** 3) * learner.learner.arrays.spec[loops.OFFSET]
-    np.testing.assert_allclose(learner.learner.arrays.units.table[:, k.SINCE], late)
+    np.testing.assert_allclose(units_of(learner).table[:, k.SINCE], late)
 
 
 def test_many_answers_of_a_class_that_is_rarer_than_any_of_the_grid() -> None:
     learner = model(budget="eps=4")
     learner.learn_encoded(np.zeros((60_000, 1)), np.zeros(60_000))
     assert -6 < learner.theta[1] < -5
-    assert learner.learner.arrays.units.progress[k.TOTAL] > 0
+    assert units_of(learner).progress[k.TOTAL] > 0
 
 
 def test_rare_classes_are_asked_about_for_longer() -> None:
@@ -63,9 +64,9 @@ def test_rare_classes_are_asked_about_for_longer() -> None:
         even.learn_encoded(X, (X[:, 0] < 0).astype(float))
         odd = model(seed=seed, budget="eps=4")
         odd.learn_encoded(X, y)
-        counts.append([each.learner.arrays.units.progress[k.TARGET] for each in (even, odd)])
-        assert even.learner.arrays.units.progress[k.TOTAL] > 0
-        assert odd.learner.arrays.units.progress[k.TOTAL] > 0
+        counts.append([units_of(each).progress[k.TARGET] for each in (even, odd)])
+        assert units_of(even).progress[k.TOTAL] > 0
+        assert units_of(odd).progress[k.TOTAL] > 0
     assert 8 <= np.mean(counts, axis=0)[0] < 25
     assert 200 < np.mean(counts, axis=0)[1] < 1000
 
@@ -116,7 +117,7 @@ def test_others_are_not_asked(options: dict[str, Any]) -> None:
 
 def test_devices_and_trained_models_are_not_asked() -> None:
     learner = model()
-    assert schedule.next_question(learner.learner.arrays.units) == k.GRADIENT
+    assert schedule.next_question(units_of(learner)) == k.GRADIENT
     learner.absorb(learner.randomizer({"a": 0.5}, 1))
     learner.learn_encoded(np.zeros((3, 1)), np.zeros(3))
     assert learner.n_asked == 0

@@ -9,6 +9,7 @@ from streamdp.optim import loops
 from streamdp.reading.intervals import UNPAIRED, path_intervals
 from streamdp.scaling import location_scale
 from streamdp.scaling import unit_table as k
+from tests.support.states import units_of
 
 ALPHA = 0.6
 
@@ -60,7 +61,7 @@ def test_segments_know_steps_and_scales() -> None:
 def test_a_clock_slows_in_the_ratio_of_information() -> None:
     """A column whose scale falls to a half, or doubles, keeps a quarter of its clock."""
     model = model_of(2000)
-    arrays, before = model.learner.arrays, model.learner.arrays.units.table.copy()
+    arrays, before = model.learner.arrays, units_of(model).table.copy()
     total = float(arrays.units.progress[k.TOTAL])
     for ratio in (2.0, 0.5):
         arrays.units.table[:] = before

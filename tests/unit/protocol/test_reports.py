@@ -19,6 +19,7 @@ from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.protocol.reports import read_document
 from streamdp.scaling import unit_table as k
 from tests.support.local_reports import JOBS, PERSON, definition, desk_of, report_of, truth
+from tests.support.states import units_of
 
 each = pytest.mark.parametrize("job", JOBS)
 
@@ -45,8 +46,8 @@ def test_a_report_is_what_the_learners_randomizer_makes(job: str) -> None:
 @each
 def test_honest_reports_are_never_refused_and_longer_ones_are(job: str) -> None:
     desk, learner = desk_of(job)
-    if learner.learner.arrays.units.summary.size:  # past the bits about the target: gradients are asked for
-        learner.learner.arrays.units.progress[k.TARGET] = k.DONE
+    if units_of(learner).summary.size:  # past the bits about the target: gradients are asked for
+        units_of(learner).progress[k.TARGET] = k.DONE
         desk.show(1, learner)
     half = LocalHalf(desk.document().text, desk.agreement.digest())
     for n in range(100):
@@ -61,7 +62,7 @@ def test_honest_reports_are_never_refused_and_longer_ones_are(job: str) -> None:
 def test_a_job_of_reports_learns_and_asks_both_questions(job: str) -> None:
     desk, learner = desk_of(job)
     kinds = set()
-    scaled = len(learner.learner.arrays.units.summary) > 0
+    scaled = len(units_of(learner).summary) > 0
     rounds = 400 if scaled else 40
     for n in range(rounds):
         received = desk.receive(report_of(desk, truth(job), f"r{n}"))
@@ -179,10 +180,10 @@ def test_reports_for_another_shard_are_for_its_service() -> None:
 
 def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     desk, learner = desk_of("huber")
-    learner.learner.arrays.units.progress[k.TARGET] = k.DONE
+    units_of(learner).progress[k.TARGET] = k.DONE
     desk.show(1, learner)
     received = desk.receive(report_of(desk, 3.0)).report
-    learner.learner.arrays.units.progress[k.CHANGES] += 1
+    units_of(learner).progress[k.CHANGES] += 1
     before = learner.theta
     learner.absorb(received)
     assert learner.n_seen == 1

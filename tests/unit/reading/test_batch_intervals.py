@@ -48,7 +48,7 @@ def learned(kind: Any, n: int, seed: int, shift: float = 0.3, **more: Any) -> An
 )
 @pytest.mark.slow
 def test_intervals_of_95_percent_hold_about_95_percent(kind: Any) -> None:
-    """Of 16 draws: the deviation of the mean share of covered parameters is at most .03; half as wide, it is .67."""
+    """Of 16 draws: the deviation of the mean share of covered parameters is at most .03; half as wide, .66 to .82."""
     truth, held = np.append(WEIGHTS, 0.3), []
     for seed in range(16):
         limits = learned(kind, 6000, seed).interval()[:4]
@@ -65,7 +65,7 @@ def test_intervals_of_95_percent_hold_about_95_percent(kind: Any) -> None:
 )
 @pytest.mark.slow
 def test_intervals_of_one_and_of_several_windows_hold_about_95_percent(kind: Any, windows: int) -> None:
-    """Of 16 draws: the deviation of the mean share of covered parameters is at most .03; half as wide, it is .67."""
+    """Of 16 draws: the deviation of the mean share of covered parameters is at most .03; half as wide, .66 to .82."""
     truth, held = np.append(WEIGHTS, 0.3), []
     for seed in range(16):
         limits = learned(kind, 8000, seed, window=8000 // windows, items_per_user=1).interval()[:4]

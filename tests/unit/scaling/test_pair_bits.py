@@ -10,6 +10,7 @@ from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor
 from streamdp.errors import ConfigError
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
+from tests.support.states import units_of
 
 NAMES = ["a", "b", "c"]
 BITS = slice(pair_bits.SUM, pair_bits.ANSWERS)
@@ -51,12 +52,12 @@ def test_they_are_few_and_end() -> None:
     shares = []
     for at in range(0, len(X), 500):
         model.learn_encoded(X[at : at + 500], y[at : at + 500])
-        if model.learner.arrays.units.progress[k.TOTAL] < k.SHORTEST:
+        if units_of(model).progress[k.TOTAL] < k.SHORTEST:
             assert model.n_paired == 0
         shares.append(model.n_paired / model.n_seen)
     assert 0.039 < max(shares) <= 0.0401
     assert shares[-1] < 0.03
-    assert model.learner.arrays.units.pairs[-1, pair_bits.FIRST] == -1
+    assert units_of(model).pairs[-1, pair_bits.FIRST] == -1
 
 
 def test_who_is_not_asked() -> None:
@@ -67,18 +68,18 @@ def test_who_is_not_asked() -> None:
         LDPASGDRegressor(features=[f"x{j}" for j in range(33)]),
         LDPASGDClassifier(features={"c": ["u", "v", "w"]}, intercept=False),
     ):
-        assert len(model.learner.arrays.units.pairs) == 1
+        assert len(units_of(model).pairs) == 1
     assert learned(clock="records").n_paired == 0
     mixed = LDPASGDClassifier(features={"a": (0, 1), "c": ["u", "v"], "b": (0, 1)}, intercept=False)
-    np.testing.assert_array_equal(mixed.learner.arrays.units.pairs[:-1, :2], [[0, 2]])
-    assert len(mixed.learner.arrays.units.table) == 4
+    np.testing.assert_array_equal(units_of(mixed).pairs[:-1, :2], [[0, 2]])
+    assert len(units_of(mixed).table) == 4
 
 
 def test_a_constant_column_is_a_pair_with_the_constant() -> None:
     X, y = records(20_000)
     model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1)
     model.learn_encoded(X + np.array([10.0, 0.0, 0.0]), y)
-    sums, information = model.learner.arrays.units.pairs[2, BITS]
+    sums, information = units_of(model).pairs[2, BITS]
     assert sums > 0.9 * information
 
 
@@ -87,7 +88,7 @@ def test_columns_that_are_scaled_are_compared_with_their_centres() -> None:
     bounds = dict.fromkeys(NAMES, (0, 40))
     model = LDPASGDRegressor(features=bounds, target=(-10, 10), budget="eps=4", seed=1)
     model.learn_encoded((X + 30) / 20 - 1, y)  # in units of the bounds
-    sums, information = model.learner.arrays.units.pairs[:3, BITS].T
+    sums, information = units_of(model).pairs[:3, BITS].T
     np.testing.assert_allclose(sums / information, [2 / math.pi * math.asin(0.8), 0, 0], atol=0.3)
 
 
@@ -99,7 +100,7 @@ def test_calls_may_be_divided_in_any_way() -> None:
         parts.learn_one(dict(zip(NAMES, row, strict=True)), target)
     parts.learn_encoded(X[1_000:], y[1_000:])
     assert 0 < whole.n_paired == parts.n_paired
-    np.testing.assert_array_equal(whole.learner.arrays.units.pairs, parts.learner.arrays.units.pairs)
+    np.testing.assert_array_equal(units_of(whole).pairs, units_of(parts).pairs)
     np.testing.assert_array_equal(whole.theta, parts.theta)
 
 
@@ -107,9 +108,9 @@ def test_states_keep_them() -> None:
     model = learned()
     again = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1)
     again.load_state_dict(model.state_dict())
-    np.testing.assert_array_equal(again.learner.arrays.units.pairs, model.learner.arrays.units.pairs)
+    np.testing.assert_array_equal(units_of(again).pairs, units_of(model).pairs)
     np.testing.assert_array_equal(again.interval(), model.interval())
-    assert again.n_paired == model.n_paired == model.learner.arrays.units.pair_evidence[:, 2].sum() > 0
+    assert again.n_paired == model.n_paired == units_of(model).pair_evidence[:, 2].sum() > 0
     for wrong in (np.full((6, 3), -1.0), np.full((6, 3), 1e300), np.full((6, 3), np.nan), np.zeros((5, 3))):
         with pytest.raises(ConfigError):
             again.load_state_dict({**model.state_dict(), "pairs": wrong})
@@ -117,6 +118,6 @@ def test_states_keep_them() -> None:
 
 def test_merged_models_know_the_bits_of_all() -> None:
     one, two = learned(), learned(10_000)
-    both = one.learner.arrays.units.pairs[:-1, BITS] + two.learner.arrays.units.pairs[:-1, BITS]
+    both = units_of(one).pairs[:-1, BITS] + units_of(two).pairs[:-1, BITS]
     np.testing.assert_allclose(one.merged(two).learner.arrays.units.pairs[:-1, BITS], both)
     assert one.merged(two).n_paired == one.n_paired + two.n_paired

@@ -12,6 +12,7 @@ from streamdp.scaling import tails
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import UnitArrays
 from streamdp.scaling.search import UnitSearch
+from tests.support.states import units_of
 
 MASSES, DISTANCES = np.array([0.01, 0.03, 0.1, 0.3]), 2.0 ** -np.arange(4.0)
 
@@ -133,7 +134,7 @@ def test_a_column_that_is_constant_at_first_does_not_spoil_the_model() -> None:
             features={f"x{j}": (-1.0, 1.0) for j in range(3)}, target=(-5.0, 5.0), budget="eps=4", seed=seed
         )
         model.learn_encoded(X, y)
-        assert model.learner.arrays.units.table[0, k.SCALE] > 0.1
+        assert units_of(model).table[0, k.SCALE] > 0.1
         held = np.column_stack([np.clip(rng.normal(size=(2000, 3)) / 3, -1, 1), np.ones(2000)])
         missed.append(np.mean((held @ (model.theta[:4] - [0, 3, -3, 0])) ** 2) / 2)
     assert np.count_nonzero(np.array(missed) > 1 / 3) <= 1
@@ -155,11 +156,11 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
 def test_states_keep_tails_and_false_ones_are_refused() -> None:
     model = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
     model.learn_encoded(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
-    assert model.learner.arrays.units.tail_evidence.any()
+    assert units_of(model).tail_evidence.any()
     state = model.state_dict()
     fresh = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
     fresh.load_state_dict(state)
-    np.testing.assert_array_equal(fresh.learner.arrays.units.summary, model.learner.arrays.units.summary)
+    np.testing.assert_array_equal(units_of(fresh).summary, units_of(model).summary)
     for wrong in (np.full((1, tails.TAILS), math.nan), np.full((1, tails.TAILS), -1e16), np.zeros((1, 3))):
         with pytest.raises(ConfigError):
             fresh.load_state_dict(state | {"tails": wrong})
