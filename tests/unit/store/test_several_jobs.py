@@ -25,6 +25,7 @@ from streamdp.errors import (
 from streamdp.ledger import paging
 from streamdp.ledger.sqlite_pages import SpendPages
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
+from streamdp.privacy.release import JOINED, Release
 from streamdp.store.operator import set_cap, set_caps
 from streamdp.store.report import export_rows, ledger_status
 from streamdp.store.snapshot import Counts
@@ -39,9 +40,9 @@ def open_job(place: Any, job: str, cap: Budget | None = THREE, **more: Any) -> S
     return Store(place, job, "print", cap=cap, **more)
 
 
-def admit(store: Store, *subjects: str, budget: Budget = ONE, prepared: bool = False) -> list[bool]:
+def admit(store: Store, *subjects: str, budget: Budget = ONE) -> list[bool]:
     assert store.ledger is not None
-    found: list[bool] = store.ledger.admit_many(subjects, budget, prepared=prepared).tolist()
+    found: list[bool] = store.ledger.admit_many(subjects, budget).tolist()
     return found
 
 
@@ -369,12 +370,12 @@ def test_prepared_records_are_admitted_without_the_database(place: str) -> None:
     """Learners of batches prepare first, because admitting must not fail within a batch."""
     with open_job(place, "a") as store:
         assert store.ledger is not None
-        store.ledger.prepare([b"ann", b"bob", b"ann"])
+        found, release = store.ledger.prepare([b"ann", b"bob", b"cat"]), Release(ONE)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(paging.PagedRows, "refresh", crash)
             patch.setattr(paging.PagedRows, "open_connection", crash)
-            assert admit(store, "ann", prepared=True) == [True]
-            assert admit(store, "bob", "ann", prepared=True) == [True, True]
+            assert (store.ledger.join(release, found[:1]) == JOINED).all()
+            assert (store.ledger.join(release, found[1:]) == JOINED).all()
         commit(store, 3)
 
 
