@@ -127,6 +127,7 @@ def weights(
 
     model = committed(*store_of(store, job))
     found = list_weights(model.estimator, level)
+    model.estimator.need_learned("weights")
     baselines = model.definition.schema_.baselines()
     beside = [baselines.get(w.name) for w in found]
     if as_json:
