@@ -42,8 +42,13 @@ def test_the_last_event_and_status_count_the_records_of_an_open_window(tmp_path:
         assert ("3 users are too few" in said) == bool(waiting)
         found = json.loads(quick("status", "late.db", "--json")[1])
         assert (found["learned"], found["waiting"]) == (learned, size - learned)
-        code, out, said = quick("export", "job.yaml", "--to", "json")
-        assert (code, "nothing is learned yet" in said, out == "") == (0 if learned else 6, not learned, not learned)
+        for command in (
+            ("export", "job.yaml", "--to", "json"),
+            ("weights", "late.db"),
+            ("weights", "late.db", "--json"),
+        ):
+            code, out, said = quick(*command)
+            assert (code, "nothing is learned yet" in said, out == "") == (6 * (not learned), not learned, not learned)
         predicted, rows_to_predict = io.BytesIO(), FileSourceConfig(path=str(tmp_path / "rows.csv"))
         with nullcontext() if learned else pytest.raises(NotAvailableError, match="nothing is learned yet"):
             predict_file(committed(str(tmp_path / "late.db")), rows_to_predict, predicted)
