@@ -539,6 +539,25 @@ def test_a_followed_file_that_is_overwritten_is_not_read_on(tmp_path, kind, size
         assert source.position == position
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_followed_file_that_is_edited_far_behind_is_read_on_where_it_was(tmp_path, kind):
+    """That it was edited is not noticed: the page says so. No later record is passed over or read twice."""
+    data, more = as_bytes(kind, rows(3000)), rows(20, seed=1)
+    path = write(tmp_path / "f", data)
+    middle = data.index(b"x", len(data) // 2)
+    assert 1 << 13 < middle < len(data) - (1 << 14)
+    with contextlib.closing(open_lenient(kind, path, follow=True)) as source:
+        read = sum(len(batch) + len(batch.dead) for batch in (source.poll(7000, 0.0) for _ in range(3)))
+        assert read == 3000
+        with open(path, "r+b") as file:
+            file.seek(middle)
+            file.write(b"y")
+            file.seek(0, 2)
+            file.write(as_bytes(kind, more).removeprefix(HEADER))
+        batch = source.poll(7000, 0.0)
+        assert len(batch) + len(batch.dead) == len(more)
+
+
 def test_follow_does_not_wait_behind_a_malformed_line(tmp_path):
     source = CSVSource(write(tmp_path / "f", HEADER + b'"x"y\ne,s1,x,5,,1\n'), SCHEMA, follow=True)
     assert len(source.poll(7, 0.0)) == 1
