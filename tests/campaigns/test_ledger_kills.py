@@ -111,6 +111,7 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
     print(f"\n{kills} kills, {landed} after a commit of their run, {n} commits, {len(replay.spent)} subjects")
 
 
+@pytest.mark.campaign
 def test_five_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(monkeypatch)
     kill_many(tmp_path / "kills.db", 5, seed=1)

@@ -41,6 +41,7 @@ from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaWarning
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import models_to_check, run_checks
+from tests.support.sizes import some
 from tests.support.states import give_words
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
@@ -132,7 +133,7 @@ def test_river_checks(make: Callable[[], Any]) -> None:
     run_checks(make, slow=False)
 
 
-@checked
+@pytest.mark.parametrize("make", some(CHECKED.values(), 1, 13, 22, 26, 35), ids=CHECKED.keys())
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
 def test_river_finds_memory_bounded(make: Callable[[], Any]) -> None:

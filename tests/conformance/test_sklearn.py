@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from streamdp import Huber, Squared
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
 from streamdp.sklearn import PrivateClassifier, PrivateRegressor
+from tests.support.sizes import some
 
 EXPECTED: dict[str, str] = {}
 """The checks that fail, by name, with the reason. There is none."""
@@ -86,7 +87,7 @@ def test_trust_chooses_the_model_and_a_fit_is_one_window() -> None:
         PrivateRegressor(trust="me").fit(X, y)
 
 
-@pytest.mark.parametrize("loss", ["squared", Squared(clip=2.0), Huber(clip=1.0)], ids=str)
+@pytest.mark.parametrize("loss", some(["squared", Squared(clip=2.0), Huber(clip=1.0)], 1), ids=str)
 @pytest.mark.parametrize("trust", ["window", "process", "shuffler", "nobody"])
 @pytest.mark.parametrize("bounds", [None, (0, 10)], ids=str)
 def test_clipped_losses_are_fitted_under_every_trust(loss: Any, trust: Any, bounds: Any) -> None:

@@ -44,7 +44,8 @@ SAID = {
     "coming_from": ["Accuracy: ", "GaussianDpEvent"],
 }
 
-SLOW = ["shuffler"]  # 20,000 people, three processes; test_shuffle_kafka.py runs the same commands in a small form
+# test_shuffle_kafka, test_service and test_shared_store have small forms of their commands.
+SLOW = ["shuffler", "devices", "postgresql"]
 
 
 def test_every_page_with_examples_is_run() -> None:

@@ -246,6 +246,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_report(http: httpx.Clien
         assert learned(http) == before + 1
 
 
+@pytest.mark.campaign
 def test_two_tabs_send_one_report(http: httpx.Client, browser: Browser) -> None:
     """Both are between the look at the notes and the note: without a lock, each would draw a report."""
     with page_of(browser) as page:
@@ -317,6 +318,7 @@ def test_with_tokens_the_live_page_asks_for_one(tmp_path: Path, browser: Browser
         expect(page.locator("#trouble")).to_have_text("")
 
 
+@pytest.mark.campaign
 def test_calls_are_described_without_the_internet_on_a_phone_and_in_the_dark(
     http: httpx.Client, browser: Browser
 ) -> None:

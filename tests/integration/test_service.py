@@ -119,6 +119,7 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, quick: Any, arguments:
     assert (code, "use `streamdp serve`" in errors) == (2, True)
 
 
+@pytest.mark.campaign
 def test_silent_connections_at_the_limit_of_files_silence_nobody(tmp_path: Path) -> None:
     """A fast version of `tests.campaigns.test_silent_sockets`."""
     found = served_beside(tmp_path, limit=200, sockets=240, calls=3)

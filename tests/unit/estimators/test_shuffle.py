@@ -162,7 +162,7 @@ def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_b
     assert slow.excess > run.excess
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_planned_cohort_is_far_better_than_a_hundred_rounds_of_algorithm_5() -> None:
     errors = {}
     for method in ("ac-sa", "sgd"):

@@ -48,6 +48,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gd
 from streamdp.privacy.release import JOINED, REFUSED, Release
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.sizes import some
 
 pytestmark = pytest.mark.slow
 
@@ -266,7 +267,7 @@ def test_subjects_are_hashed_under_the_key() -> None:
     assert hash_people([], KEY)[0].shape == (0, 2)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", some([False, True], 1))
 def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """Random commits, rollbacks, caps and openings, with small pages and a small cache, against plain Python."""
     monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 10**6)

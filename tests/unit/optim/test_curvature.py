@@ -15,6 +15,7 @@ from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.curvature_loops import accumulate
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Loss
+from tests.support.sizes import some
 
 LOSSES = [Logistic(), Huber(), Huber(c=0.5), Huber(c=2.0)]
 each = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -121,7 +122,7 @@ def largest(curvature: Curvature, intercept: bool, tries: int, seed: int = 0) ->
 
 
 @each
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("intercept", some([False, True], 1))
 @pytest.mark.parametrize("columns", [3, *(pytest.param(n, marks=pytest.mark.campaign) for n in (1, 2, 6, 21))])
 @pytest.mark.slow
 def test_no_vector_is_longer_and_no_two_are_further_apart_than_claimed(

@@ -12,6 +12,7 @@ from streamdp.scaling import location_scale as ls
 from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import UnitArrays, begin
+from tests.support.sizes import some
 from tests.support.states import units_of
 
 
@@ -70,7 +71,7 @@ def test_a_column_with_two_possible_centres_is_asked_on() -> None:
     assert arrays.units.summary[0, k.ERROR] > 2.0
 
 
-@pytest.mark.parametrize("epsilon", [0.005, 0.05])
+@pytest.mark.parametrize("epsilon", some([0.005, 0.05], 1))
 @pytest.mark.slow
 def test_rounding_is_small_beside_what_noisy_bits_leave_open(epsilon: float) -> None:
     """200,000 bits of little information, against counts of answers in doubles. At 0.005 a cell's logarithms differ by

@@ -66,10 +66,10 @@ def test_without_noise_it_ends_at_the_minimum_of_the_weighted_loss() -> None:
     sizes = np.linalg.norm(full, axis=1)
     w = np.minimum(1, np.minimum(math.sqrt(2) / sizes, math.sqrt(8) / sizes**2))
     walk = newton(LOGISTIC, batch=400)
-    for _ in range(1500):
+    for _ in range(600):
         learn(walk, X, y)
     best = minimize(lambda t: np.sum(w * (np.logaddexp(0, full @ t) - y * (full @ t))), np.zeros(4), tol=1e-12).x
-    np.testing.assert_allclose(walk.estimate, best, atol=2e-3)
+    np.testing.assert_allclose(walk.estimate, best, atol=4e-3)
 
 
 @each

@@ -41,6 +41,7 @@ from streamdp.scaling.units import Units
 from tests.support.hostile import NUMBERS, Hostile, digest
 from tests.support.local_reports import JOBS, PERSON, desk_of, truth
 from tests.support.shuffle_model import model as shuffle_model
+from tests.support.sizes import some
 
 each = pytest.mark.parametrize("job", JOBS)
 
@@ -327,7 +328,7 @@ def answered(agreed: Agreement, text: bytes, x: dict[str, float], y: float) -> i
 
 
 @pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of a file of another test
-@pytest.mark.parametrize(("kind", "options"), COHORTS)
+@pytest.mark.parametrize(("kind", "options"), some(COHORTS, 0, 3))
 @pytest.mark.slow
 def test_what_a_device_of_a_cohort_says_does_not_depend_on_its_record(kind: Any, options: dict[str, Any]) -> None:
     """A learner chooses the round and the point, and changes any part of an announcement."""
