@@ -1,4 +1,4 @@
-"""A newcomer's first hour, played on real data: init, fill in the places, check, run, weights, plot, predict.
+"""A newcomer's first hour, played on real data: init, fill in the places, check, run, weights, predict.
 
 `python -m benchmarks.newcomer` (`make newcomer` writes newcomer.md) prints a row for each task; `--quick` takes the
 first 2,000 rows only. Bounds and categories are typed in from the meaning of the columns (`real_data.py`). A fifth
@@ -8,6 +8,9 @@ of the rows is the public holdout, on which the run itself measures the model be
 times. A fifth of the rows is a test that the run never sees: there the models stand beside scikit-learn's linear model
 of the same loss and the best constant, by the log loss or the mean absolute error, and the run's own verdict beside
 the truth. `few` does the same with the first 5,000 rows of each.
+
+`--only messy` takes the twelve made-up files of `shared/messy.py`, as people have them, from the file to a prediction
+for each row of a second file and an export, and compares what `predict` and the export say.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import csv
 import io
 import json
 import re
+import runpy
 import sys
 import tempfile
 import time
@@ -30,6 +34,7 @@ import numpy as np
 import polars as pl
 from sklearn.metrics import log_loss
 
+from benchmarks.shared.messy import MESSY, edited, write_two
 from benchmarks.shared.pages import command as measured
 from benchmarks.shared.pages import table
 from benchmarks.shared.real_data import JOBS, births, frame_of, read
@@ -142,7 +147,7 @@ def command(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run_command()
         out.flush()
-        return code, out.buffer.getvalue().decode(), err.getvalue()  # type: ignore[attr-defined]
+        return code, out.buffer.getvalue().decode(errors="surrogateescape"), err.getvalue()  # type: ignore[attr-defined]
     finally:
         sys.argv, sys.stdin = before
 
@@ -185,10 +190,8 @@ def play(task: Task, folder: Path, rows: int | None = None) -> dict[str, Any]:
         checked = json.loads(_done("check", "job.yaml", "--json"))
         code, out, said = command("run", "job.yaml")
         assert code == 0, said
-        (folder / "run.jsonl").write_text(out)
         measured = json.loads(out.splitlines()[-2])["holdout"]
         weights = json.loads(_done("weights", "data.db", "--json"))
-        _done("plot", "job.yaml", "-o", "model.html", "--log", "run.jsonl")
         code, predicted, said = command("predict", "data.db", stdin=(folder / "holdout.csv").read_text())
         assert code == 0, said
     answers = [row["prediction"] for row in csv.DictReader(io.StringIO(predicted))]
@@ -324,6 +327,11 @@ def prepared(task: Task, folder: Path, rows: int | None = None) -> Beside:
         job.write_text(fill_in(job.read_text(), task))
         config = load_config("job.yaml")
         (X, y), (X_test, y_test) = (_arrays(config, f"{part}.csv") for part in ("data", "test"))
+    return _beside(config, (X, y), (X_test, y_test))
+
+
+def _beside(config: Any, learned: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]) -> Beside:
+    (X, y), (X_test, y_test) = learned, test
     classes = config.schema_.target.classes is not None
     found = fitted(X, y, classes)
     scale = config.schema_.target.scale or 1.0
@@ -398,6 +406,87 @@ def draws(tasks: Iterable[Task], rows: int | None, times: int) -> str:
     return f"{text}\n\n{sentence}"
 
 
+def messy_hour(name: str, folder: Path) -> dict[str, Any]:
+    """From one of the messy files to predictions and an export, by the commands that a newcomer types."""
+    began = time.process_time()
+    messy, (file, new) = MESSY[name], write_two(name, folder)
+    with contextlib.chdir(folder):
+        _done("init", file, "--target", messy.target)
+        places = command("check", "job.yaml")[1].splitlines()
+        job = Path("job.yaml")
+        job.write_text(edited(job.read_text(), messy.edits))
+        checked = json.loads(_done("check", "job.yaml", "--json"))
+        said = [*checked["warnings"], *checked["problems"]]
+        _done("run", "job.yaml")
+        code, out, unfit = command("predict", "job.yaml", new)
+        assert code == 0, unfit
+        Path(f"out_{file}").write_bytes(out.encode(errors="surrogateescape"))
+        _done("export", "job.yaml", "--to", "python", "-o", "model.py")
+        config = load_config("job.yaml")
+        learned, test = (_arrays(config, path) for path in (file, new))
+        model = committed(config.store_path, config.job).estimator
+        predicted = _shown(config, f"out_{file}", config.schema_.target.classes)
+        alone = runpy.run_path("model.py")["predict"]
+        exported = [alone(row) for row in _rows(config, f"out_{file}")]
+    beside = _beside(config, learned, test)
+    known = [value for value in predicted if value is not None]
+    return {
+        "file": name,
+        "edits": len(places),
+        "fit": checked["fit"] / checked["records"],
+        "predicted": len(known) / len(predicted),
+        "wrong": sum(not _equal(a, b) for a, b in zip(predicted, exported, strict=True)) + (len(known) != len(test[0])),
+        "constant": beside.constant,
+        "linear": beside.linear,
+        "error": beside.error(model),
+        "said": said,
+        "seconds": time.process_time() - began,
+    }
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(np.isclose(one, other, rtol=1e-6)) if isinstance(one, float) and other is not None else one == other
+
+
+def _rows(config: Any, path: str) -> list[dict[str, Any]]:
+    """The rows of a file that `predict` wrote, with numbers as Python writes them."""
+    source = config.source
+    if source.type == "parquet":
+        return pl.read_parquet(path).to_dicts()
+    if source.type == "jsonl":
+        lines = map(json.loads, Path(path).read_text().splitlines())
+        return [dict(_flat(line)) for line in lines]
+    frame = pl.read_csv(path, separator=source.delimiter or ",", infer_schema=False)
+    if source.notation is not None:
+        frame = frame.with_columns(source.notation.usual(frame[c]).alias(c) for c in frame.columns)
+    return frame.to_dicts()
+
+
+def _flat(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in item.items():
+        yield from _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(before + key, value)]
+
+
+def _shown(config: Any, path: str, classes: Any) -> list[Any]:
+    """The predictions in a file; None for a row that has none."""
+    found = [row["prediction"] for row in _rows(config, path)]
+    return [None if value in (None, "") else value if classes else float(value) for value in found]
+
+
+def messy() -> str:
+    """The section with a row for each messy file."""
+    lines = []
+    for name in MESSY:
+        with tempfile.TemporaryDirectory() as folder:
+            found = messy_hour(name, Path(folder))
+        print(json.dumps(found, ensure_ascii=False), flush=True)
+        numbers = [f"{found[key]:.4g}" for key in ("constant", "linear", "error")]
+        shares = [f"{100 * found[key]:.1f} %" for key in ("fit", "predicted")]
+        lines.append([name, str(found["edits"]), *shares, str(found["wrong"]), *numbers, f"{found['seconds']:.0f}"])
+    head = ["file", "edits", "records that fit", "new rows with a prediction", "wrong numbers", "constant"]
+    return table([*head, "scikit-learn", "streamdp", "seconds of processor"], lines)
+
+
 def _done(*arguments: str) -> str:
     code, out, said = command(*arguments)
     assert code == 0, f"{arguments}: {said}"
@@ -420,6 +509,7 @@ def first_hours(rows: int | None) -> str:
 
 
 PARTS: dict[str, Callable[[bool], str]] = {
+    "messy": lambda _: messy(),
     "played": lambda quick: first_hours(2_000 if quick else None),
     "draws": lambda quick: draws(eight(), 5_000 if quick else None, 2 if quick else DRAWS),
     "few": lambda quick: draws(eight(), 5_000, 1 if quick else 6),

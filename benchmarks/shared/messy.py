@@ -7,8 +7,9 @@ mark. `MESSY` has them by name; `write` makes one in a folder.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ class Messy:
     edits: dict[str, str]
     make: Callable[[np.random.Generator], dict[str, Any]]
     save: Callable[[dict[str, Any], Path], None]
-    options: Sequence[str] = field(default=())
 
 
 def _text(
@@ -258,6 +258,28 @@ MESSY: dict[str, Messy] = {
 def write(name: str, folder: Path, seed: int = 0) -> Path:
     """Write a file of `MESSY` in a folder, and return its path."""
     messy = MESSY[name]
-    path = folder / messy.file
-    messy.save(messy.make(np.random.default_rng([seed, *name.encode()])), path)
-    return path
+    messy.save(_columns(name, seed), folder / messy.file)
+    return folder / messy.file
+
+
+def write_two(name: str, folder: Path, seed: int = 0) -> tuple[str, str]:
+    """Write four fifths of the records of a file, and the others, in their order; return the names of both files."""
+    messy, columns = MESSY[name], {key: np.asarray(values) for key, values in _columns(name, seed).items()}
+    others = np.random.default_rng(seed).random(ROWS) < 0.2
+    for file, chosen in ((messy.file, ~others), (f"new_{messy.file}", others)):
+        messy.save({key: values[chosen].tolist() for key, values in columns.items()}, folder / file)
+    return messy.file, f"new_{messy.file}"
+
+
+def _columns(name: str, seed: int) -> dict[str, Any]:
+    return MESSY[name].make(np.random.default_rng([seed, *name.encode()]))
+
+
+def edited(draft: str, edits: dict[str, str]) -> str:
+    """The draft of `init` with what a person types into its empty places."""
+    for name, typed in edits.items():
+        key = "bounds" if name == "target" else re.escape(name)
+        place = rf"(?m)^(    {key}:(?: \{{bounds:)?) *(, missing: \w+\}})?(?: *#.*)?$"
+        draft, found = re.subn(place, lambda at, typed=typed: f"{at[1]} {typed}{at[2] or ''}", draft)
+        assert found == 1, name
+    return draft

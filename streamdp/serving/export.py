@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamdp.data.dates import NAMES
+from streamdp.data.dates import EPOCHS, NAMES
 from streamdp.data.declaration import MISSING, OTHER, Declaration
 from streamdp.data.transforms import CURVES, Piece
 from streamdp.errors import ConfigError
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.estimators.estimator import Estimator
 
+_READ = frozenset(("%Y", "%y", "%m", "%d", "%H", "%M", "%S", "%I", "%p"))
+"""What formats of dates may have, for Python and polars read these alike."""
 FORMAT, VERSION = "streamdp linear model", 1
 
 
@@ -87,7 +90,12 @@ def refusals(definition: Definition) -> list[str]:
     except ConfigError as error:
         return [f"no model of this job can be exported: {str(error).removeprefix('export: ')}"]
     output = {"label": None, "intercept": 0.0, "weights": [0.0] * len(columns)}
-    empty = {"statement": "", "target": target.column, "classes": labels and labels[:2], "probabilities": False}
+    empty: dict[str, Any] = {
+        "statement": "",
+        "target": target.column,
+        "classes": labels and labels[:2],
+        "probabilities": False,
+    }
     empty |= {"link": "identity", "cut": None, "scale": 1.0, "inputs": inputs, "columns": columns, "moderation": None}
     for language in ("sql", "onnx"):
         try:
@@ -133,15 +141,25 @@ def _of_schema(schema: Schema) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
 def _input(declared: Declaration) -> dict[str, Any]:
     """What the values of a feature may be."""
-    if declared.format is not None or declared.decimal is not None:
-        raise ConfigError(f"export: {declared.name!r} has a format of its own, which other programs do not read")
+    if declared.decimal is not None:
+        raise ConfigError(f"export: {declared.name!r} has numbers in base64, which other programs do not read")
+    if declared.format not in EPOCHS and (unread := set(re.findall("%.?", declared.format or "")) - _READ):
+        raise ConfigError(f"export: {declared.name!r} has {', '.join(sorted(unread))} in its format, which is not read")
     codes = dict(declared.codes)
     missing, other = None if declared.fill is None else codes.get(declared.fill), codes.get(OTHER)
     if declared.part is not None:
         names = NAMES.get(declared.part, ())
         named = {str(i): codes[n] for i, n in enumerate(names, 1) if n in codes} if codes else None
         filled = missing if codes else declared.fill and float(declared.fill)
-        return {"type": "date", "part": declared.part, "codes": named, "missing": filled, "other": other}
+        form = declared.format
+        return {
+            "type": "date",
+            "format": form,
+            "part": declared.part,
+            "codes": named,
+            "missing": filled,
+            "other": other,
+        }
     if declared.is_number:
         return {"type": "number", "missing": None if declared.fill is None else float(declared.fill)}
     if declared.hashed:

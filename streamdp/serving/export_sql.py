@@ -1,15 +1,18 @@
 """An exported model as a query in the SQL that PostgreSQL and DuckDB share.
 
 It adds the prediction, and the probability of each class, to the rows of a table. A row that does not fit the schema
-has nulls. Numbers must be in columns of numbers, dates in columns of dates or of texts in ISO 8601.
+has nulls. Numbers must be in columns of numbers, dates in columns of dates, or of texts in ISO 8601
+or their own format.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from streamdp.data.dates import EPOCHS
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
 from streamdp.serving.added import PREDICTION, SHARE
@@ -112,6 +115,8 @@ def _value(given: Mapping[str, Any]) -> str:
 
 def _part(given: Mapping[str, Any], column: str, text: str, missing: str) -> str:
     part = given["part"]
+    if given["format"] is not None:
+        text = _iso(given, column, text)
     if part in ("hour", "minute"):
         found = f"CAST(substr({text}, {12 if part == 'hour' else 15}, 2) AS double precision)"
     else:
@@ -121,6 +126,36 @@ def _part(given: Mapping[str, Any], column: str, text: str, missing: str) -> str
         codes = "".join(f" WHEN {found} = {number} THEN {code}" for number, code in given["codes"].items())
         found = f"CASE{codes} ELSE {'NULL' if given['other'] is None else given['other']} END"
     return f"CASE WHEN {column} IS NULL THEN {missing} ELSE {found} END"
+
+
+def _iso(given: Mapping[str, Any], column: str, text: str) -> str:
+    """A date in a format of its own, or a count since 1970 (UTC), as ISO 8601; null if it has another format."""
+    form = given["format"]
+    if form in EPOCHS:
+        moment = f"CAST(floor(CAST({column} AS double precision) * {EPOCHS[form] / 1e6!r}) AS bigint)"
+        days = f"CAST(floor({moment} / 86400.0) AS integer)"
+        since = f"({moment} - {days} * 86400.0)"  # the start of the day
+        pieces = ((" ", f"floor({since} / 3600)"), (":", f"floor({since} / 60) - floor({since} / 3600) * 60"))
+        clock = "".join(f" || '{mark}' || lpad(CAST(CAST({n} AS integer) AS varchar), 2, '0')" for mark, n in pieces)
+        return f"(CAST(CAST('1970-01-01' AS date) + {days} AS varchar){clock})"
+    parts = re.findall("%(.)|([^%]+)", form)
+    codes = [code for code, _ in parts if code]
+    if unread := set(codes) & {"I", "p"}:
+        raise ConfigError(f"export: {given['name']!r} has %{min(unread)} in its format, which SQL does not read")
+    digits = {"Y": "([0-9]{4})"}
+    pattern = "".join(
+        digits.get(code, "([0-9]{1,2})") if code else re.escape(mark).replace("/", "[/]") for code, mark in parts
+    )
+    pattern = _text(f"^{pattern}$")
+
+    def piece(code: str, width: int = 2) -> str:
+        if code not in codes:
+            return "'01'" if code in "md" else "'00'"
+        return f"lpad(regexp_replace(trim({text}), {pattern}, '\\{codes.index(code) + 1}'), {width}, '0')"
+
+    year = piece("Y", 4) if "Y" in codes else f"(CASE WHEN {piece('y')} < '70' THEN '20' ELSE '19' END || {piece('y')})"
+    day = f"{year} || '-' || {piece('m')} || '-' || {piece('d')} || ' ' || {piece('H')} || ':' || {piece('M')}"
+    return f"(CASE WHEN trim({text}) ~ {pattern} THEN {day} END)"
 
 
 def _column(column: Mapping[str, Any]) -> str:

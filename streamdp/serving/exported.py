@@ -104,13 +104,28 @@ def _value(given: Any, record: Any) -> Any:
     if text == "":
         return given["missing"]
     if given["type"] == "date":
-        part = _part(text, given["part"])
+        part = _part(text if given["format"] is None else _iso(text, given["format"]), given["part"])
         return part if given["codes"] is None or part is None else given["codes"].get(str(part), given["other"])
     try:
         number = float(text)
     except ValueError:
         return None
     return number if math.isfinite(number) and "_" not in text else None
+
+
+def _iso(text: str, form: str) -> str:
+    """A date in a format of its own, or a count since 1970 (UTC), as ISO 8601; "" if it is none."""
+    units = {"days": 86_400_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+    try:
+        if form in units:
+            passed = datetime.timedelta(microseconds=math.floor(float(text) * units[form]))
+            return (datetime.datetime(1970, 1, 1) + passed).isoformat()
+        found = datetime.datetime.strptime(text, form)
+        if "%y" in form and found.year == 1969:  # 69 is 2069, as streamdp reads it
+            found = found.replace(year=2069)
+        return found.isoformat()
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _part(text: str, part: str) -> int | None:

@@ -27,6 +27,11 @@ DATES: dict[str, Any] = {
     "weekday": {"column": "when", "part": "weekday", "categories": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]},
     "hour": {"column": "when", "cyclic": "hour"},
     "year": {"column": "when", "part": "year", "bounds": [2000, 2030]},
+    "day": {"column": "german", "format": "%d.%m.%Y", "part": "day", "bounds": [1, 31], "missing": "zero"},
+    "time": {"column": "american", "format": "%m/%d/%Y %H:%M", "part": "hour", "bounds": [0, 23]},
+    "short": {"column": "short", "format": "%d-%m-%y", "part": "year", "bounds": [1970, 2069]},
+    "since": {"column": "since", "format": "seconds", "part": "weekday", "bounds": [1, 7]},
+    "since hour": {"column": "since", "format": "seconds", "part": "hour", "bounds": [0, 23]},
 }
 HASHED: dict[str, Any] = {"street": {"hash": 5}}
 TARGETS: dict[str, Any] = {
@@ -63,6 +68,10 @@ def records(n: int) -> pl.DataFrame:
         "city": [None, "", "NA", "Rome", " Paris", "O'Lyon"],
         "member": ["True", "0", "FALSE", "maybe", None],
         "when": ["2013-01-06 00:00:00", "2013-12-31T23:59:59Z", "1999-02-28 12:30", None],
+        "german": ["1.2.2024", "01.02.2024 ", "2024-02-01", "k.A.", None],
+        "american": ["2/1/2024 9:05", "02/01/2024", None],
+        "short": ["01-02-70", "01-02-69", "1-2-00", "01-02-2000"],
+        "since": [0.0, -1.0, 1e9 + 0.5],
         "street": ["", None, "Z\u00fcrich", "\U0001f600", "a"],
     }
     usual: dict[str, Any] = {
@@ -76,6 +85,10 @@ def records(n: int) -> pl.DataFrame:
         "city": rng.choice(["Paris", "O'Lyon", 'A "b"'], n).astype(object),
         "member": rng.choice(["false", "true"], n).astype(object),
         "when": np.array([f"2013-{m:02}-{d:02} {h:02}:30:00" for m, d, h in rng.integers(1, 13, (n, 3))], dtype=object),
+        "german": np.array([f"{1 + k % 28:02}.{1 + k % 12:02}.{2000 + k % 30}" for k in range(n)], dtype=object),
+        "american": np.array([f"{1 + k % 12:02}/{1 + k % 28:02}/2024 {k % 24:02}:30" for k in range(n)], dtype=object),
+        "short": np.array([f"{1 + k % 28:02}-{1 + k % 12:02}-{k % 100:02}" for k in range(n)], dtype=object),
+        "since": np.arange(n) * 12_345_678.0,
         "street": np.array([f"street {k}" for k in rng.integers(0, 99, n)], dtype=object),
     }
     out = {}
