@@ -93,9 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = in_parts(items, workers)
 
 
+gc.disable()  # what is loaded before the tests begin stays
+
+
 def pytest_collection_finish() -> None:
-    """What is loaded stays: the garbage collector does not look at it again."""
+    """The garbage collector does not look again at what was loaded."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -357,7 +357,7 @@ def test_a_service_is_killed_and_its_disk_is_full(tmp_path: Path) -> None:
     run(tmp_path, None, calls=16, faults=["disk"], seed=1)
 
 
-@pytest.mark.campaign  # test_replicas.py kills one of two services in a commit
+@pytest.mark.campaign
 def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres: Postgres) -> None:
     (folder := tmp_path / "services").mkdir()
     run(folder, own_postgres, services=2, calls=10, faults=["kill", "database"], seed=2)

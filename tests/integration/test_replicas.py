@@ -394,7 +394,7 @@ def test_a_service_ends_its_session_that_the_server_does_not_know_to_be_cut(
     "moment",
     [
         pytest.param("TRIGGER {} BEFORE", marks=pytest.mark.campaign, id="before"),
-        pytest.param("CONSTRAINT TRIGGER {} AFTER", id="at"),
+        pytest.param("CONSTRAINT TRIGGER {} AFTER", marks=pytest.mark.campaign, id="at"),
     ],
 )
 def test_a_service_is_killed_in_a_commit_and_another_takes_its_shard(

@@ -240,9 +240,8 @@ def dies(snapshots: object) -> None:
     raise OSError("the driver is killed here")
 
 
-@pytest.mark.parametrize(
-    "trust", ["process", *(pytest.param(t, marks=pytest.mark.campaign) for t in ("nobody", "shuffler"))]
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("trust", ["process", "nobody", "shuffler"])
 def test_statistics_of_a_stream_count_each_record_once_whatever_dies(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: Quick, trust: str
 ) -> None:

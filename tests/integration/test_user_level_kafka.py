@@ -20,15 +20,15 @@ from tests.support.kafka_job import DEAD, JOB, PEOPLE, TOTAL, counts, rows
 CAP = "eps=40,delta=1e-4"
 """Five reports or windows."""
 
+pytestmark = pytest.mark.campaign
+
 MODELS = {
     "UserLevelLDPClassifier": "items_per_user: 4\n  window: 150",
     "WindowedClassifier": "items_per_user: 4\n  window: 150\n  method: private-range",
 }
 
 
-@pytest.mark.parametrize(
-    "estimator", ["UserLevelLDPClassifier", pytest.param("WindowedClassifier", marks=pytest.mark.campaign)]
-)
+@pytest.mark.parametrize("estimator", MODELS)
 def test_a_topic_is_learned_by_users(
     estimator: str, tmp_path: Path, broker: Any, make_topic: Callable[..., str]
 ) -> None:

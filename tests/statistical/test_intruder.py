@@ -232,9 +232,7 @@ def test_the_walk_finds_what_modules_and_classes_of_ours_hold(monkeypatch: pytes
     import streamdp.privacy.mechanisms.additive
 
     assert intruder.where(HUBER.model(), *NEEDLES) == []
-    from streamdp.learners.batches import Batches
-
-    for owner in (streamdp.privacy.mechanisms.additive, Batches, PanPrivateRegressor.learn_one):
+    for owner in (streamdp.privacy.mechanisms.additive, PanPrivateRegressor.learn_one):
         with monkeypatch.context() as patch:
             patch.setattr(owner, "_planted", [SECRET], raising=False)
             assert intruder.where(HUBER.model(), *NEEDLES), owner

@@ -106,7 +106,7 @@ def test_forged_segments_are_refused_or_read() -> None:
     assert 10 < refused < 110
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_intervals_hold_where_the_noise_changes() -> None:
     """Half of the parameters have a ninth of their rate and noise from the middle on, as where a scale grew.
 
