@@ -132,12 +132,17 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a job with statistics. In windows they need no delta; calls would wait for the end of one."""
+    """The settings of a job with statistics; calls would wait for the end of a window.
+
+    In windows, and without quantiles, a process needs no delta.
+    """
     if model.setdefault("estimator", STATISTICS) != STATISTICS:
         return job
     if model.get("trust") is None:
         model["trust"] = "process" if _mapping(job, "source").get("type") in ("kafka", "http", "spark") else "window"
-    if model["trust"] in ("process", "shuffler"):
+    declared = job["statistics"].values() if isinstance(job["statistics"], Mapping) else ()
+    quantiles = any(isinstance(each, Mapping) and "quantile" in each for each in declared)
+    if model["trust"] == "shuffler" or (model["trust"] == "process" and quantiles):
         _add_delta(job, model, estimators.Statistics, model["trust"])
     return job
 

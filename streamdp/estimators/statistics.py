@@ -44,7 +44,7 @@ from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, Part
-from streamdp.learners.held import HeldSums
+from streamdp.learners.held import HeldSums, PanPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
@@ -57,7 +57,7 @@ from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
-from streamdp.reading.estimates import Estimates, Frequencies, Ordered, frequencies, limits_of, means
+from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, Ordered, frequencies, limits_of, means
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -102,10 +102,13 @@ class Declared:
 
 
 class _Reader:
-    """Reads declarations with the columns of a schema; `pure`: into blocks for Laplace noise and drawn quantiles."""
+    """Reads declarations with the columns of a schema; `pure`: into blocks for Laplace noise and drawn quantiles.
 
-    def __init__(self, features: SchemaFeatures, pure: bool) -> None:
-        self._declarations, self._pure = features.declarations, pure
+    Quantiles can be drawn if exact values are `held`.
+    """
+
+    def __init__(self, features: SchemaFeatures, pure: bool, held: bool) -> None:
+        self._declarations, self._pure, self._held = features.declarations, pure, held
         self._first: dict[str, int] = {}
         at = 0
         for name, declared in self._declarations.items():
@@ -185,9 +188,12 @@ class _Reader:
             return Thirds(groups, first) if groups.count > 1 else Values(groups, first, 0.25), (), place
         if kind == "quantile":
             levels = _levels(name, given[kind])
+            if self._pure and not self._held:
+                raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
             if self._pure:
                 return Ranks(groups, first, levels), levels, place
-            edges = np.linspace(-1, 1, BINS + 1)
+            bins = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
+            edges = np.linspace(-1, 1, bins + 1)
             return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), levels, place
         if kind != "histogram":
             raise _unknown(kind)
@@ -248,7 +254,8 @@ _TEXTS = {
         raw; numbers are clipped to their bounds.""",
     "budget": """
         What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody" and "window". Text such as
-        "mu=1" is accepted. For "window", PureDP is Laplace noise and drawn quantiles, any other is Gaussian noise.""",
+        "mu=1" is accepted. For "window" and "process", PureDP is Laplace noise, and for "window" drawn quantiles; any
+        other is Gaussian noise.""",
     "trust": """
         "process": this process sees raw records and keeps noisy sums only (pan-private). "window": the operator holds
         exact sums and rounded values until a window ends; the least noise. "shuffler": sums of shuffled bits.
@@ -308,9 +315,10 @@ class Statistics(Estimator):
             raise ConfigError("features: expected bounds or categories by feature")
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
-        spend = HeldSums.default_budget if budget is None else budget
-        pure = trust == "window" and isinstance(parse_budget(spend), PureDP)
-        reader = _Reader(SchemaFeatures(features, type(self).__name__), pure)
+        self.learns = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}[trust]
+        spend = self.learns.default_budget if budget is None else budget
+        self._pure = trust in ("window", "process") and isinstance(parse_budget(spend), PureDP)
+        reader = _Reader(SchemaFeatures(features, type(self).__name__), self._pure, trust == "window")
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in the order in which they are shown."""
         self._by_name = tuple(sorted(self.declared, key=lambda one: one.name))  # in which they are learned and kept
@@ -320,8 +328,6 @@ class Statistics(Estimator):
             need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
-        kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
-        self.learns = kinds[trust]
         self._construct(arguments)
 
     def _words(self) -> Any:
@@ -340,7 +346,7 @@ class Statistics(Estimator):
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
             return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
-        kinds: dict[str, type[BatchSum]] = {"process": Pan, "shuffler": Mixed}
+        kinds: dict[str, type[BatchSum]] = {"process": PanPure if self._pure else Pan, "shuffler": Mixed}
         return Sums(problem, budget, rng, list(shares.items()), kinds[self.trust], self.batch_size)
 
     def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:
@@ -571,10 +577,11 @@ class Statistics(Estimator):
             estimated = self._estimated(replace(one, kind="mean"), z, learner).tolist()
         declared = self._features.declarations[one.of]
         doubts: list[str | None] = []
+        bins = one.block.bins.count if isinstance(one.block, Cells) else BINS
         bounds = np.array(declared.values, dtype=float)
         turned = declared.pieces[0].encode(bounds[:1])[0] > 0  # by a power below 0
         for numbers, q in zip(estimated, levels * len(one.groups), strict=True):
-            if (side := at_bound(numbers, one.place, q)) is None:
+            if (side := at_bound(numbers, one.place, None if q is None else bins)) is None:
                 doubts.append(None)
                 continue
             above = bool((side > 0) != turned)
@@ -605,7 +612,7 @@ class Statistics(Estimator):
             sums, noise = learner.released()[one.block]
             if one.kind in ("count", "histogram", "sum"):
                 z = learner.reach(z)
-            found = _of_sums(one, sums, noise, n, z)
+            found = _of_sums(one, sums, noise, n, z, learner.known)
         middle, half = one.place
         between = (middle - half, middle + half) if one.kind == "mean" else (-math.inf, math.inf)
         shown = np.clip(found[:, 0], *between)
@@ -678,8 +685,8 @@ def _deviations(level: Any) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) -> np.ndarray:
-    """Values and limits (k, 3) from released sums."""
+def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float, known: float) -> np.ndarray:
+    """Values and limits (k, 3) from released sums; groups are `known` from so many deviations on."""
     middle, half = one.place
     block: Any = one.block
     if isinstance(block, Ranks):
@@ -690,10 +697,10 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
         rows = [Ordered(row, block.root, noise, edges) for row in sums.reshape(len(one.groups), -1)]
         return np.array([row.quantile(q, z) for row in rows for q in one.items])
     if not isinstance(block, Values):
-        return _with_limits(_of_cells(one, frequencies(sums, noise, n), n), z)
+        return _with_limits(_of_cells(one, frequencies(sums, noise, n), n, known), z)
     moments, noises = block.moments(sums, noise, n)
     if one.kind == "mean":
-        mean = means(moments, noises)
+        mean = means(moments, noises, known)
         return _with_limits(Estimates(middle + half * mean.values, half * mean.deviations), z)
     if one.kind != "sum":
         raise _unknown(one.kind)
@@ -702,11 +709,11 @@ def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float) ->
     return _with_limits(Estimates(total, np.full(len(total), deviation)), z)
 
 
-def _of_cells(one: Declared, found: Frequencies, n: int) -> Estimates:
-    """Counts or shares of the cells of a statistic."""
+def _of_cells(one: Declared, found: Frequencies, n: int, known: float = KNOWN) -> Estimates:
+    """Counts or shares of the cells of a statistic, the latter in groups that are `known`."""
     if one.kind not in _OF_CELLS:
         raise _unknown(one.kind)
-    return found.shares(len(one.items)) if one.kind == "proportion" else found.counts(n)
+    return found.shares(len(one.items), known) if one.kind == "proportion" else found.counts(n)
 
 
 def _with_limits(found: Estimates, z: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Exact sums of a window, released with Laplace noise, and its quantiles: pure epsilon.
+"""Sums with Laplace noise, and quantiles of a window: pure epsilon.
 
 Proof: docs/proofs/statistics.md.
 """
@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtr
 
 from streamdp.errors import BudgetError
 from streamdp.learners.cells import Block
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
-from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Sums
+from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Pan, Sums, laplace_deviations
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -29,6 +28,7 @@ _CAREFUL = 1 - 1e-12  # more than the error of a sum of shares
 class HeldPure(BatchSum):
     """A window's exact sums of blocks, and the bins of its numbers for quantiles, with a pure epsilon."""
 
+    pure = True
     trust = HELD
     caveats: Sequence[str] = HELD_CAVEATS
     _totals: dict[Any, np.ndarray]
@@ -44,11 +44,7 @@ class HeldPure(BatchSum):
             (block, 1.0 if isinstance(block, Ranks) else share / block.distance_l1) for block, share in blocks
         ]
         self._epsilons = {block: epsilon * share for block, share in blocks}
-        summed = [(block, share) for block, share in blocks if not isinstance(block, Ranks)]
-        moved = sum(min(block.size, 6) for block, _ in summed)  # by rounding: a cell for each coordinate of two rows
-        self._cells = 2.0 ** (20 + math.ceil(math.log2(epsilon)))
-        share = sum(share for _, share in summed) or 1.0
-        self._scale = (self._cells * ARITHMETIC + moved / share) / epsilon
+        self._cells, self._scale = _laplace(epsilon, [pair for pair in blocks if not isinstance(pair[0], Ranks)])
         self.variance = 2 * (self._scale / self._cells) ** 2
         self._ranks = [block for block, _ in blocks if isinstance(block, Ranks)]
         vars(self).update(self._nothing())
@@ -98,6 +94,52 @@ class HeldPure(BatchSum):
         self._rows = 0
 
 
+class PanPure(BatchSum):
+    """As `Pan`, with Laplace noise and a pure epsilon: no ordered cells."""
+
+    pure = True
+    trust = Pan.trust
+    caveats: Sequence[str] = Pan.caveats
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        assert isinstance(budget, PureDP), "the caller chooses by the budget"
+        self.parts = [(block, share / block.distance_l1) for block, share in blocks]
+        self._cells, self._scale = _laplace(budget.epsilon * _CAREFUL, blocks)
+        self.variance = 2 * 2 * (self._scale / self._cells) ** 2
+        self._sum = np.zeros(sum(block.size for block, _ in blocks), dtype=np.int64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_sum": np.zeros_like(self._sum)}
+
+    @property
+    def total(self) -> np.ndarray:
+        return self._sum
+
+    def open(self, rng: Any, batch: int) -> None:
+        noise = grid_laplace(rng, self._scale, len(self._sum))
+        self._sum += noise
+        noise[:] = 0
+
+    def add(self, X: np.ndarray, rng: Any) -> None:
+        self._sum += np.concatenate([block.total(X, factor * self._cells) for block, factor in self.parts])
+
+    def close(self, rng: Any, rows: int) -> np.ndarray:
+        self.open(rng, rows)
+        found: np.ndarray = self._sum / self._cells
+        return found
+
+    def wipe(self) -> None:
+        self._sum[:] = 0
+
+
+def _laplace(epsilon: float, blocks: Sequence[tuple[Any, float]]) -> tuple[float, float]:
+    """How many cells of the grid are 1, and the scale in cells of the noise of all blocks with their shares."""
+    moved = sum(min(block.size, 6) for block, _ in blocks)  # by rounding: a cell for each coordinate of two rows
+    cells = 2.0 ** (20 + math.ceil(math.log2(epsilon)))
+    share = sum(share for _, share in blocks) or 1.0
+    return cells, (cells * ARITHMETIC + moved / share) / epsilon
+
+
 class HeldSums(Sums):
     """Sums of blocks in windows, by words of an `rng`, with a pure epsilon by default; `size`: their records."""
 
@@ -112,4 +154,4 @@ class HeldSums(Sums):
     def reach(self, z: float) -> float:
         """See `Sums.reach`: for one window by the Laplace law; the sum of several is taken as normal."""
         one = isinstance(self._sum, HeldPure) and self._state[-1] < 1.5 * self._sum.variance
-        return -math.log(2 * ndtr(-z)) / math.sqrt(2) if one and z else z
+        return laplace_deviations(z) if one and z else z

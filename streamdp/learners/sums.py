@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from scipy.special import ndtr
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
@@ -27,6 +28,7 @@ from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
+from streamdp.reading.estimates import KNOWN
 
 FIRST_BATCH = 1000
 GROWTH = 4
@@ -53,6 +55,8 @@ class BatchSum(Protocol):
 
     trust: str
     caveats: Sequence[str]
+    pure = False
+    """Whether its noise is that of Laplace."""
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""
     variance: float
@@ -173,6 +177,11 @@ class Mixed(BatchSum):
 
     def wipe(self) -> None:
         self._ones = np.zeros(self._size + 1, dtype=np.int64)  # the last is the number of people whose noise is in it
+
+
+def laplace_deviations(z: float) -> float:
+    """How many deviations of a Laplace law are exceeded as often as `z`, above 0, of a normal law."""
+    return float(-math.log(2 * ndtr(-z)) / math.sqrt(2))
 
 
 class Sums(Learner):
@@ -300,6 +309,11 @@ class Sums(Learner):
             found[block] = self._state[at : at + block.size] / factor, float(self._state[-1]) / factor**2
             at += block.size
         return found
+
+    @property
+    def known(self) -> float:
+        """How many deviations of noise above 0 a group is known from; of Laplace noise as surely as of normal noise."""
+        return laplace_deviations(KNOWN) if self._sum.pure else KNOWN
 
     def reach(self, z: float) -> float:
         """How many deviations of the noise alone cover as often as z do of a normal law."""

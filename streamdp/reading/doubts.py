@@ -78,8 +78,10 @@ def of_statistics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*([unknown] if found else []), *at_bounds]
 
 
-def at_bound(numbers: Sequence[float], place: tuple[float, float], q: float | None) -> Literal[-1, 1] | None:
-    """Return whether a mean, or the `q`-quantile, is at the lower bound (-1) or the upper one (1); None: at neither.
+def at_bound(numbers: Sequence[float], place: tuple[float, float], bins: int | None) -> Literal[-1, 1] | None:
+    """Return whether a mean, or a quantile by so many `bins`, is at the lower bound (-1) or the upper one (1).
+
+    None: at neither; for a mean, `bins` is None.
 
     `numbers` are the value and its limits, and bounds are middle -/+ half of `place`. If a mean is within 1/32 of the
     width of a bound, at least half of the values are within 1/16 (Markov's inequality), as for the target of a model
@@ -87,7 +89,7 @@ def at_bound(numbers: Sequence[float], place: tuple[float, float], q: float | No
     """
     middle, half = place
     value, low, high = ((number - middle) / half for number in numbers)
-    near = 1 / _LOOSE if q is None else 2 / BINS
+    near = 1 / _LOOSE if bins is None else 2 / bins
     if 1 - value <= near and 1 - low <= 4 / _LOOSE:
         return 1
     return -1 if 1 + value <= near and 1 + high <= 4 / _LOOSE else None

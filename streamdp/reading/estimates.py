@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-KNOWN = 3.0
-"""A group is known if its share is more than this many deviations above 0."""
+KNOWN = 4.5
+"""A group is known if its share is more than this many deviations above 0: of empty ones 3 in a million are."""
 
 
 def limits_of(
@@ -64,10 +64,10 @@ class Frequencies(NamedTuple):
         noise = (d @ w**2 - (u @ w) ** 2) / max(self.n, 1) - sampled / max(records, 1)
         return Estimates(records * total, records * np.sqrt(np.maximum(noise, 0.0)))
 
-    def shares(self, m: int) -> Estimates:
-        """The share of each cell in its group of m cells; NaN where the group is not known."""
+    def shares(self, m: int, known: float = KNOWN) -> Estimates:
+        """The share of each cell in its group of m cells; NaN where the group is not `known`, by so many deviations."""
         f, d, u = (values.reshape(-1, m) for values in (self.f, self.d, self.u))
-        whole = self._groups(m)
+        whole = self._groups(m, known)
         v = f / whole
         spread = (
             d * (1 - v) ** 2 + v**2 * (d.sum(axis=1, keepdims=True) - d) - (u - v * u.sum(axis=1, keepdims=True)) ** 2
@@ -77,16 +77,16 @@ class Frequencies(NamedTuple):
     def means(self, values: np.ndarray) -> Estimates:
         """The means of the `values` (m,) of cells in each group of m cells; NaN where the group is not known."""
         f, d, u = (numbers.reshape(-1, len(values)) for numbers in (self.f, self.d, self.u))
-        whole = self._groups(len(values))
+        whole = self._groups(len(values), KNOWN)
         v = f @ values[:, None] / whole
         around = values - v
         spread = np.sum(around**2 * d, axis=1) - np.sum(around * u, axis=1) ** 2
         return Estimates(v.ravel(), np.sqrt(np.maximum(spread, 0.0) / max(self.n, 1)) / whole.ravel())
 
-    def _groups(self, m: int) -> np.ndarray:
+    def _groups(self, m: int, least: float) -> np.ndarray:
         """The shares (k / m, 1) of groups of m cells; NaN where one is not known."""
         f, d, u = (values.reshape(-1, m).sum(axis=1, keepdims=True) for values in (self.f, self.d, self.u))
-        known = f > KNOWN * np.sqrt(np.maximum(d - u**2, 0.0) / max(self.n, 1))
+        known = f > least * np.sqrt(np.maximum(d - u**2, 0.0) / max(self.n, 1))
         return np.where(known & (self.n > 0), f, np.nan)
 
 
@@ -96,14 +96,15 @@ def frequencies(counts: np.ndarray, noise: float, n: int) -> Frequencies:
     return Frequencies(f, np.maximum(f, 0) + noise / max(n, 1), f, n)
 
 
-def means(rows: np.ndarray, noises: tuple[float, float]) -> Estimates:
+def means(rows: np.ndarray, noises: tuple[float, float], least: float = KNOWN) -> Estimates:
     """The means of values by group; rows (3, groups) are its records, and the sums of their values and squares.
 
-    `noises`: the variances of the first two by noise, which are not correlated; 0: the number is known.
+    `noises`: the variances of the first two by noise, which are not correlated; 0: the number is known. A group is
+    known by the `least` number of deviations.
     """
     count, total, square = rows
     of_count, of_total = noises
-    known = count > KNOWN * math.sqrt(of_count)
+    known = count > least * math.sqrt(of_count)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(known, total / count, np.nan)
         around = np.maximum(square - 2 * mean * total + mean**2 * count, 0.0)
@@ -122,7 +123,10 @@ class Ordered:
         self.count = float(self._running[-1])
 
     def quantile(self, q: float, z: float) -> tuple[float, float, float]:
-        """The q-quantile and its limits at z deviations; NaN where too few records are known."""
+        """The q-quantile and its limits at z deviations; NaN where too few records are known.
+
+        Where in a bin its records are is not known: limits are edges of bins, and the value is interpolated.
+        """
         if self.count < KNOWN * math.sqrt(self._noise) * float(np.linalg.norm(self._root[-1])) or self.count <= 0:
             return math.nan, math.nan, math.nan
         from scipy.optimize import isotonic_regression  # here, because it takes a fifth of the time of `status`
@@ -131,11 +135,16 @@ class Ordered:
         spread = self._noise * np.sum((self._root - q * self._root[-1]) ** 2, axis=1)
         reach = z * np.sqrt(spread + self.count * q * (1 - q))
         first = -q * self.count
-        return tuple(self._crossing(line, first) for line in (above, above + reach, above - reach))  # type: ignore[return-value]
+        low, high = (min(self._bin(line), len(above) - 1) for line in (above + reach, above - reach))
+        return self._crossing(above, first), float(self._edges[low]), float(self._edges[high + 1])
+
+    def _bin(self, above: np.ndarray) -> int:
+        """The bin in which running totals, at upper edges, minus their aim become positive."""
+        return int(np.searchsorted(np.maximum.accumulate(above), 0.0))
 
     def _crossing(self, above: np.ndarray, first: float) -> float:
-        """Where running totals, at upper edges, minus their aim become positive: linear within a bin."""
-        at = int(np.searchsorted(np.maximum.accumulate(above), 0.0))
+        """As `_bin`, the place: linear within a bin."""
+        at = self._bin(above)
         if at >= len(above):
             return float(self._edges[-1])
         before = float(above[at - 1]) if at else min(first, 0.0)

@@ -10,7 +10,7 @@ import pytest
 from streamdp import ApproxDP, GaussianDP, PureDP, stats
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import All, Bins, Cells, Levels, Thirds, Values
-from streamdp.learners.held import HeldPure
+from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.local_counts import Oracle, epsilon_of
 from streamdp.learners.ranks import BINS, Ranks, drawn
@@ -193,10 +193,10 @@ OF_GROUPS = [(Thirds(Levels(0, 3), 2), 1.0)]
 
 
 def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """The log ratio of the likelihoods of what a window releases, for either of two neighbours."""
+    """The log ratio of the likelihoods of what a window releases, or a break-in sees, for either of two neighbours."""
     rng = SeededEntropy(8)
     held = kind(budget, blocks)
-    if kind is HeldPure:
+    if kind is not Held:
         held._scale *= noise
     else:
         held.sum.scale *= noise
@@ -212,16 +212,22 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
             held.wipe()
             held.open(rng, 3)
             held.add(np.vstack([REST, record]), rng)
-            released = held.close(rng, 3)
+            released = held.total / held._cells if kind is PanPure else held.close(rng, 3)
             away = [np.abs(released - mean) for mean in means]
-            runs[i] = np.sum(away[1] - away[0] if kind is HeldPure else away[1] ** 2 - away[0] ** 2)
+            runs[i] = np.sum(away[1] - away[0] if kind is not Held else away[1] ** 2 - away[0] ** 2)
         found.append(runs)
     return found[0], found[1]
 
 
 @pytest.mark.parametrize(
     ("kind", "blocks", "budget"),
-    [(Held, BLOCKS, GaussianDP(1.0)), (HeldPure, PURE, PureDP(1.0)), (HeldPure, OF_GROUPS, PureDP(1.0))],
+    [
+        (Held, BLOCKS, GaussianDP(1.0)),
+        (HeldPure, PURE, PureDP(1.0)),
+        (HeldPure, OF_GROUPS, PureDP(1.0)),
+        (PanPure, PURE, PureDP(1.0)),
+        (PanPure, OF_GROUPS, PureDP(1.0)),
+    ],
 )
 def test_the_noise_of_a_window_keeps_the_claim_and_half_of_it_does_not(kind: Any, blocks: Any, budget: Any) -> None:
     """False alarms: 1e-6 each."""
@@ -301,6 +307,22 @@ def test_counts_of_a_window_have_the_stated_noise(budget: str, scale: float | No
     assert stated == pytest.approx(2 * scale**2 if scale else 2.0, rel=1e-4)
     assert abs(np.mean(errors**2) / stated - 1) < 6 * np.sqrt((5 if scale else 2) / errors.size)
     assert np.all(np.abs(errors - np.rint(errors)).max() > 1e-3)
+
+
+def test_batches_of_a_process_have_laplace_noise_at_both_ends() -> None:
+    """2,000 batches of 20 counts of nobody: each end has the variance 2 (2 / eps)^2 within 6 deviations, 1.4 %."""
+    blocks = [(Cells(All(), Bins(0, tuple(range(21)))), 1.0)]
+    pan, rng, found = PanPure(PureDP(1.0), blocks), SeededEntropy(3), []
+    for _ in range(2000):
+        pan.wipe()
+        pan.open(rng, 1)
+        first = pan.total / pan._cells
+        found.append([first, pan.close(rng, 0) - first])
+    ends = np.array(found) * 2.0  # the factor of a count is 1 / 2
+    assert pan.variance * 4 == pytest.approx(16.0, rel=1e-4)
+    for end in (ends[:, 0], ends[:, 1]):
+        assert abs(np.mean(end**2) / 8 - 1) < 6 * np.sqrt(5 / end.size)
+        assert not abs(np.mean((end / 2) ** 2) / 8 - 1) < 6 * np.sqrt(5 / end.size)
 
 
 def test_a_bin_is_as_wide_as_is_said() -> None:

@@ -841,3 +841,62 @@ def test_a_shuffled_batch_has_all_noise_after_an_interruption(
     model.close_batch()
     assert made[1] == 5000
     assert model.at_boundary
+
+
+def test_a_pure_budget_of_a_process_is_kept_without_a_delta_and_has_less_noise() -> None:
+    """A pure epsilon was refused. The noise of a mean was three times that of Laplace at each end of a batch."""
+    deviations = {}
+    for budget in ("eps=1", "eps=1,delta=1e-06"):
+        model = stats.Mean((0, 10), budget=budget)
+        for value in (2.0, 4.0):
+            model.update(value)
+        model.estimator.close_batch()
+        assert str(model.guarantee) == budget
+        ((_, noise),) = model.estimator.learner.released().values()
+        deviations[budget] = noise**0.5
+    assert deviations["eps=1"] == pytest.approx(4.0, rel=1e-4)
+    assert deviations["eps=1,delta=1e-06"] > 2.9 * deviations["eps=1"]
+    with pytest.raises(BudgetError, match="needs a delta"):
+        stats.Quantile(0.5, (0, 10), budget="eps=1")
+
+
+def test_medians_of_a_thousand_groups_are_served() -> None:
+    """They were refused at 65,536 cells; groups share the cells, and limits are edges of cells."""
+    names = [f"g{i}" for i in range(1000)]
+    model = stats.Statistics(
+        {"median": {"quantile": 0.5, "of": "x", "by": "g"}}, {"x": (0, 100), "g": names}, "eps=8,delta=1e-6", seed=1
+    )
+    groups = np.arange(200_000) % 1000
+    places = np.zeros((len(groups), model.read_columns))
+    places[:, 0] = np.random.default_rng(2).uniform(-1, 1, len(groups)) * 0.2 + groups / 1000 - 0.5
+    rows = np.flatnonzero(groups > 0)
+    places[rows, groups[rows]] = 1.0
+    model.learn_encoded(places, np.zeros(len(places)))
+    model.close_batch()
+    found, limits = model.get()["median"], model.interval()["median"]
+    truth = {name: 50 + 50 * (i / 1000 - 0.5) for i, name in enumerate(names)}
+    held = [limits[name][0] <= truth[name] <= limits[name][1] for name in names]
+    assert np.mean(held) > 0.95
+    assert np.median([abs(found[name] - truth[name]) for name in names]) < 3
+
+
+def test_limits_of_a_quantile_hold_where_a_cell_is_wide() -> None:
+    """With bounds of 10^8 all values of 30,000 are in the first cell: none of 8 limits held them."""
+    for seed in range(8):
+        model = stats.Quantile(0.5, (0, 1e8), budget="eps=1,delta=1e-6", seed=seed)
+        model.estimator.learn_encoded(np.full((20_000, 1), 30_000 / 5e7 - 1), np.zeros(20_000))
+        model.estimator.close_batch()
+        low, high = model.interval()
+        assert low <= 30_000 <= high
+
+
+@pytest.mark.parametrize("budget", ["eps=1", "eps=1,delta=1e-6"])
+def test_no_empty_group_has_a_value(budget: str) -> None:
+    """3 deviations of noise gave a value to one in 700 empty groups, and more of Laplace noise: 8 of 3,240 had one."""
+    names = [f"g{i}" for i in range(1080)]
+    for seed in range(3):
+        model = stats.Mean((0, 10), by=names, budget=budget, seed=seed)
+        for value in range(10):
+            model.update(value, by="g0")
+        model.estimator.close_batch()
+        assert np.all(np.isnan([value for name, value in model.get().items() if name != "g0"]))
