@@ -382,6 +382,8 @@ def case(seed: int) -> Case:
                 model |= {"window": int(rng.integers(20, 40)), "items_per_user": int(rng.integers(1, 5))}
             elif trust != "nobody":
                 model["batch_size"] = int(rng.integers(5, 25))
+            if trust == "nobody":
+                model["scaling"] = str(rng.choice(["private", "declared"]))
             if rng.random() < 0.5:
                 model["change"] = str(rng.choice(["follow", "ignore"]))
                 if model["change"] == "follow" and trust == "process":
@@ -623,7 +625,8 @@ def excess(given: Case, outcome: Outcome) -> float:
     if isinstance(budget, ApproxDP):
         own = 0.0 if answers is None else charged.records * amount(parse_budget(answers))
         normal = ratio(seen.mu_squared, charged.records * GaussianDP.from_approx(budget).mu ** 2)
-        return max(normal, ratio(seen.epsilon, own))
+        both = ratio(charged.records * budget.epsilon + seen.epsilon, charged.epsilon)
+        return max(normal, ratio(seen.epsilon, own), both)
     return max(ratio(seen.mu_squared, charged.mu_squared), ratio(seen.epsilon, 0.0))
 
 

@@ -11,15 +11,21 @@ import pytest
 
 from streamdp.config import definition
 from streamdp.estimators import estimator
+from streamdp.estimators.held_out_statistics import HeldOutStatistics
+from streamdp.learners.batches import Batches
 from streamdp.learners.held import HeldPure
+from streamdp.learners.local_counts import CellReports
 from streamdp.learners.series import Series
-from streamdp.learners.side_statistics import divided
+from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.learners.sums import Pan
+from streamdp.learners.window_buffer import Gathering
 from streamdp.ledger import ledger as ledgers
 from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.loans import Loan
 from streamdp.ledger.paging import PagedRows
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.release import Release
+from streamdp.validation.plan import Plan
 from streamdp.windows import newton
 from tests.support.sizes import some
 from tests.support.who import SLACK, case, excess, run
@@ -34,30 +40,23 @@ def seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(seeds: range) -> Counter[str]:
-    """Run cases; return how many there were with each trust and whether a cap renewed, and how many releases."""
+    """Run cases; return how many there were with each feature, and how many releases."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         given = case(seed)
         outcome = run(given)
         assert excess(given, outcome) <= SLACK, f"{given}: {outcome}"
-        seen.update([given.settings["model"]["trust"], "renewing" if " per " in given.cap else "plain"])
+        seen.update(f"{name} {value}" for name, value in given.features().items())
         seen["released"] += outcome.releases
         seen["of the person"] += outcome.seen.mu_squared > 0 or outcome.seen.epsilon > 0
     return seen
 
 
-@pytest.mark.parametrize("first", some([0, 140, 180], 0, 1))
+@pytest.mark.parametrize("first", some([0, 20, 40], 0))
 def test_nobody_is_seen_by_more_than_the_ledger_has_charged(first: int) -> None:
     seen = check(range(first, first + 20))
     assert seen["released"] > 100
-    assert seen["of the person"] >= 5
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("first", range(1000, 3500, 250))
-def test_nobody_is_seen_by_more_in_2500_runs(first: int) -> None:
-    seen = check(range(first, first + 250))
-    assert min(seen[name] for name in ("process", "shuffler", "window", "renewing", "plain")) > 20
+    assert seen["of the person"] >= 10
 
 
 def forgets_people(patch: pytest.MonkeyPatch) -> None:
@@ -149,7 +148,96 @@ def ends_a_release_that_the_next_rows_have_joined(patch: pytest.MonkeyPatch) -> 
     patch.setattr(Series, "come_to", come_to)
 
 
+def charges_no_answers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Plan, "total", lambda self, budget: budget)
+
+
+def learns_what_has_answered_with_its_budget(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldOutStatistics, "own", True)
+
+
+def draws_records_to_the_model_and_to_the_statistics(patch: pytest.MonkeyPatch) -> None:
+    real = SideStatistics.draw
+
+    def draw(self: SideStatistics, model: Any, X: np.ndarray, y: np.ndarray, amounts: Any) -> Any:
+        real(self, model, X.copy(), y.copy(), amounts)
+        return X, y, amounts
+
+    patch.setattr(SideStatistics, "draw", draw)
+
+
+def charges_the_usual_budget_for_each_report(patch: pytest.MonkeyPatch) -> None:
+    real = ledgers.spend_numbers
+    patch.setattr(ledgers, "spend_numbers", lambda budget, amounts, n: real(budget, None, n))
+
+
+def ends_the_sums_of_a_release_after_it(patch: pytest.MonkeyPatch) -> None:
+    """An exception in between lets a person join the next release, whose side statistics it is in already."""
+
+    def finish(self: Batches) -> None:
+        records, sums = self.open.taken, self.open.sums
+        self.open.sums = {}
+        try:
+            total, probes = self._close(records), self.probes
+            self.discard()
+            self.move(total, self.batch_steps.closed(records), records, probes)
+            for one in sums.values():
+                one.close()
+        finally:
+            self.open.sums = sums
+
+    def wipe(self: Batches) -> None:
+        self.fast = self.probes = None
+        self.total[:] = 0
+
+    patch.setattr(Batches, "_finish", finish)
+    patch.setattr(Batches, "_wipe", wipe)
+
+
+def takes_no_charges_back_from_lanes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Loan, "settle", lambda self, keys, rows: None)
+
+
+def reports_twice(patch: pytest.MonkeyPatch) -> None:
+    real = CellReports.learn
+
+    def learn(self: CellReports, X: np.ndarray, words: np.ndarray) -> None:
+        real(self, np.concatenate([X, X]), np.concatenate([words, words]))
+
+    patch.setattr(CellReports, "learn", learn)
+
+
+def learns_those_who_are_held_out_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    real = HeldOutStatistics._score
+
+    def score(self: HeldOutStatistics, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        if self._learner.open is not None:
+            self._learner.learn(X.copy(), y.copy(), None, None)
+        real(self, asked, X, y, sizes)
+
+    patch.setattr(HeldOutStatistics, "_score", score)
+
+
+def asks_people_of_a_window_who_are_learned(patch: pytest.MonkeyPatch) -> None:
+    real = Gathering.close
+
+    def close(self: Gathering, held: np.ndarray | None = None) -> Any:
+        users, out = real(self, None)
+        return users, out if held is None or not held.any() else tuple(array.copy() for array in users)
+
+    patch.setattr(Gathering, "close", close)
+
+
 FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    charges_no_answers,
+    learns_what_has_answered_with_its_budget,
+    draws_records_to_the_model_and_to_the_statistics,
+    charges_the_usual_budget_for_each_report,
+    ends_the_sums_of_a_release_after_it,
+    takes_no_charges_back_from_lanes,
+    reports_twice,
+    learns_those_who_are_held_out_of_a_batch,
+    asks_people_of_a_window_who_are_learned,
     forgets_people,
     takes_each_record_for_a_person,
     charges_all_records_as_the_first,
@@ -170,5 +258,4 @@ def test_a_planted_fault_is_noticed(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    first = 140 if fault is ends_a_release_that_the_next_rows_have_joined else 0
-    assert any(excess(given, run(given)) > SLACK for given in map(case, range(first, first + MOST)))
+    assert any(excess(given, run(given)) > SLACK for given in map(case, range(MOST)))
