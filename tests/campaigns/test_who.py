@@ -1,0 +1,80 @@
+"""Nobody is seen by more than the ledger has charged: 2,500 runs over all pairs of features (see `tests.support.who`).
+
+`python -m tests.campaigns.test_who --seconds 500` runs blocks of 50 cases, notes each in `benchmarks/who.jsonl`, and
+goes on where it ended. It skips the blocks that were noted, of any commit: remove the file to begin anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+
+from tests.support.who import SLACK, case, excess, run
+
+pytestmark = pytest.mark.campaign
+
+BLOCK, BLOCKS, FIRST = 50, 50, 1000
+NOTES = Path(__file__).parents[2] / "benchmarks/who.jsonl"
+
+
+def run_block(block: int) -> tuple[int, list[int], Counter[str]]:
+    """Run a block; return how many releases it had, the numbers of bad cases, and how often each pair was met."""
+    releases, bad, pairs = 0, [], Counter[str]()
+    for seed in range(FIRST + BLOCK * block, FIRST + BLOCK * (block + 1)):
+        given = case(seed)
+        outcome = run(given)
+        releases += outcome.releases
+        bad += [seed] if excess(given, outcome) > SLACK else []
+        pairs.update(" and ".join(f"{name} {value}" for name, value in pair) for pair in given.pairs())
+    return releases, bad, pairs
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_nobody_is_seen_by_more_in_2500_runs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
+    releases, bad, _ = run_block(block)
+    assert releases > BLOCK
+    assert bad == []
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="Begin no block after this many seconds.")] = 1e9,
+    part: Annotated[int, typer.Option(help="Run the blocks that are this one modulo `of`.")] = 0,
+    of: Annotated[int, typer.Option(help="How many processes share the blocks.")] = 1,
+) -> None:
+    """Run the blocks that are not noted, note them, and print which pairs of features none had."""
+    os.environ["STREAMDP_TEST_SEEDS"] = "1"
+    began = time.monotonic()
+    noted = [json.loads(line) for line in NOTES.read_text().splitlines()] if NOTES.exists() else []
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
+    for block in sorted(set(range(part, BLOCKS, of)) - {note["block"] for note in noted}):
+        if time.monotonic() - began > seconds:
+            break
+        before = time.process_time()
+        releases, bad, _ = run_block(block)
+        used = round(time.process_time() - before, 1)
+        note = {"block": block, "runs": BLOCK, "releases": releases, "bad": bad}
+        noted.append(note | {"commit": commit.stdout.strip(), "cpu_seconds": used})
+        with NOTES.open("a") as file:
+            file.write(json.dumps(noted[-1]) + "\n")
+    cases = [case(FIRST + BLOCK * note["block"] + i) for note in noted for i in range(BLOCK)]
+    values = sorted({pair for given in cases for pair in given.features().items()})
+    met = {pair for given in cases for pair in given.pairs()}
+    missing = [pair for pair in itertools.combinations(values, 2) if pair[0][0] != pair[1][0] and pair not in met]
+    runs, releases = (sum(note[name] for note in noted) for name in ("runs", "releases"))
+    bad = sum(len(note["bad"]) for note in noted)
+    print(f"{runs:,} runs, {releases:,} releases, {bad} bad; {len(met)} pairs of features")
+    print("no run had: " + "; ".join(" and ".join(" ".join(one) for one in pair) for pair in missing))
+
+
+if __name__ == "__main__":
+    typer.run(main)
