@@ -39,20 +39,27 @@ def test_what_does_not_add_up_is_in_a_release_once(spend: ApproxDP | GaussianDP)
 def test_a_release_that_protects_people_takes_their_records_and_is_charged_once(most: int) -> None:
     with Ledger("eps=1,delta=1e-6") as ledger:
         release = Release(APPROX, most)
-        found = ledger.join(release, PEOPLE * 2)
+        found = ledger.join(release, ledger.prepare(PEOPLE * 2))
         assert {p: found.tolist().count(JOINED) for p in [b"ann"]} == {b"ann": sum(release.people.values())}
         taken = Counter(p for p, outcome in zip(PEOPLE * 2, found, strict=True) if outcome == JOINED)
         assert taken == release.people == {p: min(most, n) for p, n in Counter(PEOPLE * 2).items()}
         assert [ledger.spent(p).records for p in taken] == [1, 1, 1]
         release.close()
-        assert ledger.join(release, [b"ann"]).tolist() == [REFUSED]
+        assert ledger.join(release, ledger.prepare([b"ann"])).tolist() == [REFUSED]
 
 
 def test_a_refused_record_leaves_its_person_out_of_the_release() -> None:
     with Ledger("eps=1,delta=1e-6") as ledger:
         ledger.admit("ann", APPROX)
         release = Release(APPROX)
-        assert ledger.join(release, PEOPLE).tolist() == [REFUSED, JOINED, REFUSED, JOINED, REFUSED, LEFT_OUT]
+        assert ledger.join(release, ledger.prepare(PEOPLE)).tolist() == [
+            REFUSED,
+            JOINED,
+            REFUSED,
+            JOINED,
+            REFUSED,
+            LEFT_OUT,
+        ]
         assert release.people == {b"bob": 1, b"cid": 1}
         assert ledger.n_refused == 3
 
@@ -67,7 +74,7 @@ def test_records_of_a_pure_epsilon_in_one_release_are_one_of_their_sum(epsilon: 
     with Ledger("eps=1000") as ledger:
         release = Release(PureDP(epsilon))
         for part in np.array_split(np.arange(k), 3):
-            assert np.all(ledger.join(release, [b"ann"] * len(part)) == JOINED)
+            assert np.all(ledger.join(release, ledger.prepare([b"ann"] * len(part))) == JOINED)
         assert ledger.spent("ann").pure_mu_squared == pytest.approx(GaussianDP.from_pure(PureDP(k * epsilon)).mu ** 2)
 
 
@@ -78,16 +85,16 @@ def test_each_period_of_a_release_is_charged_and_the_total_once(most: int | None
     with ledger_at("eps=1,delta=1e-6 per 1 day, total eps=2,delta=2e-6") as ledger:
         release = Release(APPROX, most)
         people = [Dated("ann", NOW - day * DAY) for day in days]
-        found = ledger.join(release, people)
+        found = ledger.join(release, ledger.prepare(people))
         wanted = [JOINED, JOINED, JOINED, LEFT_OUT, LEFT_OUT] if most else [JOINED, *[LEFT_OUT] * 4]
         assert found.tolist() == wanted
         assert [ledger.spent("ann", NOW - day * DAY).records for day in range(3)] == [1, int(most == 3), 0]
         assert ledger.spent("ann").records == 1
         release.close()
-        again = ledger.join(release, [*people[:2], Dated("ann", NOW - 2 * DAY)])
+        again = ledger.join(release, ledger.prepare([*people[:2], Dated("ann", NOW - 2 * DAY)]))
         # What spent its period is refused, and the total has one more.
         assert again.tolist() == ([REFUSED, REFUSED, JOINED] if most else [REFUSED, JOINED, LEFT_OUT])
-        assert ledger.join(release, [Dated("ann", NOW - 9 * DAY)]).tolist() == [REFUSED]
+        assert ledger.join(release, ledger.prepare([Dated("ann", NOW - 9 * DAY)])).tolist() == [REFUSED]
 
 
 def test_a_person_whose_first_record_is_refused_for_its_period_may_join_with_another_one() -> None:
@@ -95,7 +102,7 @@ def test_a_person_whose_first_record_is_refused_for_its_period_may_join_with_ano
         ledger.admit(Dated("ann", NOW - DAY), APPROX)
         release = Release(APPROX)
         people = [Dated("ann", NOW - DAY), Dated("ann", NOW), Dated("ann", NOW - DAY), Dated("ann", NOW)]
-        assert ledger.join(release, people).tolist() == [REFUSED, JOINED, LEFT_OUT, LEFT_OUT]
+        assert ledger.join(release, ledger.prepare(people)).tolist() == [REFUSED, JOINED, LEFT_OUT, LEFT_OUT]
 
 
 def test_a_release_ends_by_what_it_takes_or_by_what_it_reads() -> None:
