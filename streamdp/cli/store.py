@@ -145,6 +145,8 @@ def weights(
         settled = "  not settled" if w.settled is False else interval
         typer.echo(f"{name:{width}}  {w.value:{shape}}{settled}{compared}")
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
+    if (method := model.estimator.learner.method_name) is not None:
+        typer.echo(f"learned by {method}")
     for needed in needs(model.estimator, found):
         typer.echo(needed)
     if (few := too_few(model.estimator)) is not None:

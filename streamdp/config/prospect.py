@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ _VERDICTS: dict[Outlook, str] = {
     "unlikely": "The model is unlikely to beat the best constant: from about {:,} records on it is likely, or with "
     "fewer columns or more budget.",
 }
+_ONE_WINDOW = " It learns from each window alone, so that those of one window count: set a larger model.window."
 _PEOPLE = " Counted are people, however many records each has."
 
 
@@ -45,12 +47,15 @@ class Prospect:
     beats_constant: Outlook
     likely_from: int  # about how many records make that likely
     people: bool = False  # whether it is people who count, and no records
+    method: str | None = None  # the method that will learn, where there are several
+    one_window: bool = False  # whether the records of one window alone count, because the method keeps none of others
 
     @property
     def sentence(self) -> str:
         """Whether the model is likely to beat the best constant, in words."""
         verdict = _VERDICTS[self.beats_constant].format(self.likely_from)
-        return verdict + _PEOPLE if self.people else verdict
+        verdict += _PEOPLE * self.people + ("" if self.method is None else f" The method is {self.method}.")
+        return verdict + _ONE_WINDOW * self.one_window
 
 
 def planned(
@@ -114,12 +119,14 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         least = learner.batch_steps.least if isinstance(learner, Batches) else learner.least_records
         if least is None:
             return None
-        learn = 1.0  # which part; the others of a window only answer about the model's error
-        if isinstance(learner, Windows) and job.validation is not None:
-            learn -= job.validation.share or 0.0
-        found, enough = outlook(learn * records, least)
-        people = isinstance(learner, Windows) and job.schema_.subject is not None
-        return Prospect(records, columns, None, found, rounded(enough / learn), people)
+        learn, people, known = 1.0, False, records  # which part learns; the others only answer about the model's error
+        if isinstance(learner, Windows):
+            learn -= 0.0 if job.validation is None else job.validation.share or 0.0
+            people = job.schema_.subject is not None
+            known = learner.informing(records, math.ceil(records / learner.plan.window))
+        found, enough = outlook(learn * known, least)
+        one = known < records
+        return Prospect(records, columns, None, found, rounded(enough / learn), people, learner.method_name, one)
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
         return None  # statistics take some of the reports
     try:

@@ -51,7 +51,7 @@ _PARAMETERS = {
         None. Other kinds raise `BudgetError`.""",
     "method": """
         How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
-        loss allows it and a window may have users enough, "descent" for softmax, otherwise "private-range".
+        loss allows it, "descent" for softmax, otherwise "private-range", whatever the size of a window.
         "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber and logistic losses without clip; it
         uses no domain, smoothness or strong convexity, and learns from all windows together.
         "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the

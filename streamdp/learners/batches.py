@@ -97,7 +97,7 @@ class Batches(Learner):
         check_choice("method", plan.method, ("auto", *self.methods))
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem
-        self.method = self._usual() if plan.method == "auto" else plan.method
+        self.method = self.method_name = self._usual() if plan.method == "auto" else plan.method
         self.follows = follows(plan.change, None if self.method == "newton" else f'with method="{self.method}"')
         self.free = self.method == "newton" and all(free_units(problem.intercept, problem.given_domain).values())
         """Whether theta is learned in units that follow from what was released."""
@@ -353,6 +353,7 @@ class Batches(Learner):
         scaled = "columns with bounds are centred and scaled by what earlier batches released, which spends nothing"
         begun = self.columns is not None
         return [
+            f"the method is {self.method}",
             *([scaled] if self.free and self.columns is not None and self.columns.numeric.any() else []),
             *(self.region.caveats(self.batch_steps.estimate) if begun else []),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "

@@ -95,6 +95,8 @@ class Learner(ABC):
     """Whether what is kept must be private at any moment, so that a sum begins with noise."""
     shuffled: ClassVar[bool] = False
     """Whether it can learn from the messages of a separate shuffler."""
+    method_name: str | None = None
+    """The method that learns, where there are several."""
     batch_steps: BatchSteps | None = None
     """What makes the steps, if they are made with the noisy sums of batches; None before the columns are known."""
 
@@ -280,6 +282,11 @@ class Learner(ABC):
     def least_records(self) -> int | None:
         """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
         return self.batch_steps.least if self.batch_steps is not None and self.seen[0] else None
+
+    @property
+    def n_informing(self) -> int:
+        """From how many records, reports or people the model follows: those to compare with `least_records`."""
+        return self.n_released
 
     @property
     def n_changes(self) -> int:

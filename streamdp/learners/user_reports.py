@@ -135,7 +135,7 @@ class UserReports(Collector):
         planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
         usual = "ac-sa" if planned else "asgd"
         self.plan, self.given = plan, problem
-        self.method = usual if plan.method == "auto" else plan.method
+        self.method = self.method_name = usual if plan.method == "auto" else plan.method
         self.follows = follows(plan.change, None if self.method == "asgd" else f'with method="{self.method}"')
         if self.method == "asgd":
             check_unplanned(vars(plan), "ac-sa")
@@ -454,6 +454,10 @@ class UserReports(Collector):
         return 0 if self.columns is None else self.search.asked
 
     @property
+    def n_informing(self) -> int:
+        return self.counts["n_users"]
+
+    @property
     def least_records(self) -> int | None:
         """Reports below which a model is about as good as a constant, with those that were a bit; None if not known."""
         least = super().least_records
@@ -474,7 +478,8 @@ class UserReports(Collector):
             named = ", in units of the target's bounds," * (self.search.bounds is not None)
             domain = self.region.caveats(self.batch_steps.estimate, named)
         caveats = [
-            f"there are {reports:,} reports, each on up to {self.plan.items_per_user} records of one user",
+            f"there are {reports:,} reports, each on up to {self.plan.items_per_user} records of one user; the method is "
+            f"{self.method}",
             "a record without a subject counts as a user of its own",
             *scale,
             *domain,

@@ -5,6 +5,7 @@ Proof: docs/proofs/windowed.md.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -118,8 +119,7 @@ class Windows(Collector):
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
         several = plain and isinstance(problem.loss, Softmax)
         usual = NEWTON if has_curvature(problem.loss) and plain else DESCENT if several else _PLANNED
-        self._automatic = isinstance(plan.method, str) and plan.method == "auto"
-        self._use(usual if self._automatic else plan.method)
+        self._use(usual if isinstance(plan.method, str) and plan.method == "auto" else plan.method)
         self.gathered = Gathering(Release(budget, int(plan.items_per_user)), plan.window)
         self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
 
@@ -153,11 +153,8 @@ class Windows(Collector):
         try:
             self._planned(int(self.plan.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
-            if self._automatic and self.method.free:
-                self._use(_PLANNED)
-                self.begin(columns)
-                return
-            raise TooFewUsersError(f"window: {self.plan.window} records are too few: {error}", error.needed) from None
+            said = f"window: {self.plan.window} records are too few: {error}, or trust: process, which needs no window"
+            raise TooFewUsersError(said, error.needed) from None
 
     def _task(self, users: int) -> Task:
         loss = self.problem.loss
@@ -392,7 +389,19 @@ class Windows(Collector):
 
     @property
     def least_records(self) -> int | None:
-        return None if self.columns is None else self.least_users
+        return None if self.columns is None else math.ceil(self.method.vague * self.least_users)
+
+    def informing(self, users: int, windows: int) -> int:
+        """From how many of so many `users` in so many `windows` the model follows: of one window, or of all."""
+        return users if self.method.memory(self._task(1)) else users // max(windows, 1)
+
+    @property
+    def n_informing(self) -> int:
+        return 0 if self.columns is None else self.informing(self.counts["n_users"], self.counts["n_windows"])
+
+    @property
+    def method_name(self) -> str:  # type: ignore[override]
+        return self.method.name
 
     @property
     def on_border(self) -> bool:

@@ -33,13 +33,15 @@ def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, floa
 def too_few(model: Any) -> str | None:
     """Return the doubt about a model without a full stop; None if it has records enough, or if it is not known."""
     least = getattr(model, "least_records", None)
-    known = getattr(model, "n_users", model.learner.n_released)
+    known = model.learner.n_informing
     if least is None or not known:
         return None
     found, enough = outlook(known, least, getattr(model, "n_asked", 0))
     if found == "likely":
         return None
     what = "people" if hasattr(model, "n_windows") else "reports" if hasattr(model, "n_users") else "records"
+    if known < getattr(model, "n_users", known):
+        what = f"{what} of one window, from which alone the model follows,"
     advice = "or fewer columns, or more budget"
     if found == "unlikely":
         return (

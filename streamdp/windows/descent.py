@@ -56,6 +56,7 @@ class Descent(Method):
 
     name: ClassVar[str] = "descent"
     free: ClassVar[bool] = True
+    vague: ClassVar[float] = 4.0  # the noise that Newton's steps allow is a quarter as large
 
     def __post_init__(self) -> None:
         check_whole("rounds", self.rounds, 1, _MOST_ROUNDS)

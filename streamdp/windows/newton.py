@@ -79,6 +79,7 @@ class NewtonSteps(Method):
     name: ClassVar[str] = "newton"
     sums_only: ClassVar[bool] = True
     free: ClassVar[bool] = True
+    vague: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         check_whole("rounds", self.rounds, 1, _MOST_ROUNDS)

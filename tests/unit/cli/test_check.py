@@ -160,6 +160,31 @@ def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Pat
     assert "2 users are too few" in quick("run", "job.yaml")[2]
 
 
+def test_the_plan_is_of_the_method_that_runs(job: Path, quick: Quick) -> None:
+    """Windows of 50 were planned by Newton's 249 people and learned by private ranges, "likely to beat" a constant."""
+    lines = ["age,wage", *(f"{i % 50},{int(i % 50 > 20 + i % 7)}" for i in range(9000))]
+    window_job(job, lines)
+    whole = (job / "job.yaml").read_text()
+    small = whole.replace("budget: eps=1", "budget: eps=1, window: 50")
+    (job / "job.yaml").write_text(small)
+    for command in ("check", "run"):
+        code, _, err = quick(command, "job.yaml")
+        assert code == 2
+        assert "window: 50 records are too few: 50 users are too few to learn 2 parameters by newton" in err
+    for text, method, alone, found in (
+        (whole, "newton", False, "likely"),
+        (small.replace("window: 50", "window: 900"), "newton", False, "likely"),
+        (small.replace("window: 50", "window: 50, method: private-range"), "private-range", True, "unlikely"),
+    ):
+        (job / "job.yaml").write_text(text)
+        plan = json.loads(quick.output("check", "job.yaml", "--json"))["plan"]
+        assert (plan["method"], plan["one_window"], plan["beats_constant"]) == (method, alone, found)
+        assert f"The method is {method}." in plan["sentence"]
+        assert ("set a larger model.window" in plan["sentence"]) is alone
+    assert "50 people of one window, from which alone the model follows, are too few" in quick.output("run", "job.yaml")
+    assert "learned by private-range" in quick.output("weights", "half.db")
+
+
 def test_people_who_come_again_are_told_of_windows(job: Path, quick: Quick) -> None:
     """Of batches: they learn one record of a person in each. `run` counts the others apart from what a cap refuses."""
     lines = ["who,age,wage", *(f"{i % 9},{i % 50},{int(i % 50 > 20)}" for i in range(1800))]
