@@ -92,6 +92,10 @@ class PrivacyWarning(UserWarning):
     """What is done with a private estimator reveals more about the records than its statement says."""
 
 
+class DoubtWarning(UserWarning):
+    """A model may be no better than a constant, as far as was released. No privacy is lost."""
+
+
 class CostWarning(UserWarning):
     """A promise costs more records than it needs to. No privacy is lost; Python's filter of warnings silences it."""
 

@@ -21,6 +21,7 @@ from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen
 from streamdp.data.floats import floats
 from streamdp.errors import (
     ConfigError,
+    DoubtWarning,
     NotAvailableError,
     PrivacyWarning,
     SchemaError,
@@ -69,13 +70,17 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         `X` has (n, p) numbers, or is a frame with raw values if `features` declares them; `y` has n targets. Raises
         `ConfigError` for what is `unknown`, such as `sample_weight`, because records have no weights; `ValueError` for
         rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit; and
-        `TooFewUsersError` for fewer rows than a window can be released with.
+        `TooFewUsersError` for fewer rows than a window can be released with. A model that may be no better than a
+        constant is told by a `streamdp.errors.DoubtWarning`.
         """
         if unknown:
             raise ConfigError(
                 NO_WEIGHTS if "sample_weight" in unknown else f"fit: takes X and y, and no {next(iter(unknown))}"
             )
-        return self._learn(X, y, first=True, whole=True)
+        self._learn(X, y, first=True, whole=True)
+        for doubt in self.model_.doubts:
+            warnings.warn(f"{type(self).__name__}: {doubt}", DoubtWarning, stacklevel=2)
+        return self
 
     def __sklearn_clone__(self) -> Self:
         self._n_clones = getattr(self, "_n_clones", 0) + 1

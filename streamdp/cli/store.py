@@ -20,6 +20,7 @@ from streamdp.cli.common import (
     ascii_delimiter,
     need_stdin,
     say,
+    warn,
     store_of,
     writing,
 )
@@ -121,8 +122,7 @@ def weights(
     """The weights of the model, and their intervals, if it has them."""
     from dataclasses import asdict
 
-    from streamdp.reading.doubts import too_few
-    from streamdp.serving.publish import committed, needs
+    from streamdp.serving.publish import committed
     from streamdp.serving.publish import weights as list_weights
 
     model = committed(*store_of(store, job))
@@ -147,10 +147,8 @@ def weights(
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
     if (method := model.estimator.learner.method_name) is not None:
         typer.echo(f"learned by {method}")
-    for needed in needs(model.estimator, found):
-        typer.echo(needed)
-    if (few := too_few(model.estimator)) is not None:
-        typer.echo(few)
+    for doubt in model.doubts:
+        typer.echo(doubt)
 
 
 @app.command(epilog="Example: streamdp stats visits.db --level 0.9")
@@ -209,6 +207,8 @@ def predict(
         need_stdin()
     delimiter = None if delimiter is None else ascii_delimiter(delimiter)
     model = committed(*store_of(store, job))
+    for doubt in model.doubts:
+        warn(doubt)
     source = file_like(data, model.definition.written, delimiter, assignments or ())
     found = predict_file(model, source, sys.stdout.buffer, column)
     if bad := found.unfit.total():

@@ -119,14 +119,13 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         least = learner.batch_steps.least if isinstance(learner, Batches) else learner.least_records
         if least is None:
             return None
-        learn, people, known = 1.0, False, records  # which part learns; the others only answer about the model's error
+        learn, known = 1.0, records  # which part learns; the others only answer about the model's error
         if isinstance(learner, Windows):
             learn -= 0.0 if job.validation is None else job.validation.share or 0.0
-            people = job.schema_.subject is not None
             known = learner.informing(records, math.ceil(records / learner.plan.window))
         found, enough = outlook(learn * known, least)
         one = known < records
-        return Prospect(records, columns, None, found, rounded(enough / learn), people, learner.method_name, one)
+        return Prospect(records, columns, None, found, rounded(enough / learn), counts_people(job), learner.method_name, one)
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
         return None  # statistics take some of the reports
     try:

@@ -67,7 +67,7 @@ from streamdp.privacy.guarantees import (
 )
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
-from streamdp.reading.doubts import too_few, unpooled
+from streamdp.reading.doubts import ON_BORDER, of_model
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
 
@@ -772,6 +772,15 @@ class Estimator(river_base.Estimator):
         """What was noticed of changes of the stream, as a sentence without a full stop; None: nothing."""
         return about(self.n_changes, self.last_change)
 
+    @property
+    def doubts(self) -> list[str]:
+        """Reasons to doubt the model, as sentences without a full stop: few records, wide bounds, private answers.
+
+        They follow from what was released, and spend nothing. Without `validation`, a model may be worse than a
+        constant without one.
+        """
+        return of_model(self, self.quality)
+
     def statement(self, cap: Cap | None = None) -> str:
         """Return the guarantee in words. A cap in it is one under which records were charged (see `ledger.charged`).
 
@@ -814,7 +823,8 @@ class Estimator(river_base.Estimator):
         caveats += [] if self.learner.open is None else self.learner.open.said(bool(bounds))
         caveats += self.learner.caveats(self._admission.spent, bool(bounds), any(s.takes_records for s in self.sides))
         caveats += [caveat for side in self.sides for caveat in side.caveats(self.learner)]
-        notes = [note for note in (self.change_note, too_few(self), unpooled(self.learner)) if note is not None]
+        doubts = [doubt for doubt in self.doubts if doubt != ON_BORDER]  # which the learner says of its domain
+        notes = doubts if self.change_note is None else [self.change_note, *doubts]
         caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
         caveats.append(
             f"this statement covers {alone}; it does not cover further models (streamdp.account), further passes, and "

@@ -25,7 +25,7 @@ def page(model: Any) -> str:
     rows = [f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in found]
     learned = f"{model.learner.n_released:,} records learned"
     head = f"<b>{escape(type(model).__name__)}</b>: {learned}, {escape(str(model.guarantee))}"
-    doubts = "".join(f"<p>{escape(doubt)}</p>" for doubt in of_statistics(shown))
+    doubts = "".join(f"<p>{escape(doubt)}</p>" for doubt in [*of_statistics(shown), *model.doubts])
     table = f"<table><tr><th>name</th><th>value</th></tr>{''.join(rows)}</table>" if rows else ", nothing to show yet"
     statement = f"<details><summary>statement</summary><pre>{escape(model.statement())}</pre></details>"
     return f"<div>{head}{table}{doubts}{statement}</div>"

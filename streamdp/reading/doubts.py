@@ -2,7 +2,7 @@
 
 `least_records` of a model is the number of records that answered about scale, and of as many gradients as hold the
 information I_0 of `optim.steps`, below which a model knows little. The counts of draws that beat a constant, by
-multiples of I_0, are in docs/explanations/noise.md. Which doubts a run ends with: `streamdp.serving.doubts`.
+multiples of I_0, are in docs/explanations/noise.md. What an operator's counts add: `streamdp.serving.doubts`.
 
 All is post-processing of what the learner's page in docs/proofs says is released, so nothing is spent.
 """
@@ -52,6 +52,17 @@ def too_few(model: Any) -> str | None:
         f"{known:,} {what} are few: the model may or may not predict better than a constant; from about "
         f"{rounded(enough):,} {what} on that is likely, {advice}"
     )
+
+
+def of_model(model: Any, quality: Any) -> list[str]:
+    """Return the doubts about a model from what it released, and from private answers about its `quality`, or None.
+
+    They are shown wherever the model or its predictions are, without a full stop.
+    """
+    wide = loose(getattr(model, "looseness", None), getattr(model, "near_bound", None))
+    judged = None if quality is None or quality.verdict == "better" else quality.sentence()
+    found = [ON_BORDER if model.on_border else None, wide, too_few(model), unpooled(model.learner), judged]
+    return [doubt for doubt in found if doubt is not None]
 
 
 def unpooled(learner: Any) -> str | None:

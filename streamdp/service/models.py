@@ -35,7 +35,8 @@ async def weights(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "read").model
     if not found.definition.has_model:
         raise ProblemError(404, "no-weights", f"this job has statistics and no model: GET /v1/models/{job}/statistics")
-    return documents.answer({"version": found.snapshot.seq, "weights": documents.weight_rows(found)})
+    shown = {"version": found.snapshot.seq, "weights": documents.weight_rows(found), "doubts": found.doubts}
+    return documents.answer(shown)
 
 
 @router.get("/{job}/statistics", responses={200: {"model": schemas.StatisticsAnswer}, **responses(400, 401, 403, 404)})

@@ -102,6 +102,7 @@ class Weights(BaseModel):
 
     version: int
     weights: list[WeightAnswer]
+    doubts: list[str]
 
 
 class Predictions(BaseModel):
@@ -110,6 +111,7 @@ class Predictions(BaseModel):
     version: int
     predictions: list[str | float | None]
     probabilities: list[dict[str, float]] | None
+    doubts: list[str] = Field(description="The reasons to doubt the model, as sentences.")
 
 
 class DeadLetterAnswer(BaseModel):

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
-from streamdp.reading.doubts import ON_BORDER, loose, of_statistics, too_few, unpooled
+from streamdp.reading.doubts import of_model, of_statistics
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
 
+if TYPE_CHECKING:
+    from streamdp.validation.quality import Quality
 
-def doubts(estimator: Any, counts: Counts) -> list[str]:
-    """List the reasons, as sentences, from the committed state of `estimator`, public numbers and counts."""
+
+def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> list[str]:
+    """List the reasons, as sentences, from the committed state of `estimator`, public numbers and counts.
+
+    `quality`: what private answers say, in the unit of the job; None where that is shown by itself.
+    """
     found = []
     if (bad := dropped(counts)) is not None:
         found.append(bad)
-    if all_refused := bool(counts.refused and not counts.learned):
+    if counts.refused and not counts.learned:
         found.append(
             f"nothing was learned: all {counts.refused:,} records that fit the schema were refused, because their "
             "people have spent their caps, or because of their own budgets"
@@ -26,19 +32,14 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if getattr(estimator, "cohort", None) is not None and not estimator.finished:
         done, rounds = estimator.batch[2], estimator.phase.steps
         found.append(f"{done} of the cohort's {rounds} rounds are made: the model is not complete")
-    if getattr(estimator, "on_border", False):
-        found.append(ON_BORDER)
-    wide = loose(getattr(estimator, "looseness", None), getattr(estimator, "near_bound", None))
-    if wide is not None:
-        found.append(wide)
-    if not all_refused and (few := too_few(estimator)) is not None:  # else more records do not help
-        found.append(few)
-    if (statistics := getattr(estimator, "estimated", None)) is not None:
+    statistics = estimator.estimated
+    if statistics is not estimator:
+        found += of_model(estimator, quality)
+    if statistics is not None:
         found += of_statistics(statistics.rows())
     if counts.learned and statistics is not estimator:
         shown = weights(estimator)
-        needed = needs(estimator, shown)
-        found += [*needed, *([] if (groups := unpooled(estimator.learner)) is None else [groups])]
+        found += (needed := needs(estimator, shown))
         if _begins_at_zero(estimator) and (needed or all(one.settled is None for one in shown)):
             found.append(
                 "the target has no declared bounds: the model began at 0, with steps for values between about -1 and 1;"

@@ -133,7 +133,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     """Describe a committed model by plain values that fit into JSON.
 
     `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
-    guarantee, the statement, the private validation, what is known about a change, and the measures.
+    guarantee, the statement, the doubts, the private validation, what is known about a change, and the measures.
     """
     estimator: Any = model.estimator
     snapshot = model.snapshot
@@ -153,6 +153,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
             {key: value for key, value in asdict(weight).items() if value is not None}
             for weight in weights(model.estimator)
         ]
+    out["doubts"] = model.doubts
     if (quality := model.quality) is not None:
         out["validation"] = quality.document()
     if model.change is not None:

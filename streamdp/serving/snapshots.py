@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from streamdp.config.definition import StoredDefinition, read_definition
@@ -37,6 +38,13 @@ class Model:
     def quality(self) -> Quality | None:
         """What private answers say about the model, in the unit of the target column; None without `validation`."""
         return self.definition.quality(self.estimator)
+
+    @cached_property
+    def doubts(self) -> list[str]:
+        """The reasons to doubt the model, as sentences; they are shown with the model and with its predictions."""
+        from streamdp.serving.doubts import doubts  # which imports this module
+
+        return doubts(self.estimator, self.snapshot.counts, self.quality)
 
     @property
     def change(self) -> str | None:
