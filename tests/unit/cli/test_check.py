@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from streamdp.config.job import make_config
 from streamdp.config.prospect import planned
 from streamdp.config.yaml12 import Document
+from streamdp.serving.publish import committed
 from tests.support.commands import Quick
 from tests.support.paths import ROOT
 
@@ -183,6 +185,25 @@ def test_the_plan_is_of_the_method_that_runs(job: Path, quick: Quick) -> None:
         assert ("set a larger model.window" in plan["sentence"]) is alone
     assert "50 people of one window, from which alone the model follows, are too few" in quick.output("run", "job.yaml")
     assert "learned by private-range" in quick.output("weights", "half.db")
+
+
+@pytest.mark.parametrize("trust", ["window", "process"])
+def test_a_model_that_is_no_better_than_a_constant_is_shown_nowhere_without_a_doubt(
+    job: Path, quick: Quick, trust: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["age,wage", *(f"{i % 50},{i * 7919 % 11 % 2}" for i in range(9000))]
+    window_job(job, lines, more="validation: {share: 0.1}\n")
+    (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", f"trust: {trust}"))
+    quick.output("run", "job.yaml", "--publish", "m.json")
+    doubt = committed("half.db").doubts[0]
+    assert doubt.startswith(("the model is no better than the best constant", "it is not known yet whether the model"))
+    assert doubt in quick.output("weights", "half.db")
+    assert doubt in quick.output("statement", "half.db")
+    assert doubt in json.loads((job / "m.json").read_text())["doubts"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"age\n3\n")))
+    code, out, err = quick("predict", "half.db")
+    assert (code, out.splitlines()[0].startswith("age,prediction")) == (0, True)
+    assert doubt in err
 
 
 def test_people_who_come_again_are_told_of_windows(job: Path, quick: Quick) -> None:

@@ -18,9 +18,11 @@ from streamdp import (
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
 )
+from streamdp.errors import DoubtWarning
 from streamdp.reading.doubts import too_few
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import Weight, unsettled, weights
+from streamdp.sklearn import PrivateRegressor
 from streamdp.store.snapshot import Counts
 
 
@@ -30,9 +32,9 @@ def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
     assert doubts(model, Counts(0, 500, 0))[0].startswith(
         "nothing was learned: all 500 records that fit the schema were refused"
     )
+    assert len(doubts(model, Counts(0, 500, 0))) == 1  # more records do not help
     few = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 1), seed=1)
     few.learn_one({"a": 0.5}, 0.5)
-    assert len(doubts(few, Counts(0, 500, 0))) == 1  # more records do not help
     assert any("too few" in doubt for doubt in doubts(few, Counts(1, 0, 0)))
     assert not any("refused" in doubt for doubt in doubts(model, Counts(1, 500, 0)))
     assert "6 of 100 rows (6 %) were dropped" in doubts(LDPASGDClassifier(features=["a"]), Counts(85, 9, 6))[0]
@@ -228,3 +230,23 @@ def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:
     few = unsettled([Weight("a", 1.0, settled=False), Weight("b", 1.0, 0.5, 1.5, settled=True)])
     assert few == "1 of 2 weights have no interval yet: more records settle them"
     assert unsettled([Weight("a", 1.0)]) is unsettled([Weight("b", 1.0, 0.5, 1.5, settled=True)]) is None
+
+
+@pytest.mark.parametrize("kind", [PanPrivateClassifier, ShuffleClassifier])
+def test_planned_steps_say_that_their_noise_hides_the_columns(kind: Any) -> None:
+    """Three classes by planned steps had no doubt after any number of records."""
+    X, y = np.random.default_rng(2).normal(size=(900, 3)), np.arange(900) % 3.0
+    model = kind(features=["a", "b", "c"], classes=[0, 1, 2], loss="softmax", method="ac-sa", budget="eps=1,delta=1e-6")
+    model.learn_encoded(X, y)
+    model.close_batch()
+    assert 900 < model.least_records < 20_000
+    assert "close to a constant or worse" in model.doubts[0]
+    assert model.doubts[0] in model.statement()
+    assert model.doubts[0] in model._repr_html_()
+
+
+def test_a_fit_of_scikit_learn_warns_of_a_model_that_may_be_worse_than_a_constant() -> None:
+    X = np.random.default_rng(1).uniform(-1, 1, (700, 3))
+    with pytest.warns(DoubtWarning, match="the model may or may not predict better than a constant"):
+        model = PrivateRegressor(bounds=(-1, 1), target=(-2, 2)).fit(X, X[:, 0])
+    assert model.model_.doubts
