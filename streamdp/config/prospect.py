@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.config.trust import usual_delta
@@ -17,7 +19,7 @@ from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
 from streamdp.optim.losses import Loss, loss_for
-from streamdp.optim.steps import EACH
+from streamdp.optim.steps import EACH, rarity
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
@@ -83,9 +85,7 @@ def planned(
     d = loss.size(columns + 1)
     made: Any = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
-    p = max(shares, default=0.5)
-    rare = (4 * p * (1 - p)) ** -1.5 if 0.5 < p < 1 else 1.0
-    found, enough = outlook(records, EACH * d * rare / float(rows[0, samplers.INFORMATION]))
+    found, enough = outlook(records, EACH * d * _rare(shares) ** 1.5 / float(rows[0, samplers.INFORMATION]))
     return Prospect(records, columns, error, found, rounded(enough))
 
 
@@ -123,7 +123,7 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         if isinstance(learner, Windows):
             learn -= 0.0 if job.validation is None else job.validation.share or 0.0
             known = learner.informing(records, math.ceil(records / learner.plan.window))
-        found, enough = outlook(learn * known, least)
+        found, enough = outlook(learn * known, least * _rare(shares))
         one = known < records
         return Prospect(records, columns, None, found, rounded(enough / learn), counts_people(job), learner.method_name, one)
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
@@ -132,6 +132,10 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         return planned(_loss_of(job), columns, job.model.budget, records, job.model.mechanism or "auto", shares)
     except (ConfigError, BudgetError):
         return None
+
+
+def _rare(shares: Sequence[float]) -> float:
+    return rarity(np.log(np.maximum(shares, 1e-9))) if 0.5 < max(shares, default=0.0) < 1 else 1.0
 
 
 def _loss_of(job: Definition) -> str | Loss:

@@ -389,7 +389,7 @@ class Windows(Collector):
 
     @property
     def least_records(self) -> int | None:
-        return None if self.columns is None else math.ceil(self.method.vague * self.least_users)
+        return None if self.columns is None else math.ceil(self.method.vague * self.least_users * self.rare(self._inner))
 
     def informing(self, users: int, windows: int) -> int:
         """From how many of so many `users` in so many `windows` the model follows: of one window, or of all."""

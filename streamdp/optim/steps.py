@@ -77,13 +77,15 @@ class Steps:
 
 
 def rarity(intercepts: np.ndarray) -> float:
-    """How many times as much information a model of several classes needs if one class has the share p > 1/2.
+    """How many times less curvature the loss has if one class has the share p > 1/2: 1 / (4 p (1 - p)), else 1.
 
-    It is (4 p (1 - p))^(-3/2), as for two classes (`optim.odds`), and 1 otherwise. The intercepts (K,) are of columns
-    that are 0 at their centres.
+    The noise of noisy sums hides a signal up to so many times more records, and that of single records up to the power
+    of 3/2 (see `optim.odds`). The intercepts (K,) are of columns that are 0 at their centres; one alone is that of the
+    second of two classes.
 
-    >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2)
-    4.63
+    >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2), round(rarity(np.log([1 / 9])), 2)
+    (2.78, 2.78)
     """
+    intercepts = np.append(0.0, intercepts) if len(intercepts) == 1 else intercepts
     share = min(max(1.0 / float(np.exp(intercepts - intercepts.max()).sum()), 0.5), 1 - 1e-6)
-    return float((4 * share * (1 - share)) ** -1.5)
+    return float(1 / (4 * share * (1 - share)))

@@ -192,9 +192,9 @@ def test_a_model_that_is_no_better_than_a_constant_is_shown_nowhere_without_a_do
     job: Path, quick: Quick, trust: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["age,wage", *(f"{i % 50},{i * 7919 % 11 % 2}" for i in range(9000))]
-    window_job(job, lines, more="validation: {share: 0.1}\n")
+    window_job(job, lines, more="validation: {share: 0.1}\npublish: m.json\n")
     (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", f"trust: {trust}"))
-    quick.output("run", "job.yaml", "--publish", "m.json")
+    quick.output("run", "job.yaml")
     doubt = committed("half.db").doubts[0]
     assert doubt.startswith(("the model is no better than the best constant", "it is not known yet whether the model"))
     assert doubt in quick.output("weights", "half.db")
