@@ -110,7 +110,11 @@ def run_worker(
             on_unfit=warn,
         )
         records = worker.run(max_records, idle_seconds)
-        display.finished(records, "stopped" if worker.stopping else "done")
+        found: list[str] = []
+        with suppress(NotAvailableError, StoreUnavailableError):  # nothing is committed, or it cannot be read now
+            model = committed(config.store_path, config.job)
+            found = doubts(model.estimator, model.snapshot.counts)
+        display.finished(records, "stopped" if worker.stopping else "done", found)
         for line in display.conclusions():
             say(line)
         worker.unlearned.check()

@@ -18,7 +18,6 @@ from streamdp.errors import BudgetError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.optim.losses import Huber
-from streamdp.optim.steps import rarity
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.release import Release
@@ -284,12 +283,7 @@ class Learner(ABC):
         """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
         if self.batch_steps is None or not self.seen[0] or (least := self.batch_steps.least) is None:
             return None
-        return math.ceil(least * self.rare(self.batch_steps.estimate))
-
-    def rare(self, theta: np.ndarray) -> float:
-        """How many times more records a model `theta` (d,) needs because a class is rare; see `optim.steps.rarity`."""
-        problem = self.problem
-        return rarity(problem.blocks(theta, self.p)[:, -1]) if problem.classes and problem.intercept else 1.0
+        return math.ceil(least * self.batch_steps.flatness)
 
     @property
     def n_informing(self) -> int:

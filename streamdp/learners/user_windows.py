@@ -389,7 +389,10 @@ class Windows(Collector):
 
     @property
     def least_records(self) -> int | None:
-        return None if self.columns is None else math.ceil(self.method.vague * self.least_users * self.rare(self._inner))
+        if self.columns is None:
+            return None
+        flatness = 1.0 if (steps := self.batch_steps) is None else steps.flatness
+        return math.ceil(self.method.vague * self.least_users * flatness)
 
     def informing(self, users: int, windows: int) -> int:
         """From how many of so many `users` in so many `windows` the model follows: of one window, or of all."""

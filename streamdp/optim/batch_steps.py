@@ -55,6 +55,11 @@ class BatchSteps(ABC):
         return None
 
     @property
+    def flatness(self) -> float:
+        """How many times more records noise hides, because a class is rare, as far as was released; 1: not known."""
+        return 1.0
+
+    @property
     def changes(self) -> int:
         """How many changes of the stream were noticed."""
         return 0

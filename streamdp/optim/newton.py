@@ -245,6 +245,18 @@ class Newton(Growing):
         return math.ceil(self.noise / self.curvature.variance)
 
     @property
+    def flatness(self) -> float:
+        """See `BatchSteps.flatness`: 1/4 over the mean curvature of the logistic loss, which is p (1 - p) of a share p.
+
+        A curvature below its own noise is taken for that.
+        """
+        state, curvature = self.state, self.curvature
+        if isinstance(curvature.loss, Huber) or not state.weight:
+            return 1.0
+        mean = np.diag(state.hessian(curvature.columns))[-1] / curvature.factor
+        return max(1.0, 0.25 / max(mean, math.sqrt(state.variance) / curvature.factor))
+
+    @property
     def _least_batch(self) -> float:
         return max(32.0, 10.0 * self.curvature.parameters)
 

@@ -170,7 +170,7 @@ class RunnerDisplay(_Display):
         self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
         more: dict[str, Any] = {"waiting": waiting} if waiting else {}
         self._waits = f"{waiting:,} records, for those that fill their batch or window" if waiting else ""
-        self._count("end", counts, {"reason": reason} | more | self._judged | ({"doubts": [*doubts]} if doubts else {}))
+        self._count("end", counts, {"reason": reason} | more | self._judged | _doubted(doubts))
 
     def _speed(self, counts: Counts) -> float:
         first = 0 if self._first is None else total(self._first.counts)
@@ -197,6 +197,10 @@ class RunnerDisplay(_Display):
         for row in [*rows.items(), *(("doubt", doubt) for doubt in self._doubts)]:
             table.add_row(*row)
         return table
+
+
+def _doubted(doubts: Sequence[str]) -> dict[str, list[str]]:
+    return {"doubts": [*doubts]} if doubts else {}
 
 
 class WorkerDisplay(_Display, Observer):
@@ -281,10 +285,11 @@ class WorkerDisplay(_Display, Observer):
         if self.change is not None:
             self._notes["change, all shards"] = self.change
 
-    def finished(self, records: int, reason: str) -> None:
-        """At the end of the run: how many `records` were committed, and the `reason` of the end."""
+    def finished(self, records: int, reason: str, doubts: Sequence[str] = ()) -> None:
+        """At the end of the run: how many `records` were committed, the `reason`, and `doubts` about the whole model."""
         self._state = f"{reason}, {records:,} records"
-        self._write("end", {"records": records, "reason": reason} | self._judged)
+        self._notes |= {f"doubt {number}": doubt for number, doubt in enumerate(doubts, 1)}
+        self._write("end", {"records": records, "reason": reason} | self._judged | _doubted(doubts))
 
     def table(self) -> Table:
         """One row for each shard."""
