@@ -5,14 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.common import naming, need_clients, say, say_cheaper, say_opened, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
-from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
+from streamdp.errors import (
+    ConfigError,
+    NotAvailableError,
+    SchemaError,
+    SourceError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
 from streamdp.store.snapshot import Snapshot
 
 RETRY_S = 1.0
@@ -49,8 +56,9 @@ def run_worker(
     from streamdp.runtime.display import WorkerDisplay
     from streamdp.runtime.expected import Expected
     from streamdp.runtime.worker import Worker
+    from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
-    from streamdp.serving.publish import Publisher
+    from streamdp.serving.publish import Publisher, committed
     from streamdp.store.store import Store
 
     logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows the retries

@@ -141,7 +141,9 @@ def test_a_window_that_is_too_small_is_refused_and_changes_no_method(
 ) -> None:
     """It was learned by private ranges, which is worse than a constant there: MAE 38,373 beside 3,375."""
     options: dict[str, Any] = {"features": ["a", "b", "c"], "items_per_user": 1, "loss": loss, "classes": classes}
-    with pytest.raises(TooFewUsersError, match=rf"window: {needed - 1} records are too few: .*by {name} with .*{needed}"):
+    with pytest.raises(
+        TooFewUsersError, match=rf"window: {needed - 1} records are too few: .*by {name} with .*{needed}"
+    ):
         WindowedClassifier(window=needed - 1, **options)
     assert WindowedClassifier(window=needed, **options).learner.method.name == name
 
