@@ -20,8 +20,8 @@ from streamdp.cli.common import (
     ascii_delimiter,
     need_stdin,
     say,
-    warn,
     store_of,
+    warn,
     writing,
 )
 from streamdp.errors import ConfigError

@@ -478,8 +478,8 @@ class UserReports(Collector):
             named = ", in units of the target's bounds," * (self.search.bounds is not None)
             domain = self.region.caveats(self.batch_steps.estimate, named)
         caveats = [
-            f"there are {reports:,} reports, each on up to {self.plan.items_per_user} records of one user; the method is "
-            f"{self.method}",
+            f"there are {reports:,} reports, each on up to {self.plan.items_per_user} records of one user; the method "
+            f"is {self.method}",
             "a record without a subject counts as a user of its own",
             *scale,
             *domain,

@@ -70,8 +70,8 @@ class Planned(BatchSteps):
         return output
 
     @cached_property
-    def least(self) -> int | None:  # type: ignore[override]
-        """See `BatchSteps.least`: with so many, the plan's bound is a tenth of that of not learning, up to a factor of 2.
+    def least(self) -> int | None:
+        """See `BatchSteps.least`: with so many or half, the bound of the plan is a tenth of that of no learning.
 
         It holds on a whole domain, whose radius is 5 by default; the slopes of scaled columns are hardly longer than
         1/2.

@@ -286,7 +286,7 @@ class WorkerDisplay(_Display, Observer):
             self._notes["change, all shards"] = self.change
 
     def finished(self, records: int, reason: str, doubts: Sequence[str] = ()) -> None:
-        """At the end of the run: how many `records` were committed, the `reason`, and `doubts` about the whole model."""
+        """At the end of the run, for this `reason`: how many `records` were committed, and `doubts` about the model."""
         self._state = f"{reason}, {records:,} records"
         self._notes |= {f"doubt {number}": doubt for number, doubt in enumerate(doubts, 1)}
         self._write("end", {"records": records, "reason": reason} | self._judged | _doubted(doubts))

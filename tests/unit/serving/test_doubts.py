@@ -256,7 +256,7 @@ def test_a_fit_of_scikit_learn_warns_of_a_model_that_may_be_worse_than_a_constan
 
 @pytest.mark.parametrize("kind", [PanPrivateClassifier, ShuffleClassifier, WindowedClassifier])
 def test_noise_that_hides_a_rare_class_is_told_of_batches_and_windows(kind: Any) -> None:
-    """At 1.7 % positive, 30,000 records and eps 1, batches had up to 1.8 times the log loss of a constant, undoubted."""
+    """At 1.7 % positive and eps 1, batches of 30,000 records had up to 1.8 times the loss of a constant, undoubted."""
     rng, least = np.random.default_rng(3), []
     for share in (0.5, 0.02):
         X, y = rng.normal(size=(8000, 3)), (rng.random(8000) < share).astype(float)
