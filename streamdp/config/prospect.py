@@ -125,7 +125,9 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
             known = learner.informing(records, math.ceil(records / learner.plan.window))
         found, enough = outlook(learn * known, least * _rare(shares))
         one = known < records
-        return Prospect(records, columns, None, found, rounded(enough / learn), counts_people(job), learner.method_name, one)
+        return Prospect(
+            records, columns, None, found, rounded(enough / learn), counts_people(job), learner.method_name, one
+        )
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
         return None  # statistics take some of the reports
     try:
