@@ -125,11 +125,11 @@ def test_check_expects_no_more_of_a_rare_class_than_run(estimator: str, budget: 
         f"  target: {{column: wage, classes: ['0', '1']}}\nmodel: {{estimator: {estimator}, budget: '{budget}'}}\n"
     )
     plan = json.loads(quick("check", "job.yaml", "--json")[1])["plan"]
-    said = quick("run", "job.yaml")[2]
+    said = quick("run", "job.yaml")[1]
     found = "unlikely" if "are too few" in said else "possible" if "are few" in said else "likely"
     order = ("unlikely", "possible", "likely")
     assert order.index(plan["beats_constant"]) <= order.index(found)
-    assert estimator == "LDPASGDClassifier" or plan["beats_constant"] == found
+    assert plan["beats_constant"] != "likely"  # as it is for two classes that are equally frequent
 
 
 def window_job(job: Path, lines: list[str], subject: str = "", more: str = "") -> None:
