@@ -122,7 +122,7 @@ def weights(
     """The weights of the model, and their intervals, if it has them."""
     from dataclasses import asdict
 
-    from streamdp.serving.publish import committed
+    from streamdp.serving.publish import committed, needs
     from streamdp.serving.publish import weights as list_weights
 
     model = committed(*store_of(store, job))
@@ -147,7 +147,7 @@ def weights(
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
     if (method := model.estimator.learner.method_name) is not None:
         typer.echo(f"learned by {method}")
-    for doubt in model.doubts:
+    for doubt in [*needs(model.estimator, found), *model.doubts]:
         typer.echo(doubt)
 
 

@@ -9,6 +9,7 @@ from fastapi import Response
 
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
 from streamdp.service.jobs import Job
+from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import weights
 from streamdp.serving.snapshots import Model
 
@@ -45,7 +46,8 @@ def description(job: Job) -> dict[str, Any]:
         "private": achieved.private,
     }
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
-    found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": model.doubts}
+    doubtful = doubts(model.estimator, model.snapshot.counts, model.quality)
+    found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
     found["unpublished"] = job.unpublished
     return summary(job) | found | shown_of_stream(job)
 

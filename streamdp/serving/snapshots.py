@@ -18,6 +18,7 @@ from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchE
 from streamdp.learners.batches import Batches
 from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows
+from streamdp.reading.doubts import of_model
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
 
@@ -41,10 +42,8 @@ class Model:
 
     @cached_property
     def doubts(self) -> list[str]:
-        """The reasons to doubt the model, as sentences; they are shown with the model and with its predictions."""
-        from streamdp.serving.doubts import doubts  # which imports this module
-
-        return doubts(self.estimator, self.snapshot.counts, self.quality)
+        """Why it may be no better than a constant, as sentences, which are shown with it and with its predictions."""
+        return of_model(self.estimator, self.quality)
 
     @property
     def change(self) -> str | None:
