@@ -14,6 +14,7 @@ True
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,20 @@ def _listed(name: str, given: Any) -> list[Any]:
     return list(given)
 
 
+def _instead(found: Any, before: float) -> Any:
+    """The same numbers, also by group or level, with `before` in place of NaN."""
+    if isinstance(found, Mapping):
+        return {key: _instead(value, before) for key, value in found.items()}
+    return before if found != found else found
+
+
 class _Single(river_stats.base.Univariate):
     by: Sequence[str] | None
     budget: Budget | str | None
     trust: Trust
     ledger: Ledger | None
     seed: int | None
+    before: float | None
 
     def _begin(self, arguments: Mapping[str, Any], kind: str, declared: Any, **more: Any) -> None:
         for name, value in arguments.items():
@@ -66,8 +75,17 @@ class _Single(river_stats.base.Univariate):
         self.estimator.learn_one({_VALUE: x} | ({} if by is None else {_GROUP: by}), subject=subject)
 
     def get(self) -> Any:
-        """Return the statistic, as `Statistics.get`: by group if there are groups; NaN while too little is known."""
-        return self.estimator.get()[_NAME]
+        """Return the statistic, as `Statistics.get`: by group if there are groups.
+
+        While too little is known, a mean or a quantile is `before`, by default the middle of the bounds, because
+        River's bandits and aggregators compare numbers; `interval` then has NaN. Other statistics are NaN.
+        """
+        return _instead(self.estimator.get()[_NAME], self._before)
+
+    @property
+    def _before(self) -> float:
+        """What stands where too little is known."""
+        return math.nan
 
     def interval(self, level: float = 0.95) -> Any:
         """Return its confidence limits of a `level` above 0 and below 1, as `Statistics.interval`; or `ConfigError`."""
@@ -95,13 +113,23 @@ _TEXTS = {
     "q": "The level, or an ascending list of levels, in (0, 1).",
     "by": "The public groups, at least two; None: no groups.",
     "length": "How many bytes of a text are reported, 1 to 64. Each more needs more records to find a text.",
+    "before": "What `get` returns while too little is known, may be NaN; None: the middle of the bounds, of a sum 0.",
     "budget": "As for `Statistics`.",
     "trust": "As for `Statistics`.",
 }
 
 
+class _Number(_Single):
+    bounds: tuple[float, float]
+
+    @property
+    def _before(self) -> float:
+        low, high = self.bounds
+        return low + (high - low) / 2 if self.before is None else self.before
+
+
 @documented(_GUARANTEE, _TEXTS)
-class Mean(_Single):
+class Mean(_Number):
     """The mean of a number."""
 
     def __init__(
@@ -112,13 +140,18 @@ class Mean(_Single):
         trust: Trust = "process",
         ledger: Ledger | None = None,
         seed: int | None = None,
+        before: float | None = None,
     ) -> None:
         self._begin(locals(), "mean", bounds)
 
 
 @documented(_GUARANTEE, _TEXTS)
-class Sum(_Single):
+class Sum(_Number):
     """The sum of a number."""
+
+    @property
+    def _before(self) -> float:
+        return 0.0 if self.before is None else self.before
 
     def __init__(
         self,
@@ -128,12 +161,13 @@ class Sum(_Single):
         trust: Trust = "process",
         ledger: Ledger | None = None,
         seed: int | None = None,
+        before: float | None = None,
     ) -> None:
         self._begin(locals(), "sum", bounds)
 
 
 @documented(_GUARANTEE, _TEXTS)
-class Quantile(_Single):
+class Quantile(_Number):
     """One or several quantiles of a number, which do not cross."""
 
     def __init__(
@@ -145,6 +179,7 @@ class Quantile(_Single):
         trust: Trust = "process",
         ledger: Ledger | None = None,
         seed: int | None = None,
+        before: float | None = None,
     ) -> None:
         arguments = locals()
         levels = list(q) if isinstance(q, Sequence) else q

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from river import bandit, feature_extraction
 
 import streamdp
 from streamdp import GaussianDP, PureDP, stats
@@ -900,3 +902,25 @@ def test_no_empty_group_has_a_value(budget: str) -> None:
             model.update(value, by="g0")
         model.estimator.close_batch()
         assert np.all(np.isnan([value for name, value in model.get().items() if name != "g0"]))
+
+
+def test_what_is_not_known_yet_is_a_number_for_bandits_and_aggregators() -> None:
+    """Before, it was NaN: bandits stayed with the first arm, `UCB` failed, and `TargetAgg` gave NaN to a model."""
+    assert stats.Mean((10, 30)).get() == 20
+    assert stats.Quantile([0.2, 0.8], (10, 30)).get() == {0.2: 20, 0.8: 20}
+    assert stats.Sum((10, 30)).get() == 0
+    assert stats.Mean((10, 30), by=["a", "b"], before=12.5).get() == {"a": 12.5, "b": 12.5}
+    assert math.isnan(stats.Mean((10, 30), before=math.nan).get())
+    assert np.all(np.isnan(stats.Mean((10, 30)).interval()))
+    assert stats.Mean((10, 30), before=12.5).clone().get() == 12.5
+    aggregated = feature_extraction.TargetAgg("town", stats.Mean((0, 100)))
+    aggregated.learn_one({"town": "Ulm"}, 7.0)
+    assert [*aggregated.transform_one({"town": "Kiel"}).values()] == [50.0]
+    arms = bandit.UCB(delta=1, reward_obj=stats.Mean((0, 1), budget="eps=4", trust="nobody", seed=1))
+    rng = np.random.default_rng(1)
+    pulls = Counter[str]()
+    for _ in range(2_000):
+        arm = arms.pull(["worse", "better"])
+        pulls[arm] += 1
+        arms.update(arm, float(rng.random() < {"worse": 0.2, "better": 0.8}[arm]))
+    assert pulls["better"] > 1_500, pulls
