@@ -33,6 +33,7 @@ from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
 from streamdp.learners.user_windows import Windows
+from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
@@ -55,7 +56,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool
     trust: Trust
     budget: str
-    loss: Any
+    loss: LossName | Loss
     random_state: Any
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
@@ -255,7 +256,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         target: tuple[float, float] | None = None,
         trust: Trust = "window",
         budget: str = "eps=1",
-        loss: Any = "huber",
+        loss: LossName | Loss = "huber",
         fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:
@@ -307,7 +308,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         classes: Sequence[Any] | None = None,
         trust: Trust = "window",
         budget: str = "eps=1",
-        loss: Any = "logistic",
+        loss: LossName | Loss = "logistic",
         fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:

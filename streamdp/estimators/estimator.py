@@ -59,8 +59,10 @@ from streamdp.optim.losses import LOSSES, Huber, Loss, loss_for
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
+    ApproxDP,
     Budget,
     Guarantee,
+    PureDP,
     about_delta,
     amount,
     parse_budget,
@@ -145,7 +147,11 @@ class Estimator(river_base.Estimator):
 
     def _set_up(self) -> None:
         """Check the parameters, and make what does not depend on the features."""
-        budget = self.learns.default_budget if self.budget is None else parse_budget(self.budget)
+        usual = self.learns.default_budget
+        budget = usual if self.budget is None else parse_budget(self.budget)
+        if self.learns.needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
+            assert isinstance(usual, ApproxDP)
+            budget = ApproxDP(budget.epsilon, usual.delta)  # as for a job; the guarantee says it
         self._admission.budget = budget
         self._admission.check_ledger()
         if not isinstance(self.intercept, bool | np.bool_):

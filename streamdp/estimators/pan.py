@@ -13,7 +13,7 @@ Proof: docs/proofs/pan_private.md.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamdp.estimators import batch_methods as methods
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
@@ -22,7 +22,7 @@ from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.pan import PanBatches
 from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.guarantees import Budget
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ _GUARANTEE = """
 _PARAMETERS = {
     **BATCHED,
     "budget": """
-        What each record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted.""",
+        What each record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted;
+        "eps=2" has a delta of 1e-6.""",
     "mechanism": '"auto" or "gaussian", or "none" (NOT private, for comparisons).',
 }
 _LOSS = """
@@ -76,9 +77,9 @@ class PanPrivateRegressor(Regressor):
 
     def __init__(
         self,
-        loss: str | Loss = "huber",
+        loss: LossName | Loss = "huber",
         budget: Budget | str | None = None,
-        mechanism: str = "auto",
+        mechanism: Literal["auto", "gaussian", "none"] = "auto",
         method: str = "auto",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
@@ -120,9 +121,9 @@ class PanPrivateClassifier(Classifier):
 
     def __init__(
         self,
-        loss: str | Loss = "logistic",
+        loss: LossName | Loss = "logistic",
         budget: Budget | str | None = None,
-        mechanism: str = "auto",
+        mechanism: Literal["auto", "gaussian", "none"] = "auto",
         method: str = "auto",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,

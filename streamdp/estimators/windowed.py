@@ -23,7 +23,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_reports import ITEMS, WINDOW
 from streamdp.learners.user_windows import WindowPlan, Windows
 from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
 from streamdp.windows.records import WindowUsers
@@ -47,8 +47,8 @@ _GUARANTEE = """
 
 _PARAMETERS = {
     "budget": """
-        What a window spends, for each user in it: ApproxDP, or text such as "eps=1,delta=1e-6"; ApproxDP(1, 1e-6) if
-        None. Other kinds raise `BudgetError`.""",
+        What a window spends, for each user in it: ApproxDP, or text such as "eps=2", which has a delta of 1e-6, or
+        "eps=1,delta=1e-9"; ApproxDP(1, 1e-6) if None. Other kinds raise `BudgetError`.""",
     "method": """
         How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
         loss allows it, "descent" for softmax, otherwise "private-range", whatever the size of a window.
@@ -106,7 +106,7 @@ class WindowedRegressor(Regressor):
 
     def __init__(
         self,
-        loss: str | Loss = "huber",
+        loss: LossName | Loss = "huber",
         budget: Budget | str | None = None,
         method: str | Method = "auto",
         items_per_user: int = ITEMS,
@@ -177,7 +177,7 @@ class WindowedClassifier(Classifier):
 
     def __init__(
         self,
-        loss: str | Loss = "logistic",
+        loss: LossName | Loss = "logistic",
         budget: Budget | str | None = None,
         method: str | Method = "auto",
         items_per_user: int = ITEMS,

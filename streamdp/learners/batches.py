@@ -76,6 +76,7 @@ class Batches(Learner):
 
     any_budget = True
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    needs_delta: ClassVar[bool] = True
     default_domain = USUAL
     scales_columns = True
     stays = True

@@ -95,6 +95,7 @@ class Windows(Collector):
     )
     unit: ClassVar[Unit] = WINDOW
     default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    needs_delta: ClassVar[bool] = True
     default_domain = USUAL
     private = commits_at_every_boundary = any_budget = True
     needs_subject = False

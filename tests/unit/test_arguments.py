@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from streamdp import ApproxDP, datasets, load_snapshot
+import streamdp
+from streamdp import ApproxDP, GaussianDP, PureDP, datasets, load_snapshot, stats
 from streamdp.client import Client, Device
-from streamdp.errors import ConfigError
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators.estimator import Estimator
+from streamdp.optim.losses import LOSSES, LossName
+from streamdp.privacy.mechanisms import MECHANISMS, MechanismName
 from streamdp.shuffling import VectorSum
 from streamdp.windows.outliers import OutlierRemoval
 
@@ -46,3 +51,33 @@ def test_a_wrong_argument_is_named(case: tuple[Callable[..., Any], dict[str, Any
             continue
         with pytest.raises(ConfigError, match=name):
             make(**given | {name: value})
+
+
+def test_names_of_losses_and_mechanisms_are_literals() -> None:
+    """A type checker sees `loss="hubr"`: before, any text was right."""
+    assert set(get_args(LossName)) == {*LOSSES}
+    assert set(get_args(MechanismName)) == {"auto", *MECHANISMS}
+    public = [getattr(streamdp, name) for name in streamdp.__all__ if isinstance(getattr(streamdp, name), type)]
+    found = {kind: inspect.signature(kind).parameters for kind in public if issubclass(kind, Estimator)}
+    losses = {kind: str(given["loss"].annotation) for kind, given in found.items() if "loss" in given}
+    assert len(losses) > 8
+    assert all("LossName" in annotation for annotation in losses.values()), losses
+    mechanisms = {kind: str(given["mechanism"].annotation) for kind, given in found.items() if "mechanism" in given}
+    assert all("Name" in annotation or "Literal" in annotation for annotation in mechanisms.values()), mechanisms
+
+
+@pytest.mark.parametrize("name", ["WindowedRegressor", "PanPrivateClassifier", "ShuffleRegressor"])
+def test_a_budget_as_text_is_the_same_in_python_and_in_jobs(name: str) -> None:
+    """Before, `budget="eps=2"` was refused where a job added the delta. An object is taken as it is."""
+    kind: Any = getattr(streamdp, name)
+    assert kind(budget="eps=2").record_budget == ApproxDP(2.0, 1e-6)
+    assert kind(budget="eps=2,delta=1e-9").record_budget == ApproxDP(2.0, 1e-9)
+    with pytest.raises(BudgetError):
+        kind(budget=PureDP(2.0))
+
+
+def test_texts_without_delta_stay_pure_where_none_is_needed() -> None:
+    assert streamdp.LDPASGDRegressor(budget="eps=2").record_budget == PureDP(2.0)
+    assert stats.Mean((0, 1), budget="eps=2").estimator.record_budget == PureDP(2.0)
+    assert stats.Mean((0, 1), budget="eps=2", trust="window").estimator.record_budget == PureDP(2.0)
+    assert stats.Mean((0, 1), budget="mu=0.5").estimator.record_budget == GaussianDP(0.5)

@@ -26,11 +26,11 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
 from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Loss, LossName
 from streamdp.optim.steps import Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.mechanisms import Mechanism
+from streamdp.privacy.mechanisms import Mechanism, MechanismName
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -107,9 +107,9 @@ class LDPSGDRegressor(Regressor):
 
     def __init__(
         self,
-        loss: str | Loss = "huber",
+        loss: LossName | Loss = "huber",
         budget: Budget | str | None = None,
-        mechanism: str | type[Mechanism] = "auto",
+        mechanism: MechanismName | type[Mechanism] = "auto",
         eta: float = 1.0,
         alpha: float = 0.6,
         domain: Domain | None = None,
@@ -193,9 +193,9 @@ class LDPASGDRegressor(Regressor):
 
     def __init__(
         self,
-        loss: str | Loss = "huber",
+        loss: LossName | Loss = "huber",
         budget: Budget | str | None = None,
-        mechanism: str | type[Mechanism] = "auto",
+        mechanism: MechanismName | type[Mechanism] = "auto",
         eta: float = 1.0,
         alpha: float = 0.6,
         domain: Domain | None = None,
@@ -291,9 +291,9 @@ class LDPSGDClassifier(Classifier):
 
     def __init__(
         self,
-        loss: str | Loss = "logistic",
+        loss: LossName | Loss = "logistic",
         budget: Budget | str | None = None,
-        mechanism: str | type[Mechanism] = "auto",
+        mechanism: MechanismName | type[Mechanism] = "auto",
         eta: float = 1.0,
         alpha: float = 0.6,
         domain: Domain | None = None,
@@ -335,9 +335,9 @@ class LDPASGDClassifier(Classifier):
 
     def __init__(
         self,
-        loss: str | Loss = "logistic",
+        loss: LossName | Loss = "logistic",
         budget: Budget | str | None = None,
-        mechanism: str | type[Mechanism] = "auto",
+        mechanism: MechanismName | type[Mechanism] = "auto",
         eta: float = 1.0,
         alpha: float = 0.6,
         domain: Domain | None = None,

@@ -30,7 +30,7 @@ from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
 from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 
@@ -95,7 +95,7 @@ class ShuffleRegressor(Regressor):
 
     def __init__(
         self,
-        loss: str | Loss = "huber",
+        loss: LossName | Loss = "huber",
         budget: Budget | str | None = None,
         method: str = "auto",
         domain: Domain | None = None,
@@ -217,7 +217,7 @@ class ShuffleClassifier(Classifier):
 
     def __init__(
         self,
-        loss: str | Loss = "logistic",
+        loss: LossName | Loss = "logistic",
         budget: Budget | str | None = None,
         method: str = "auto",
         domain: Domain | None = None,

@@ -28,7 +28,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
 from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
@@ -120,7 +120,7 @@ class UserLevelLDPRegressor(Regressor):
 
     def __init__(
         self,
-        loss: str | Loss = "huber",
+        loss: LossName | Loss = "huber",
         budget: Budget | str | None = None,
         items_per_user: int = ITEMS,
         window: int = WINDOW,
@@ -230,7 +230,7 @@ class UserLevelLDPClassifier(Classifier):
 
     def __init__(
         self,
-        loss: str | Loss = "logistic",
+        loss: LossName | Loss = "logistic",
         budget: Budget | str | None = None,
         items_per_user: int = ITEMS,
         window: int = WINDOW,

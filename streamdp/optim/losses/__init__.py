@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,7 @@ __all__ = [
     "Huber",
     "Logistic",
     "Loss",
+    "LossName",
     "Quantile",
     "Softmax",
     "Squared",
@@ -28,6 +30,9 @@ __all__ = [
     "weighted_by_norm",
     "without_shift",
 ]
+
+LossName = Literal["squared", "huber", "logistic", "softmax", "quantile", "hinge"]
+"""The names in `LOSSES`, so that a type checker sees a wrong one."""
 
 LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Mechanism",
+    "MechanismName",
     "NoNoise",
     "PrivUnit",
     "calibrated",
@@ -36,6 +37,9 @@ __all__ = [
     "record_rows",
     "round_down",
 ]
+
+MechanismName = Literal["auto", "laplace", "gaussian", "privunit", "none"]
+"""What an estimator accepts as its mechanism, so that a type checker sees a wrong name."""
 
 MECHANISMS: dict[str, type[Mechanism]] = {m.name: m for m in (Laplace, Gaussian, PrivUnit, NoNoise)}
 
