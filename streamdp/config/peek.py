@@ -37,7 +37,7 @@ _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 def encoding_of(data: bytes) -> str:
     """The encoding of text that is neither UTF-8 nor UTF-16: Japanese, Korean, Cyrillic, or else cp1252.
 
-    The letters of a word are of one script: in cp1251 the German `Größe` would mix two.
+    The letters of a word are of one script: in cp1251 the German umlauts would be Cyrillic.
     """
     for encoding, letters in _SCRIPTS.items():
         try:

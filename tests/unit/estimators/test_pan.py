@@ -762,7 +762,7 @@ def test_the_statement_names_trust_budget_and_limits() -> None:
         ({"loss": "logistic"}, ConfigError, "loss must be one of"),
         ({"mechanism": "laplace"}, ConfigError, "mechanism"),
         ({"mechanism": "privunit"}, ConfigError, "mechanism"),
-        ({"budget": "eps=1"}, BudgetError, "Gaussian serves"),
+        ({"budget": PureDP(1.0)}, BudgetError, "Gaussian serves"),
         ({"budget": PureDP(1)}, BudgetError, "Gaussian serves"),
         ({"budget": "mu=1e-9"}, BudgetError, "expected an epsilon or mu from"),
         ({"budget": "mu=1e9", "features": None}, BudgetError, "expected an epsilon or mu from"),

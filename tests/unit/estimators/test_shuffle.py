@@ -15,6 +15,7 @@ from streamdp import (
     Ledger,
     Logistic,
     PanPrivateClassifier,
+    PureDP,
     ShuffleClassifier,
     ShuffleRegressor,
 )
@@ -347,7 +348,7 @@ def test_a_device_refuses_what_is_no_record(x: dict[str, Any], y: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"budget": "eps=1"}, BudgetError),
+        ({"budget": PureDP(1.0)}, BudgetError),
         ({"budget": "mu=1"}, BudgetError),
         ({"budget": "eps=200,delta=1e-6"}, BudgetError),
         ({"method": "adam"}, ConfigError),

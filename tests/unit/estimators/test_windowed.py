@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streamdp import ApproxDP, L2Ball, Ledger, Quantile, WindowedClassifier, WindowedRegressor
+from streamdp import ApproxDP, L2Ball, Ledger, PureDP, Quantile, WindowedClassifier, WindowedRegressor
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError, TooFewUsersError
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
@@ -307,7 +307,7 @@ def test_merged_weighs_by_users() -> None:
         ({"method": Mutable()}, ConfigError),
         ({"spread": True}, ConfigError),
         ({"spread": "0.1"}, ConfigError),
-        ({"budget": "eps=1"}, BudgetError),
+        ({"budget": PureDP(1.0)}, BudgetError),
         ({"budget": "mu=1"}, BudgetError),
         ({"smoothness": 0.0}, ConfigError),
         ({"strong_convexity": -1.0}, ConfigError),
