@@ -50,6 +50,9 @@ device-js:
 programs:
 	@$(PYTHON) servers/programs.py
 
+# Workers share the processors, so each calculates in one thread.
+test coverage test-fast: export OPENBLAS_NUM_THREADS := 1
+
 test: programs $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10
 

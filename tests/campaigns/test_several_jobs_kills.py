@@ -159,7 +159,7 @@ def small() -> None:
     paging.LOGGED_ROWS, sqlite_pages.PAGE_ROWS = 500, 12
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("cap", some([ALONE, FOR_ALL_TIME, RENEWING], 2), ids=str)
 def test_four_kills_in_a_file(tmp_path: Path, cap: Cap, monkeypatch: pytest.MonkeyPatch) -> None:
     Jobs(cap, f"{tmp_path}/people.db").kill_many(4, 1, monkeypatch)

@@ -116,7 +116,7 @@ def numbers(model: Any) -> np.ndarray:
     state: np.ndarray = (
         model.learner.batch_steps.learned()["state"]
         if model.learner.batch_steps is not None
-        else model.learner.arrays.state
+        else model.state_dict()["state"]
     )
     return state
 
@@ -198,8 +198,8 @@ def test_budgets_come_with_the_streams_third_element() -> None:
     direct = LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(0.5), seed=2)
     for i, (x, y) in enumerate(records(400)):
         direct.learn_one(x, y, budget=PureDP(3.0 if i % 2 else 0.25))
-    assert np.array_equal(direct.learner.arrays.state, model.learner.arrays.state)
-    assert not np.array_equal(run(2.0).learner.arrays.state, model.learner.arrays.state)
+    assert np.array_equal(direct.state_dict()["state"], model.state_dict()["state"])
+    assert not np.array_equal(run(2.0).state_dict()["state"], model.state_dict()["state"])
 
 
 def test_budgets_of_other_kinds_in_one_stream() -> None:
@@ -262,7 +262,7 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "Nothing has been learned" in model.statement()
     with pytest.warns(SchemaWarning):
         model.learn_one(*data_for(model, 1)[0])
-    assert model.guarantee.budgets == (model.learner.budget,)
+    assert model.guarantee.budgets == (model.record_budget,)
     assert model.guarantee.private
     released = int(model.at_boundary)  # what an open batch holds was spent, and is not learned yet
     said = model.statement()
@@ -319,7 +319,7 @@ def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:
     for row in rows:
         model = LDPASGDRegressor(features=["a", "b"], seed=4)
         caught(lambda model=model, row=row: model.learn_one(row, 1.0))
-        states.append(model.learner.arrays.state)
+        states.append(model.state_dict()["state"])
     assert all(np.array_equal(states[0], other) for other in states)
 
 
@@ -518,7 +518,7 @@ def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
         expected = sum(part.theta * n / 100 for part, n in zip(parts, sizes, strict=True))
         assert together.theta == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert together.n_seen == 100
-    assert together.guarantee.budgets == (parts[0].learner.budget,)
+    assert together.guarantee.budgets == (parts[0].record_budget,)
     for part, state in zip(parts, before, strict=True):
         assert np.array_equal(numbers(part), state)
     if hasattr(together, "interval") and getattr(together.learner, "method", "") != "newton":  # whose sums add up
@@ -574,11 +574,11 @@ def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
     """Under one seed, bit for bit; some records bring their own budget."""
     whole, halves = declared(make, seed=8), declared(make, seed=8)
     for i, (x, y) in enumerate(data_for(whole, 150)):
-        spend = None if i % 3 else str(whole.learner.budget).replace("=1", "=0.7").replace("=2", "=1.3")
+        spend = None if i % 3 else str(whole.record_budget).replace("=1", "=0.7").replace("=2", "=1.3")
         whole.learn_one(x, y, budget=spend)
         report = halves.randomizer(x, y, budget=spend)
         halves.absorb(report)
-    assert np.array_equal(whole.learner.arrays.state, halves.learner.arrays.state)
+    assert np.array_equal(whole.state_dict()["state"], halves.state_dict()["state"])
     assert (whole.n_seen, whole.guarantee) == (halves.n_seen, halves.guarantee)
 
 
@@ -592,7 +592,7 @@ def test_the_two_halves_also_for_many_features(p: int) -> None:
         x = dict(zip(names, row, strict=True))
         whole.learn_one(x, row[0])
         halves.absorb(halves.randomizer(x, row[0]))
-    assert np.array_equal(whole.learner.arrays.state, halves.learner.arrays.state)
+    assert np.array_equal(whole.state_dict()["state"], halves.state_dict()["state"])
 
 
 def test_a_randomizer_stands_by_itself() -> None:
@@ -617,10 +617,10 @@ def test_a_randomizer_stands_by_itself() -> None:
 def test_absorb_refuses_what_is_no_gradient(bad: np.ndarray) -> None:
     model = declared(LDPASGDRegressor)
     report = model.randomizer(*records(1)[0])
-    before = model.learner.arrays.state.copy()
+    before = model.state_dict()["state"]
     with pytest.raises(SchemaError):
         model.absorb(type(report)(bad, report.budget))
-    assert np.array_equal(before, model.learner.arrays.state)
+    assert np.array_equal(before, model.state_dict()["state"])
     assert model.n_seen == 0
 
 

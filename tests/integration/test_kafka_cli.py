@@ -387,6 +387,7 @@ def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
     return [(s.name, s.labels, s.value) for family in text_string_to_metric_families(text) for s in family.samples]
 
 
+@pytest.mark.campaign
 def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> None:
     job = f"pg-{os.getpid()}-{time.time_ns()}"
     place = in_schema(postgres.url, job)

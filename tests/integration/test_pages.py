@@ -291,6 +291,7 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
         assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
 
 
+@pytest.mark.campaign
 def test_the_live_page_shows_statistics_beside_the_weights(tmp_path: Path, browser: Browser) -> None:
     with (
         client(job(tmp_path, statistics={"flights": {"count": "origin"}})) as http,

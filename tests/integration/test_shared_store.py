@@ -28,6 +28,7 @@ from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
+from tests.support.sizes import some
 from tests.support.waiting import PATIENCE_S, wait_until
 
 CAP = PureDP(3)
@@ -240,6 +241,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.parametrize("place", some(["postgresql", "sqlite"], 0), indirect=True)
 def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     makers = [

@@ -295,14 +295,14 @@ def test_the_harness_is_learn_one(case: Case) -> None:
         one.learn_one(dict(zip(one.features, case.a[0], strict=True)), label)  # type: ignore[arg-type]
         many.learn_encoded(X, y)
         step = last_size(model, 1, model.learner.default_rows)
-        assert np.array_equal((start["state"][0] - one.learner.arrays.state[0]) / step, trial)
-        assert np.array_equal(one.learner.arrays.state, many.learner.arrays.state)
+        assert np.array_equal((start["state"][0] - one.state_dict()["state"][0]) / step, trial)
+        assert np.array_equal(one.state_dict()["state"], many.state_dict()["state"])
 
 
 def check(case: Case, trials: int) -> None:
     """The observer sees theta before and after the record, at the start that makes the two records most different."""
     model = case.model()
-    budget = model.learner.budget
+    budget = model.record_budget
     ga, gb = gradients(model, case.a, case.b)
     assert np.linalg.norm(ga - gb) > 0.98 * model.learner.problem.loss.sensitivity
     score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
@@ -388,7 +388,5 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
             out[i] = start["state"][0] - model.learner.arrays.state[0]
         scores.append(out @ (ga - gb))
     assert (
-        0.95 * amount(model.learner.budget)
-        <= lower_bound(model.learner.budget, *scores)
-        <= amount(model.learner.budget)
+        0.95 * amount(model.record_budget) <= lower_bound(model.record_budget, *scores) <= amount(model.record_budget)
     )

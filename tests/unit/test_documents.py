@@ -46,7 +46,7 @@ def missing(said: str, code: bool = False) -> list[str]:
         if not (ROOT / name).exists() or (test and not re.search(rf"\bdef {test}\b", text(ROOT / name))):
             out.append(name + f"::{test}" * bool(test))
     out += [name for name in re.findall(r"`python -m ([\w.]+)[^`]*`", said) if find_spec(name) is None]
-    for name in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)", said) if code else ():
+    for name in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)", said, re.ASCII) if code else ():
         known = (
             any(ROOT.glob(f"[a-z]*/**/{name}")) if name.endswith(".py") else not set(name.split(".")) - identifiers()
         )

@@ -155,8 +155,8 @@ def test_insurance_is_determined_by_the_seed() -> None:
 # --- flights
 
 
+@pytest.mark.campaign
 @needs_flights
-@pytest.mark.slow
 def test_flights_are_all_there_in_schedule_order(flights: pl.DataFrame) -> None:
     assert flights.height == 336_776
     assert flights.columns == [
@@ -209,8 +209,8 @@ def test_the_budget_depends_on_the_aircraft_alone(flights: pl.DataFrame) -> None
     assert shares.is_between(0.28, 0.39).all()
 
 
+@pytest.mark.campaign
 @needs_flights
-@pytest.mark.slow
 def test_flights_csv_reads_back(flights: pl.DataFrame, tmp_path) -> None:
     train, holdout = tmp_path / "train.csv", tmp_path / "holdout.csv"
     written = datasets.write_flights_csv(train, months=datasets.TRAINING_MONTHS)

@@ -105,11 +105,10 @@ def test_a_used_word_is_refused_as_noise() -> None:
     model = classifier()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     model.learner.rng.words[0] = 1
-    before = model.learner.arrays.state[0].copy()
+    before = model.state_dict()["state"][0]
     model.learn_one({"a": 1.0, "b": 0.5}, True)
-    assert (
-        np.abs(model.learner.arrays.state[0] - before).max() > 0.1
-    )  # without noise at most 0.2 sqrt(2)/sqrt(2) of one direction
+    # Without noise at most 0.2 sqrt(2)/sqrt(2) of one direction.
+    assert np.abs(model.state_dict()["state"][0] - before).max() > 0.1
     assert model.learner.rng.words[model.learner.rng.position :].all()
     rng = Entropy()
     Laplace(PureDP(0.01)).randomize(np.zeros((3, 2)), rng)
@@ -449,14 +448,14 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
     model.learn_one({"a": 1.0}, 1.0)
     state = model.state_dict()
     model.load_state_dict(state)
-    before = model.learner.arrays.state.copy()
+    before = model.state_dict()["state"]
     for numbers in (np.full((5, 2), 5.0), np.full((5, 2), np.nan), np.zeros((4, 2))):
         with pytest.raises(ConfigError):
             model.load_state_dict(state | {"n_seen": 77, "state": numbers})
     for change in ({"n_seen": -1}, {"estimator": "LDPASGDRegressor"}):
         with pytest.raises(ConfigError):
             model.load_state_dict(state | change)
-    assert np.array_equal(model.learner.arrays.state, before)
+    assert np.array_equal(model.state_dict()["state"], before)
     assert model.n_seen == 1
 
 
@@ -556,7 +555,7 @@ def test_the_least_and_the_largest_budget_are_served_at_the_largest_bound(kind: 
             model.learn_encoded(np.ones((2000, 2)), np.ones(2000))
             model.learn_encoded(np.ones((3, 2)), np.ones(3), budgets=np.full(3, least))
             model.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget=f"{kind}={least!r}")
-            assert np.isfinite(model.learner.arrays.state).all()
+            assert np.isfinite(model.state_dict()["state"]).all()
             model.load_state_dict(model.state_dict())
 
 
@@ -566,7 +565,7 @@ def test_forged_reports_cannot_make_the_state_infinite() -> None:
         model.absorb(Report(np.array([1e308, 1e308, 0.0]), PureDP(1)))
     for sign in (1, -1) * 20:
         model.absorb(Report(np.array([1e15, 1e15, 0.0]) * sign, PureDP(1)))
-    assert np.isfinite(model.learner.arrays.state).all()
+    assert np.isfinite(model.state_dict()["state"]).all()
 
 
 # --- what the statement says

@@ -149,7 +149,7 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
     for make in (MODELS["pan huber"], MODELS["pan logistic"]):
         model = make()
         curvature = Curvature(model.learner.problem.loss, 4)
-        scale = math.sqrt(Gaussian(model.learner.budget, curvature.bound, curvature.sensitivity).variance(1))
+        scale = math.sqrt(Gaussian(model.record_budget, curvature.bound, curvature.sensitivity).variance(1))
         assert model.learner.sum.scale / model.learner.sum.cells == pytest.approx(scale, rel=1e-4)
         assert model.learner.batch_steps.deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size

@@ -107,7 +107,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
     rows, loss = np.hstack([X, np.ones((len(X), 1))]) if model.intercept else X, model.learner.problem.loss
     size = loss.size(rows.shape[1], len(model.labels) if isinstance(loss, Softmax) else 1)
     ag = model.learner.region.project(loss.start(size))
-    cells = 1 / Gaussian(model.learner.budget, loss.bound, loss.sensitivity).rows(size)[0, samplers.GRID]
+    cells = 1 / Gaussian(model.record_budget, loss.bound, loss.sensitivity).rows(size)[0, samplers.GRID]
     theta, at = ag, 0
     for phase in [phase for phases in plans for phase in phases]:
         theta = ag

@@ -147,7 +147,7 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     np.testing.assert_allclose(learner.theta, ag, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_bound() -> None:
     learner = model(domain=L2Ball(2.0))
     run = learner.learner.planned_run(2000, None, 2.0)

@@ -104,10 +104,10 @@ def actions(model: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         one = model.randomizer
         if isinstance(one, UserRandomizer):
             yield "randomizer y", lambda v: one([(good, v)])
-            yield "absorb", lambda v: model.absorb(UserReport(v, None, model.batch, model.learner.budget))
+            yield "absorb", lambda v: model.absorb(UserReport(v, None, model.batch, model.record_budget))
         elif callable(one):
             yield "randomizer y", lambda v: one(good, v)
-            yield "absorb", lambda v: model.absorb(Report([v, 1.0, 1.0], model.learner.budget))  # type: ignore[arg-type]
+            yield "absorb", lambda v: model.absorb(Report([v, 1.0, 1.0], model.record_budget))  # type: ignore[arg-type]
         else:
             yield "randomizer y", lambda v: one.messages(good, v)
             yield "absorb", lambda v: model.absorb(Shuffled(v, 1))

@@ -98,6 +98,7 @@ def test_too_few_users_are_an_error_that_says_how_many(method: str) -> None:
         build(needed - 1)
 
 
+@pytest.mark.campaign
 def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(rows(8000, 500))
     options = ["--estimator", "WindowedClassifier", "--subject", "who", "--items-per-user", "4", "--window", "3000"]

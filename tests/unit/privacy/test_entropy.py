@@ -132,7 +132,7 @@ def test_a_copied_estimator_draws_other_noise(way) -> None:
     for learner in (model, other):
         learner.learn_one({"a": 1.0, "b": 1.0}, 1.0)
     assert shared(words, other.learner.rng.words) == 0
-    assert not np.array_equal(model.learner.arrays.state, other.learner.arrays.state)
+    assert not np.array_equal(model.state_dict()["state"], other.state_dict()["state"])
 
 
 def test_a_shallow_copy_never_draws_the_same_words() -> None:
@@ -473,7 +473,7 @@ def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
     for part in np.split(np.arange(n), [1, 2, 700, 701]):
         pieces.learn_encoded(X[part][:, order], y[part])
     for other in (many, arrays, pieces):
-        assert np.array_equal(one.learner.arrays.state, other.learner.arrays.state)
+        assert np.array_equal(one.state_dict()["state"], other.state_dict()["state"])
         assert other.n_seen == n
         assert other.guarantee.budgets == one.guarantee.budgets
 
@@ -487,7 +487,7 @@ def test_the_same_with_a_budget_for_each_record(make) -> None:
     amounts = np.random.default_rng(10).uniform(0.5, 3, n)
     amounts[::7] = np.nan  # the default
     one, arrays, pieces = make(), make(), make()
-    budget = one.learner.budget
+    budget = one.record_budget
     own = [
         None if np.isnan(e) else ApproxDP(e, budget.delta) if isinstance(budget, ApproxDP) else type(budget)(e)
         for e in amounts.tolist()
@@ -497,6 +497,6 @@ def test_the_same_with_a_budget_for_each_record(make) -> None:
     arrays.learn_encoded(X, y, budgets=amounts)
     for part in np.split(np.arange(n), [1, 300]):
         pieces.learn_encoded(X[part], y[part], budgets=amounts[part])
-    assert np.array_equal(arrays.learner.arrays.state, pieces.learner.arrays.state)
-    assert np.array_equal(one.learner.arrays.state, arrays.learner.arrays.state)
+    assert np.array_equal(arrays.state_dict()["state"], pieces.state_dict()["state"])
+    assert np.array_equal(one.state_dict()["state"], arrays.state_dict()["state"])
     assert one.guarantee.budgets == arrays.guarantee.budgets

@@ -125,7 +125,7 @@ def test_without_sampling_it_is_the_gaussian_of_twice_the_norm() -> None:
         assert gdp_delta(2 * math.sqrt(steps) / noise, 1.0) <= BUDGET.delta * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_it_grows_with_rate_and_steps_and_falls_with_the_budget() -> None:
     rates = [noise_multiplier(BUDGET, q, 200) for q in (0.003, 0.03, 0.3, 1.0)]
     steps = [noise_multiplier(BUDGET, 0.05, t) for t in (1, 30, 1000)]

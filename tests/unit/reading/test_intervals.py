@@ -359,7 +359,7 @@ def test_segments_add_up_to_all_iterates() -> None:
     X, total = rng.normal(size=(1000, 1)), np.zeros(3)
     for x in X:
         model.learn_encoded(x[None], x)
-        total += model.learner.units.outward(model.learner.arrays.state[0])
+        total += model.learner.units.outward(model.state_dict()["state"][0])
     held = model.learner.arrays.segments[:, :4]
     np.testing.assert_allclose(held[:, :-1].sum(axis=0), total)
     assert held[:, -1].sum() == 1000
