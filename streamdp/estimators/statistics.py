@@ -192,8 +192,8 @@ class _Reader:
                 raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
             if self._pure:
                 return Ranks(groups, first, levels), levels, place
-            bins = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
-            edges = np.linspace(-1, 1, bins + 1)
+            cells = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
+            edges = np.linspace(-1, 1, cells + 1)
             return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), levels, place
         if kind != "histogram":
             raise _unknown(kind)
@@ -315,7 +315,8 @@ class Statistics(Estimator):
             raise ConfigError("features: expected bounds or categories by feature")
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
-        self.learns = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}[trust]
+        kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
+        self.learns = kinds[trust]
         spend = self.learns.default_budget if budget is None else budget
         self._pure = trust in ("window", "process") and isinstance(parse_budget(spend), PureDP)
         reader = _Reader(SchemaFeatures(features, type(self).__name__), self._pure, trust == "window")

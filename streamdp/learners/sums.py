@@ -55,7 +55,7 @@ class BatchSum(Protocol):
 
     trust: str
     caveats: Sequence[str]
-    pure = False
+    pure: bool = False
     """Whether its noise is that of Laplace."""
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""

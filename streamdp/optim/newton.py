@@ -458,8 +458,8 @@ class Newton(Growing):
 
     def changed(self, state: State) -> State:
         """The state after a change that is known otherwise, of what was this one before."""
-        counted = {"changes": state.changes + 1, "renewals": state.renewals + 1}
-        return replace(self._anew(self.state.point, state.units, state.search), noticed=0.0, since=0.0, **counted)
+        anew = self._anew(self.state.point, state.units, state.search)
+        return replace(anew, noticed=0.0, since=0.0, changes=state.changes + 1, renewals=state.renewals + 1)
 
     def follow(self, sure: float) -> None:
         """Look for a change of the stream; if there is one, forget what was before it, and move the query point.

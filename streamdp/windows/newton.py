@@ -119,7 +119,8 @@ class NewtonSteps(Method):
         return max(1, math.ceil(deviation * math.sqrt(task.d) / (_LOUDEST * _curvature(task).bound)))
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
-        d, rounds, spent, n, since = plan.curvature.parameters, [], 0.0, plan.users, 0.0
+        d, spent, n, since = plan.curvature.parameters, 0.0, plan.users, 0.0
+        rounds: list[Round] = []
         steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, follow=self.follow, own=plan.own)
         steps.state = first = steps.state.of(start)
         for at, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
