@@ -438,7 +438,7 @@ def _model(trust: Trust, items_per_user: int | None) -> list[str]:
         "  # A smaller eps needs more records: error falls as 1 / (eps sqrt(records)).",
         "  budget: eps=1",
         *(
-            ["validation: {share: 0.1}  # a tenth of the people say privately how good the model is"]
+            ["validation: {share: 0.1}  # a tenth of the people say how good the model is; check: how many it takes"]
             if trust in NEED_DELTA
             else []
         ),

@@ -35,6 +35,8 @@ _VERDICTS: dict[Outlook, str] = {
     "fewer columns or more budget.",
 }
 _ONE_WINDOW = " It learns from each window alone, so that those of one window count: set a larger model.window."
+_DECIDES = " Validation decides from about {:,} records on if the model's error is 30 % below that of the constant."
+_GAIN = 0.3
 _PEOPLE = " Counted are people, however many records each has."
 
 
@@ -50,6 +52,9 @@ class Prospect:
     likely_from: int  # about how many records make that likely
     people: bool = False  # whether it is people who count, and no records
     method: str | None = None  # the method that will learn, where there are several
+    decides_from: int | None = (
+        None  # about how many records validation needs for a verdict, see `_GAIN`; None: not known
+    )
     one_window: bool = False  # whether the records of one window alone count, because the method keeps none of others
 
     @property
@@ -57,6 +62,8 @@ class Prospect:
         """Whether the model is likely to beat the best constant, in words."""
         verdict = _VERDICTS[self.beats_constant].format(self.likely_from)
         verdict += _PEOPLE * self.people + ("" if self.method is None else f" The method is {self.method}.")
+        if self.decides_from is not None:
+            verdict += _DECIDES.format(self.decides_from)
         return verdict + _ONE_WINDOW * self.one_window
 
 
@@ -124,10 +131,11 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
             learn -= 0.0 if job.validation is None else job.validation.share or 0.0
             known = learner.informing(records, math.ceil(records / learner.plan.window))
         found, enough = outlook(learn * known, least * _rare(shares))
-        one = known < records
-        return Prospect(
-            records, columns, None, found, rounded(enough / learn), counts_people(job), learner.method_name, one
-        )
+        likely, held_out, decides = rounded(enough / learn), estimator.held_out, None
+        if held_out is not None and job.validation is not None and job.validation.share is not None:
+            decides = rounded(held_out.sums.decides(_GAIN, shares) / job.validation.share)
+        more = (counts_people(job), learner.method_name, decides, known < records)
+        return Prospect(records, columns, None, found, likely, *more)
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
         return None  # statistics take some of the reports
     try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from streamdp.validation import sums
 from streamdp.validation.plan import CONSTANT, ERROR, NOTHING, OTHER, Plan, questions
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import END, MET, REACH, Validator
+
+_REACH = 2.5  # as `Plan.bound`, in spreads of the target
 
 _CELL = 0.5
 _LOUDEST = 8.0  # a block has held-out people if they are expected to be so many deviations of the noise of a sum
@@ -105,6 +108,26 @@ class HeldOut(Validator):
         ):
             n += 1 + n // 8
         return max(_LOUDEST * math.sqrt(self.scores.variance), 4.0 * n)
+
+    def decides(self, gain: float, shares: Sequence[float] = ()) -> float:
+        """About how many held-out people decide, if the model's error is by this `gain`, a share, below the constant's.
+
+        The classes have these `shares`, by default the same. The error of a number that counts is at most 2.5 times the
+        spread of the target, of which that of the constant is taken for .6: it is .8 for normal targets.
+        """
+        task = self.task
+        if isinstance(task, Classes):
+            p = np.array(shares or np.full(task.groups, 1 / task.groups))
+            low, high = task.range(ERROR, task.counted(task.start(0.0, 1.0), 1e9 * p, int(1e9), 1.0), 1.0)
+            entropy = float(-np.sum(p * np.log(np.maximum(p, 1e-12))))
+            error = entropy if task.measure == "log loss" else 1 - float(p.max())
+            spread, sums_of_noise = ((high - low) / 4) ** 2 * float(1 - p @ p), 1
+        else:
+            low, high, error = 0.0, task.largest(_REACH), 0.6
+            spread, sums_of_noise = 2 * error**2, 2
+        noise = sums_of_noise * self.scores.variance * ((high - low) / 2) ** 2
+        sure = (gain * error / 1.96) ** 2  # noise / n^2 + spread / n
+        return float((spread + math.sqrt(spread**2 + 4 * sure * noise)) / (2 * sure)) * 4 / 3
 
     def begin_batch(self, records: int) -> None:
         """Set the share of held-out records in the stream until the next batch has so many others."""

@@ -149,6 +149,12 @@ def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: 
     assert "people are few: the model may or may not" in quick.output("run", "job.yaml")
     assert plan["beats_constant"] == "possible"
     assert plan["likely_from"] > 1800
+    assert 100 < plan["decides_from"] < 12_000
+    assert f"Validation decides from about {plan['decides_from']:,} records on" in plan["sentence"]
+    lines = ["age,wage", *(f"{i % 50},{int(i % 50 == 7)}" for i in range(1800))]
+    window_job(job, lines, more="validation: {share: 0.1}\n")
+    rare = json.loads(quick.output("check", "job.yaml", "--json"))["plan"]
+    assert 12_000 < rare["decides_from"] < 40_000  # 2 % positive
 
 
 def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Path, quick: Quick) -> None:

@@ -21,6 +21,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.errors import DoubtWarning
+from streamdp.estimators.html import page
 from streamdp.reading.doubts import too_few
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import Weight, unsettled, weights
@@ -244,7 +245,7 @@ def test_planned_steps_say_that_their_noise_hides_the_columns(kind: Any) -> None
     assert 900 < model.least_records < 20_000
     assert "close to a constant or worse" in model.doubts[0]
     assert model.doubts[0] in model.statement()
-    assert model.doubts[0] in model._repr_html_()
+    assert model.doubts[0] in page(model)
 
 
 def test_a_fit_of_scikit_learn_warns_of_a_model_that_may_be_worse_than_a_constant() -> None:

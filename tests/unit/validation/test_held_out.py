@@ -397,3 +397,17 @@ def test_constants_come_from_the_first_sum() -> None:
     assert task.lacks(known) < 1
     assert task.constant(known) == pytest.approx(math.log(2), abs=0.12)
     assert CONSTANT < ERROR
+
+
+@pytest.mark.parametrize("shift", [0.0, -3.5])
+def test_so_many_people_as_were_planned_decide(shift: float) -> None:
+    """The half width of the interval at 12,000 records is what a plan for it says, up to a factor of 2."""
+    X, y = classes(12_000, 2, shift)
+    model = made(WindowedClassifier)
+    model.learn_encoded(X, y)
+    model.close_batch()
+    p, found = y.mean(), model.quality.recent
+    constant = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    gain = (found.difference.high - found.difference.value) / constant
+    planned = model.held_out.sums.decides(gain, (1 - p, p)) / SHARE["share"]
+    assert 6000 < planned < 24_000
