@@ -110,15 +110,15 @@ MUTATIONS = [
     Mutation(
         "a record over the cap is learned",
         ADMISSION,
-        "            learn(slice(0, n), fits)\n            return None if fits.all() else fits\n",
-        "            learn(slice(0, n))\n            return None\n",
+        "            take(slice(0, n), fits)\n            return None if fits.all() else fits\n",
+        "            take(slice(0, n))\n            return None\n",
         SPENDS,
     ),
     Mutation(
         "refused rows of a batch are learned",
         ADMISSION,
-        "            learn(part, fits[part])\n",
-        "            learn(part)\n",
+        "            take(part, fits[part])\n",
+        "            take(part)\n",
         PAN_TESTS,
     ),
     Mutation(
