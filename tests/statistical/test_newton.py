@@ -126,7 +126,7 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
     rows = vectors(model, *zip(OTHERS[0].tolist(), OTHERS[1].tolist(), strict=True), PAIRS[loss][0])
     X, y = np.vstack([OTHERS[0], PAIRS[loss][0][0]]), np.append(OTHERS[1], PAIRS[loss][0][1])
     released = []
-    for _ in range(800):
+    for _ in range(400):
         give_words(model, SeededEntropy(len(released)))
         model.load_state_dict(start)
         model.learn_encoded(X, y)
