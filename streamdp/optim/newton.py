@@ -253,7 +253,7 @@ class Newton(Growing):
         state, curvature = self.state, self.curvature
         if isinstance(curvature.loss, Huber) or not state.weight:
             return 1.0
-        mean = np.diag(state.hessian(curvature.columns))[-1] / curvature.factor
+        mean = float(np.diag(state.hessian(curvature.columns))[-1]) / curvature.factor
         return max(1.0, 0.25 / max(mean, math.sqrt(state.variance) / curvature.factor))
 
     @property

@@ -47,8 +47,8 @@ async def predict(request: Request, job: JobName) -> Response:
             probabilities = orjson.Fragment(pl.DataFrame(shares, schema=classes).write_json())
         else:
             probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
-    found = {"version": model.snapshot.seq, "predictions": labels, "probabilities": probabilities}
-    return documents.answer(found | {"doubts": model.doubts})
+    said = {"version": model.snapshot.seq, "predictions": labels, "probabilities": probabilities}
+    return documents.answer(said | {"doubts": model.doubts})
 
 
 def read_predictions(reader: RecordReader, body: bytes) -> tuple[np.ndarray, list[str | None] | None]:
