@@ -123,7 +123,8 @@ def _open(
             table = _read_columns(path, kind, names).lazy()
         else:
             table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(glob.escape(path))
-        return table, table.collect_schema(), int(table.select(pl.len()).collect().item()), unread
+        height = int(table.select(pl.len()).collect().item())
+        return table, table.collect_schema(), height, unread | _fixed(fields)
     raise _damaged(path, kind)
 
 
@@ -163,6 +164,15 @@ def _unread(fields: list[Any]) -> dict[str, str]:
         if not _is_read(field.type)
     }
     return unread | {name: "is the name of two columns: rename one" for name in names if names.count(name) > 1}
+
+
+def _fixed(fields: list[Any]) -> dict[str, str]:
+    """The columns of bytes of one length, such as UUIDs, which polars would read as any bytes; with the reason."""
+    return {
+        field.name: f"is of the type {field.type}, bytes of one length, which is not read: write it as text"
+        for field in fields
+        if str(field.type).startswith("fixed_size_binary")
+    }
 
 
 def _is_read(kind: Any) -> bool:
@@ -217,6 +227,29 @@ def _damaged(path: str, kind: str) -> SourceError:
     return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
 
 
+_NO_VALUES: dict[Any, str] = {
+    pl.Struct: "parts: declare the path to a value in it, with dots",
+    (pl.List, pl.Array): "lists",
+    pl.Duration: "durations: write them as numbers, such as seconds",
+    pl.Object: "objects",
+}
+"""What a column of these types holds."""
+
+
+def _need_values(name: str, kind: Any) -> None:
+    nested = "lists" if kind.is_nested() else None
+    if (what := next((what for refused, what in _NO_VALUES.items() if isinstance(kind, refused)), nested)) is not None:
+        raise SchemaError(f"{name!r} holds no numbers, texts or dates, but {what}")
+
+
+def _decoded(column: pl.Series) -> pl.Series:
+    """Bytes as text; null for what is not UTF-8."""
+    with contextlib.suppress(pl.exceptions.PolarsError):
+        return column.cast(pl.String)
+    texts = (None if value is None else value.decode(errors="replace") for value in column)
+    return pl.Series(column.name, [None if text and "\ufffd" in text else text for text in texts], pl.String)
+
+
 def _text(types: pl.Schema, name: str, numeric: bool, subject: bool, unread: dict[str, str]) -> pl.Expr:
     """A column, or a path into a nested one, as text; as Float64 if it is numeric and wanted so."""
     steps = [name] if name in types or name in unread else name.split(".")
@@ -230,8 +263,9 @@ def _text(types: pl.Schema, name: str, numeric: bool, subject: bool, unread: dic
     if kind is None:
         hint = suggestion(name, types.names()) or "; fix the schema"
         raise SchemaError(f"the table lacks the declared {name!r}{hint}")
-    if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Duration):
-        raise SchemaError(f"{name!r} holds no numbers, texts or dates: declare the path to a value in it, with dots")
+    _need_values(name, kind)
+    if kind == pl.Binary:  # as Hive and Impala write texts
+        return found.map_batches(_decoded, return_dtype=pl.String).alias(name)
     if subject and (kind.is_float() or (isinstance(kind, pl.Decimal) and kind.scale)):
         raise SchemaError(f"the subject {name!r} is a column of floats: {FLOATS}")
     if isinstance(kind, pl.Decimal) and (kind.precision or 0) > _DIGITS:

@@ -22,7 +22,6 @@ from streamdp.data.floats import floats
 from streamdp.errors import (
     ConfigError,
     DoubtWarning,
-    NotAvailableError,
     PrivacyWarning,
     SchemaError,
     TooFewUsersError,
@@ -33,14 +32,15 @@ from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
 from streamdp.learners.user_windows import Windows
-from streamdp.optim.losses import Loss, LossName
+from streamdp.optim.losses import Hinge, Loss, LossName
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils import check_random_state
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise ConfigError("streamdp.sklearn needs the extra sklearn: pip install 'streamdp[sklearn]'") from None
 
@@ -148,6 +148,9 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             return _validated(self, X, reset=first, dtype=float)
         if not hasattr(X, "columns"):
             raise SchemaError("X: expected a frame with the declared features as columns")
+        if first:
+            self.feature_names_in_ = np.array([*X.columns], dtype=object)
+            self.n_features_in_ = len(self.feature_names_in_)
         return X
 
     def _public(self, p: int) -> Mapping[str, Any] | list[str]:
@@ -279,12 +282,22 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float, y_numeric=True)
         else:
-            X, y = self._rows(X, first), floats("y", y)
+            X, y = self._rows(X, first), floats("y", column_or_1d(y, warn=True))
         rows = len(y) if whole else None
         if first:
             self._begin(False, X, rows, target=self.target)
         self._step(X, y)
         return self
+
+
+def _is_hinge(loss: Any) -> bool:
+    return loss == "hinge" or isinstance(loss, Hinge)
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    if _is_hinge(estimator.loss):
+        raise AttributeError("the hinge loss gives no probabilities; use logistic or softmax")
+    return True
 
 
 @documented(_GUARANTEE, _TEXTS, loss="`logistic`, `softmax` or `hinge`, or a loss.")
@@ -316,6 +329,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = not _is_hinge(self.loss)
         return self._tagged(tags, tags.classifier_tags)
 
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
@@ -331,14 +345,23 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         labels: np.ndarray = self.classes_[best]
         return labels
 
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the linear predictors of `X`, which is as for `fit`: (n,) of two labels, else (n, K)."""
+        return np.asarray(self._predicted(X, "decision_many"), dtype=float)
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of `predict_proba` of `X`."""
+        with np.errstate(divide="ignore"):
+            found: np.ndarray = np.log(self.predict_proba(X))
+        return found
+
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the (n, K) probabilities of the labels of `X`, which is as for `fit`.
 
-        Raises `NotAvailableError` for the hinge loss.
+        There is no such method with the hinge loss, as scikit-learn expects.
         """
-        check_is_fitted(self, "model_")
-        if not self.model_.probabilistic:
-            raise NotAvailableError("the hinge loss gives no probabilities; use logistic or softmax")
         return np.asarray(self._predicted(X, "predict_proba_many"), dtype=float)
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
@@ -347,7 +370,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float)
         else:
-            X, y = self._rows(X, first), np.asarray(y)
+            X, y = self._rows(X, first), column_or_1d(y, warn=True)
         check_classification_targets(y)
         rows = len(y) if whole else None
         if first:
@@ -367,6 +390,9 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         self.classes_ = np.unique(y if classes is None else np.asarray(_labels("classes", classes)))
         if len(self.classes_) < 2:
             raise ConfigError("PrivateClassifier: expected at least two classes, got 1 class")
+        if len(self.classes_) > 2 and _is_hinge(self.loss):  # as scikit-learn says it
+            said = "Only binary classification is supported. The type of the target is multiclass"
+            raise ConfigError(f"{said}: the hinge loss is for two classes; use softmax")
 
 
 def _labels(name: str, given: Any) -> Any:

@@ -250,6 +250,21 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         shown: np.ndarray = known[predicted]
         return shown
 
+    def decision_many(self, X: Any) -> np.ndarray:
+        """Return the linear predictors of the rows of a frame: (n,) of two classes, above 0 for the second, or (n, K).
+
+        Parameters
+        ----------
+        X
+            One record a row, as for `learn_many`.
+
+        Raises `SchemaError` for values that `predict_one` refuses, and `NotAvailableError` while nothing is learned.
+        """
+        self.need_learned("decision_many")
+        assert self._features is not None
+        scores = self._predicting("decision_many").reader().scores(self._features.frame(as_frame(X)))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
     def predict_proba_many(self, X: Any) -> Any:
         """Return the probabilities for the rows of a frame, in its form, one column for each class.
 

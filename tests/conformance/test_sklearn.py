@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import DataConversionWarning
 from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -15,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from streamdp import Huber, Squared
-from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
+from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.sklearn import PrivateClassifier, PrivateRegressor
 from tests.support.sizes import some
 
@@ -29,8 +30,13 @@ SKIPPED = {"check_pipeline_consistency", "check_array_api_input"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
-    [PrivateRegressor(trust="process"), PrivateClassifier(trust="process")],
-    ids=lambda model: type(model).__name__,
+    [
+        PrivateRegressor(trust="process"),
+        PrivateClassifier(trust="process"),
+        PrivateClassifier(trust="process", loss="hinge"),
+        PrivateRegressor(trust="process", loss="quantile"),
+    ],
+    ids=lambda model: f"{type(model).__name__}-{model.loss}",
 )
 def test_the_checks_of_scikit_learn(model: Any) -> None:
     """They fit few rows, of which no window is released."""
@@ -116,8 +122,10 @@ def test_labels_and_probabilities() -> None:
     with pytest.raises(ConfigError, match="at least two classes"):
         PrivateClassifier(classes=["a"]).fit(X[:2], ["a", "a"])
     hinge = PrivateClassifier(classes=["gain", "loss"], loss="hinge", trust="nobody").fit(X, labels)
-    with pytest.raises(NotAvailableError, match="no probabilities"):
-        hinge.predict_proba(X)
+    assert not hasattr(hinge, "predict_proba")
+    assert np.array_equal(hinge.predict(X), hinge.classes_[(hinge.decision_function(X) > 0).astype(int)])
+    assert np.array_equal(model.predict(X), model.classes_[(model.decision_function(X) > 0).astype(int)])
+    assert np.exp(model.predict_log_proba(X)) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("labels", [["a", "a\0"], [b"a", b"a\0"], [1, "1"], [True, "True"]], ids=str)
@@ -197,3 +205,18 @@ def test_coefficients_predict() -> None:
 def test_bounds_are_two_numbers(bounds: Any) -> None:
     with pytest.raises(ConfigError, match=r"^bounds: expected two numbers \(low, high\)"):
         PrivateRegressor(bounds=bounds).fit(np.zeros((3, 2)), np.zeros(3))
+
+
+def test_frames_have_names_and_targets_may_be_a_column() -> None:
+    """Before, `n_features_in_` was there without `features=` only, and a column of targets was an error."""
+    frame = pd.DataFrame({"age": [30.0, 40.0] * 50, "city": ["a", "b"] * 50})
+    schema = {"age": (0, 100), "city": ["a", "b"]}
+    y = np.tile([[1.0], [2.0]], (50, 1))
+    for model in (
+        PrivateRegressor(features=schema, trust="nobody"),
+        PrivateClassifier(features=schema, trust="nobody", classes=[1.0, 2.0]),
+    ):
+        with pytest.warns(DataConversionWarning):
+            model.fit(frame, y)
+        assert model.n_features_in_ == 2
+        assert model.feature_names_in_.tolist() == ["age", "city"]

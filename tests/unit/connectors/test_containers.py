@@ -351,3 +351,24 @@ def test_without_pyarrow_such_a_table_is_not_called_damaged(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SourceError, match=r"two columns of one name, or a column of a type.*`pip install pyarrow`"):
         config.build(Schema({"age": (0, 100)}, "y")).poll(9, 0.0)
+
+
+def test_bytes_are_text_and_other_types_are_named(tmp_path: Path) -> None:
+    """Before, text that Hive and Impala write as BINARY was refused, and all types by one sentence."""
+    table = pa.table(
+        {
+            "city": pa.array([b"Ulm", "Köln".encode(), b"\xff"], pa.binary()),
+            "took": pa.array([1, 2, 3], pa.duration("s")),
+            "list": [[1.0], [2.0], [3.0]],
+            "uuid": pa.array([b"0123456789abcdef"] * 3, pa.binary(16)),
+            "y": [1.0, 2.0, 3.0],
+        }
+    )
+    pq.write_table(table, tmp_path / "d.parquet")
+    config = FileSourceConfig(type="parquet", path=str(tmp_path / "d.parquet"), max_bad_share=None)
+    batch = config.build(Schema({"city": ["Ulm", "Köln"]}, "y")).poll(9, 0.0)
+    assert batch.X.tolist() == [[0.0], [1.0]]
+    assert [(letter.reason, letter.column) for letter in batch.dead] == [("missing", "city")]
+    for name, said in (("took", "but durations"), ("list", "but lists"), ("uuid", "fixed_size_binary")):
+        with pytest.raises(SchemaError, match=f"'{name}' .*{said}"):
+            config.build(Schema({name: ["a", "b"]}, "y"))
