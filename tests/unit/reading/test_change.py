@@ -165,7 +165,7 @@ def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
     assert errors["follow"] < 0.15 < 0.5 < errors["ignore"]
 
 
-@each
+@pytest.mark.parametrize("kind", some(["pan", "shuffle", "windowed"], 1))
 @pytest.mark.slow
 def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str) -> None:
     """About the same theta: following weighs batches by their way to the answer, which matters for the first ones."""
@@ -178,7 +178,7 @@ def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str)
     np.testing.assert_allclose(*thetas, atol=0.03)
 
 
-@each
+@pytest.mark.parametrize("kind", some(["pan", "shuffle", "windowed"], 0))
 @pytest.mark.slow
 def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
     X, y = stream(60_000, 5)
@@ -349,7 +349,7 @@ def test_a_choice_that_does_not_exist_is_refused() -> None:
             regressor(kind, change="forget")
 
 
-@pytest.mark.parametrize("batch", [100, 2000, None])
+@pytest.mark.parametrize("batch", some([100, 2000, None], 0, 2))
 @pytest.mark.slow
 def test_the_first_long_steps_are_no_change(batch: int | None) -> None:
     """Little noise, a target far from 0 and large coefficients: the Hessian changes along the way."""

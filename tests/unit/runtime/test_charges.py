@@ -12,6 +12,7 @@ from streamdp.errors import LedgerConflictError
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.once import KINDS, kill_workers
+from tests.support.sizes import some
 
 ONE, TWO = Shard("topic", 0), Shard("topic", 1)
 MU = GaussianDP(1.0)
@@ -24,7 +25,7 @@ def check_once(counts: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["batches", "statistics", pytest.param("windows", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("shards", [1, 3, 12])
+@pytest.mark.parametrize("shards", some([1, 3, 12], 1))
 def test_after_kills_all_are_learned_and_charged_once(tmp_path: Path, kind: str, shards: int) -> None:
     counts = kill_workers(tmp_path / "a.db", kind, shards, seed=1)
     assert counts["died"] > 1
